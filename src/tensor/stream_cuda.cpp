@@ -1,0 +1,102 @@
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "tensor/stream.h"
+
+namespace veil {
+
+struct Marker::State {
+  Device device;
+  bool timed;
+  double host_ms = 0;  // CPU
+  cudaEvent_t event = nullptr;
+
+  State(Device where, bool is_timed) : device(where), timed(is_timed) {
+    if (device.is_cuda()) C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (event) C10_CUDA_CHECK_WARN(cudaEventDestroy(event));
+  }
+};
+
+namespace {
+
+c10::cuda::CUDAStream unwrap(Device device, int64_t id) {
+  return c10::cuda::CUDAStream(c10::cuda::CUDAStream::UNCHECKED, c10::Stream(c10::Stream::UNSAFE, device, id));
+}
+
+}  // namespace
+
+Stream Stream::create(Device device) {
+  if (!device.is_cuda()) return Stream(device, nullptr, 0);
+  const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index());
+  return Stream(device, stream.stream(), stream.unwrap().id());
+}
+
+Stream Stream::current(Device device) {
+  if (!device.is_cuda()) return Stream(device, nullptr, 0);
+  const auto stream = c10::cuda::getCurrentCUDAStream(device.index());
+  return Stream(device, stream.stream(), stream.unwrap().id());
+}
+
+StreamGuard::StreamGuard(const Stream& stream) : previous_(Stream::current(stream.device())) {
+  if (stream.device().is_cuda()) c10::cuda::setCurrentCUDAStream(unwrap(stream.device(), stream.id_));
+}
+
+StreamGuard::~StreamGuard() {
+  if (previous_.device().is_cuda()) c10::cuda::setCurrentCUDAStream(unwrap(previous_.device(), previous_.id_));
+}
+
+Marker Marker::ordering(Device device) {
+  Marker marker;
+  marker.state_ = std::make_shared<State>(device, false);
+  return marker;
+}
+
+Marker Marker::timed(Device device) {
+  Marker marker;
+  marker.state_ = std::make_shared<State>(device, true);
+  return marker;
+}
+
+void Marker::record() {
+  VEIL_CHECK(state_, "an empty marker was recorded");
+  if (!state_->event) {
+    state_->host_ms = steady_ms();
+    return;
+  }
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(state_->device.index()).stream();
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  if (state_->timed) C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &capturing));
+  const bool external = capturing == cudaStreamCaptureStatusActive;
+  C10_CUDA_CHECK(cudaEventRecordWithFlags(state_->event, stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
+}
+
+void Marker::wait() const {
+  VEIL_CHECK(state_, "an empty marker was waited for");
+  if (!state_->event) return;
+  VEIL_CHECK(!state_->timed, "a timed marker cannot order streams");
+  C10_CUDA_CHECK(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream(state_->device.index()).stream(), state_->event, 0));
+}
+
+void Marker::synchronize() const {
+  if (state_ && state_->event) C10_CUDA_CHECK(cudaEventSynchronize(state_->event));
+}
+
+double Marker::ms_since(const Marker& earlier) const {
+  VEIL_CHECK(state_ && earlier.state_ && state_->timed && earlier.state_->timed, "time is read between two timed markers");
+  if (!state_->event) return state_->host_ms - earlier.state_->host_ms;
+  synchronize();
+  earlier.synchronize();
+  float ms = 0;
+  C10_CUDA_CHECK(cudaEventElapsedTime(&ms, earlier.state_->event, state_->event));
+  return ms;
+}
+
+}  // namespace veil
