@@ -1,0 +1,10 @@
+// Seed 003's workload: a stack of equal linear layers with ReLU, trained to a random target.
+#pragma once
+
+#include "models/shape.h"
+
+namespace veil {
+
+Model linear_stack(int64_t width, int64_t layers);
+
+}  // namespace veil

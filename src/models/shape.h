@@ -1,0 +1,51 @@
+// A model as numbers: what the planner needs and no tensor. And the model itself: its blocks in order, then the loss.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/block.h"
+
+namespace veil {
+
+// How a parameter starts. Values come from a counter-based generator indexed by element, so that every rank fills its own shard alike.
+struct Init {
+  enum class Kind { uniform, normal, constant } kind = Kind::uniform;
+  double scale = 0;  // half-width, standard deviation, or the value
+};
+
+struct ParamShape {
+  std::string name;  // as in the checkpoint
+  std::vector<int64_t> dims;
+  Init init;
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t d : dims) n *= d;
+    return n;
+  }
+};
+
+struct ModelShape {
+  std::string name;
+  std::vector<ParamShape> params;  // by ParamId
+  std::vector<BlockShape> blocks;
+  BlockShape loss;
+  int64_t batch = 0;  // samples in a micro-batch
+  std::vector<int64_t> input_dims, target_dims;  // of one sample
+  int64_t param_count() const;
+  int64_t forward_flops() const;
+};
+
+class Model {
+ public:
+  std::string name;
+  std::vector<ParamShape> params;
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::unique_ptr<Loss> loss;
+  std::vector<int64_t> input_dims, target_dims;
+  ModelShape shape(int64_t batch, DType compute) const;
+};
+
+}  // namespace veil

@@ -1,0 +1,54 @@
+// A block: the piece of a model that runs, is checkpointed and is timed as one. Forward and backward are explicit; there is no autograd here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/grad_sink.h"
+#include "nn/tape.h"
+#include "tensor/device.h"
+
+namespace veil {
+
+// The parameters as views of gathered memory, in the compute type.
+class Params {
+ public:
+  virtual ~Params() = default;
+  virtual const Tensor& operator[](ParamId id) const = 0;
+};
+
+// What a block costs for a given batch and type: what the schedule must know of it without running it.
+struct BlockShape {
+  std::string name;
+  std::vector<ParamId> params;
+  int64_t output_bytes = 0;            // its flow forwards; the gradient of its output is as large
+  int64_t input_grad_bytes = 0;        // the gradient that its backward makes; 0 for the first block
+  int64_t saved_bytes = 0;             // the tape's own tensors
+  bool keeps_input = false;            // backward reads the input flow
+  bool keeps_output = false;           // backward reads the output flow
+  int64_t forward_scratch_bytes = 0;   // largest sum of temporaries inside forward
+  int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
+  int64_t forward_flops = 0;
+};
+
+class Block {
+ public:
+  virtual ~Block() = default;
+  // Fills `tape`, its input and output included where the shape keeps them.
+  virtual Flow forward(const Params& params, const Flow& in, Tape& tape) const = 0;
+  // Reads the tape, reports every parameter to the sink, and returns the gradient of the input (an undefined tensor unless `needs_input_grad`). `grad` may be
+  // overwritten.
+  virtual Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool needs_input_grad) const = 0;
+  virtual BlockShape shape(int64_t batch, DType compute) const = 0;
+};
+
+// The end of a model: per-sample losses and the gradient of their sum with respect to the last flow, in one operation.
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of the sum of the losses.
+  virtual Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum, GradSink& sink) const = 0;
+  virtual BlockShape shape(int64_t batch, DType compute) const = 0;  // output_bytes: the gradient it returns
+};
+
+}  // namespace veil

@@ -1,0 +1,75 @@
+#include "nn/summed_sink.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+
+namespace veil {
+namespace {
+
+// cuBLAS writes fp32 sums of bf16 or fp16 products directly; elsewhere a product has its factors' type.
+bool product_fits(DType compute, DType grad, bool on_gpu) {
+  return compute == grad || (on_gpu && grad == at::kFloat && (compute == at::kBFloat16 || compute == at::kHalf));
+}
+
+}  // namespace
+
+SummedSink::SummedSink(int params, bool accumulate, std::function<Tensor(ParamId)> target)
+    : accumulate_(accumulate), target_(std::move(target)), seen_rows_(static_cast<size_t>(params)) {}
+
+void SummedSink::begin_body() {
+  for (auto& rows : seen_rows_) rows.clear();
+}
+
+bool SummedSink::adds(ParamId param, int64_t row) {
+  std::vector<int64_t>& rows = seen_rows_[static_cast<size_t>(param)];
+  const bool seen = std::find(rows.begin(), rows.end(), row) != rows.end();
+  if (!seen) rows.push_back(row);
+  return accumulate_ || seen;
+}
+
+void SummedSink::linear(ParamId weight, int64_t row, const Tensor& a, const Tensor& g) {
+  const int64_t p = g.size(-1), d = a.size(-1);
+  Tensor out = target_(weight).narrow(0, row, p);  // [p, d]
+  const Tensor gt = g.reshape({-1, p}).t(), rows = a.reshape({-1, d});
+  const bool add = adds(weight, row);
+  const DType grad = out.scalar_type();
+  if (!product_fits(g.scalar_type(), grad, g.is_cuda())) {
+    const Tensor product = at::mm(gt, rows);
+    if (add) {
+      out.add_(product);
+    } else {
+      out.copy_(product);
+    }
+  } else if (g.scalar_type() == grad) {
+    if (add) {
+      at::addmm_out(out, out, gt, rows);
+    } else {
+      at::mm_out(out, gt, rows);
+    }
+  } else if (add) {
+    at::addmm_out(out, out, gt, rows, grad);
+  } else {
+    at::mm_out(out, gt, rows, grad);
+  }
+}
+
+void SummedSink::direct(ParamId param, const Tensor& per_sample) {
+  Tensor out = target_(param);
+  if (adds(param, 0)) {
+    out.add_(at::sum(per_sample, 0, false, out.scalar_type()));
+  } else {
+    at::sum_out(out, per_sample, 0, false, out.scalar_type());
+  }
+}
+
+int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
+  if (report.matrix) {
+    return product_fits(report.compute, report.grad, report.on_gpu) ? 0 : report.numel * dtype_bytes(report.compute);
+  }
+  return report.accumulate ? report.numel * dtype_bytes(report.grad) : 0;
+}
+
+}  // namespace veil

@@ -1,0 +1,28 @@
+// What a block's forward keeps for its backward.
+#pragma once
+
+#include <vector>
+
+#include "tensor/device.h"
+
+namespace veil {
+
+// What runs from block to block: the hidden states. (DiT's conditioning will stand beside them.)
+struct Flow {
+  Tensor hidden;  // [batch, ...]
+};
+
+// One micro-batch as a model sees it.
+struct Batch {
+  Tensor inputs;   // [batch, ...]
+  Tensor targets;  // [batch, ...]
+};
+
+// `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own.
+// The schedule frees a tape, so a second backward is possible.
+struct Tape {
+  Tensor input, output;
+  std::vector<Tensor> saved;
+};
+
+}  // namespace veil

@@ -1,0 +1,67 @@
+#include "shard/layout.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace veil {
+namespace {
+
+int64_t align(int64_t n) { return (n + kAlignElements - 1) / kAlignElements * kAlignElements; }
+
+// Consecutive blocks that share a unit, by the wrap policy.
+std::vector<std::vector<int>> group_blocks(const ModelShape& shape, WrapPolicy wrap, int64_t min_params) {
+  std::vector<std::vector<int>> groups;
+  int64_t open_params = 0;
+  for (int b = 0; b < static_cast<int>(shape.blocks.size()); ++b) {
+    const bool close = groups.empty() || wrap == WrapPolicy::module || (wrap == WrapPolicy::size && open_params >= min_params);
+    if (close) {
+      groups.emplace_back();
+      open_params = 0;
+    }
+    groups.back().push_back(b);
+    for (ParamId p : shape.blocks[b].params) open_params += shape.params[p].numel();
+  }
+  return groups;
+}
+
+}  // namespace
+
+Layout make_layout(const ModelShape& shape, WrapPolicy wrap, int64_t min_params, int world) {
+  VEIL_CHECK(world >= 1, "world {}", world);
+  Layout layout;
+  layout.world = world;
+  layout.unit_of_param.assign(shape.params.size(), -1);
+  int64_t base = 0;
+  for (const std::vector<int>& group : group_blocks(shape, wrap, min_params)) {
+    UnitLayout unit;
+    unit.name = shape.blocks[group.front()].name;
+    if (group.size() > 1) unit.name += ".." + shape.blocks[group.back()].name;
+    unit.blocks = group;
+    unit.base = base;
+    for (int b : group) {
+      for (ParamId p : shape.blocks[b].params) {
+        if (layout.unit_of_param[p] >= 0) continue;  // tied: it lies where it was first used
+        layout.unit_of_param[p] = static_cast<int>(layout.units.size());
+        unit.slots.push_back({p, unit.numel, shape.params[p].numel()});
+        unit.numel += align(shape.params[p].numel());
+      }
+    }
+    base += unit.numel;
+    unit.shard_numel = align((unit.numel + world - 1) / world);
+    unit.padded_numel = unit.shard_numel * world;
+    layout.units.push_back(std::move(unit));
+  }
+  auto units_of = [&](const BlockShape& block) {
+    std::vector<int> units;
+    for (ParamId p : block.params) units.push_back(layout.unit_of_param[p]);
+    std::sort(units.begin(), units.end());
+    units.erase(std::unique(units.begin(), units.end()), units.end());
+    return units;
+  };
+  for (const BlockShape& block : shape.blocks) layout.units_of_block.push_back(units_of(block));
+  layout.units_of_block.push_back(units_of(shape.loss));
+  return layout;
+}
+
+}  // namespace veil

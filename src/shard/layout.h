@@ -1,0 +1,42 @@
+// Where every parameter lies. A unit's parameters stand one after another in one flat buffer, padded once at its end so that the ranks' shards are
+// equal; a parameter is a view. Offsets do not depend on the world, the strategy or the wrap policy: element e of a unit has the model-wide index base + e,
+// which random numbers are keyed by.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/shape.h"
+#include "shard/options.h"
+
+namespace veil {
+
+struct ParamSlot {
+  ParamId param = 0;
+  int64_t offset = 0;  // elements, in the unit's flat buffer
+  int64_t numel = 0;
+};
+
+struct UnitLayout {
+  std::string name;
+  std::vector<ParamSlot> slots;
+  std::vector<int> blocks;  // whose parameters it holds
+  int64_t base = 0;         // model-wide index of its first element
+  int64_t numel = 0;        // without the padding at the end
+  int64_t shard_numel = 0;
+  int64_t padded_numel = 0;  // world * shard_numel
+};
+
+struct Layout {
+  int world = 1;
+  std::vector<UnitLayout> units;
+  std::vector<int> unit_of_param;                // by ParamId
+  std::vector<std::vector<int>> units_of_block;  // units that a block's parameters lie in; the last entry is the loss's
+};
+
+// Elements to which each parameter's start and each shard are aligned: 16 bytes even in bf16.
+inline constexpr int64_t kAlignElements = 8;
+
+Layout make_layout(const ModelShape& shape, WrapPolicy wrap, int64_t min_params, int world);
+
+}  // namespace veil

@@ -1,0 +1,43 @@
+// How a step is spread over ranks and memory. Plain settings; the schedule's builder gives them meaning.
+#pragma once
+
+#include <cstdint>
+
+#include "optim/optimizer.h"
+#include "tensor/device.h"
+
+namespace veil {
+
+enum class Strategy { ddp, zero2, zero3 };
+enum class BackwardPrefetch { pre, post, none };
+enum class WrapPolicy { module, size, none };
+enum class Checkpointing { none, full };
+enum class AccumulateIn { shard, whole };  // zero2 and zero3 with several micro-batches: reduce each time, or keep whole gradients and reduce once
+
+struct StepOptions {
+  Strategy strategy = Strategy::zero3;
+  int world = 1;
+  int forward_prefetch = 0;  // units gathered ahead of the one that runs
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
+  WrapPolicy wrap = WrapPolicy::module;
+  int64_t min_params = 100'000'000;  // WrapPolicy::size closes a unit at this many
+  bool offload_params = false;
+  bool offload_optimizer = false;
+  Checkpointing checkpointing = Checkpointing::none;
+  int micro_batches = 1;  // in a logical batch
+  AccumulateIn accumulate_in = AccumulateIn::shard;
+  DType storage = at::kFloat;  // parameters between steps
+  DType compute = at::kFloat;  // parameters and flow inside a step
+  DType reduce = at::kFloat;   // gradients on the wire
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  bool on_gpu = false;
+
+  // Sums over micro-batches are fp32 or better whatever the compute type.
+  DType accumulate() const { return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat; }
+};
+
+const char* strategy_name(Strategy strategy);
+const char* backward_prefetch_name(BackwardPrefetch prefetch);
+const char* wrap_policy_name(WrapPolicy wrap);
+
+}  // namespace veil

@@ -1,0 +1,109 @@
+// A training step as a value: a plain list of operations that can be printed, priced and run. It is built from a model's shape and the step's options; no tensor is
+// needed. Three interpreters read it: the executor (train/executor.h) runs it, the estimator (plan/estimator.h) turns it into bytes, the printer shows it.
+//
+// Ordering and freeing
+//   Operations are issued in the order of the list. A lane runs its own operations in that order.
+//   An operation on another lane than compute starts after every compute operation issued before it: the memory it is given may have been freed by any of
+//   them. Its `after` names the last of those, and whatever else it waits for.
+//   A compute operation waits for other lanes only as its `after` says.
+//   Buffers are created when the operation that names them is issued, and freed at the end of a compute operation that has waited for every user of them. No other lane frees.
+//   At the end of a part all lanes have been waited for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/shape.h"
+#include "profile/ledger.h"
+#include "shard/layout.h"
+#include "shard/options.h"
+
+namespace veil {
+
+enum class OpKind { load, zero, gather, forward, release, recompute, loss, backward, combine, reduce, update, copy_in, copy_out };
+enum class Lane { compute, gather, reduce, copy };
+inline constexpr int kLanes = 4;
+
+const char* op_kind_name(OpKind kind);
+const char* lane_name(Lane lane);
+
+// What a buffer is, and whose (index: a unit, or for flow, flow_grad and tape a block; the loss counts as the block after the last).
+enum class BufferRole {
+  params,        // unit: the stored parameters, a shard or whole; resident
+  optimizer,     // unit: the optimizer's state; resident
+  whole,         // unit: gathered parameters in the compute type
+  grad,          // unit: whole gradient of this rank
+  wire,          // unit: gradient in the reduce type, where that is another one
+  grad_shard,    // unit: summed gradient that the update reads
+  reduced,       // unit: one micro-batch's summed shard, before it is added to grad_shard
+  staged_params,     // unit: offloaded parameters on the device for their update
+  staged_optimizer,  // unit: offloaded optimizer state on the device for its update
+  flow,          // block: its output
+  flow_grad,     // block: gradient of its output
+  tape,          // block: what forward saved beside the flow
+  data,          // the samples of a logical batch
+  input,         // the micro-batch that runs
+  knobs,         // learning rate, scale and step number, and the loss's sum
+};
+const char* buffer_role_name(BufferRole role);
+
+struct Buffer {
+  BufferRole role;
+  int index;
+  int64_t bytes;
+  Category category;
+  Space space;
+  bool operator==(const Buffer&) const = default;
+};
+
+struct Op {
+  OpKind kind;
+  Lane lane = Lane::compute;
+  int unit = -1;           // gather, release, combine, reduce, update, copies
+  int block = -1;          // forward, recompute, loss, backward
+  std::vector<int> after;  // earlier operations of the same part
+  std::vector<Buffer> creates, frees;
+  int64_t scratch_bytes = 0;  // temporaries that live inside the operation only
+  std::string note;
+};
+
+enum class Part { prologue, body, tail };
+inline constexpr int kParts = 3;
+const char* part_name(Part part);
+
+// How a unit's parameters come into reach of the blocks.
+enum class ParamAccess {
+  resident,  // stored whole in the compute type
+  refreshed, // stored whole, the peers' shards gathered in place once a step (zero2)
+  per_step,  // gathered (or cast, or copied in) in the prologue and kept through the body
+  per_use,   // gathered for each use and released (zero3)
+};
+
+struct Schedule {
+  std::vector<Buffer> resident;  // from model creation to the end
+  std::vector<Op> parts[kParts]; // prologue once a logical batch, body once a micro-batch, tail once a logical batch
+
+  // What the interpreters need beside the list.
+  ParamAccess access = ParamAccess::resident;
+  bool whole_params = false;    // the stored parameters are whole on every rank
+  bool reduces = false;         // there is a reduction over ranks
+  DType grad_dtype = at::kFloat;        // of BufferRole::grad
+  DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard
+  StepOptions options;
+  Layout layout;
+
+  const std::vector<Op>& part(Part p) const { return parts[static_cast<int>(p)]; }
+  std::vector<Op>& part(Part p) { return parts[static_cast<int>(p)]; }
+};
+
+// Throws UserError where options contradict each other.
+Schedule build_schedule(const ModelShape& shape, const StepOptions& options);
+
+// The step as a table: part, row, lane, operation, what it works on, what it waits for, buffers made and freed.
+std::string print_schedule(const Schedule& schedule, const ModelShape& shape, bool buffers = false);
+
+// "layers.3", or the unit's name: what an operation works on.
+std::string op_target(const Op& op, const Schedule& schedule, const ModelShape& shape);
+
+}  // namespace veil
