@@ -1,17 +1,26 @@
-// Where the memory went. The ledger hears every allocation and free of LibTorch's allocators, on CPU, on the GPU and in pinned host memory, and books
-// it under the category that is current on the thread where it happens.
+// Where the memory went. The ledger hears every allocation and free of LibTorch's allocators, on CPU, on the GPU and in
+// pinned host memory, and books it under the category that is current on the thread where it happens.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "tensor/device.h"
 
 namespace veil {
 
-enum class Category { parameters, optimizer, gradients, activations, clip_records, norms, temporary, communication, data };
+enum class Category {
+  parameters,
+  optimizer,
+  gradients,
+  activations,
+  clip_records,
+  norms,
+  temporary,
+  communication,
+  data
+};
 inline constexpr int kCategories = 9;
 const char* category_name(Category category);  // "parameters", "clip_records", ...
 
@@ -25,8 +34,14 @@ struct CategoryBytes {
 };
 
 enum class Space { host, device, pinned };
+inline constexpr int kSpaces = 3;
+const char* space_name(Space space);  // "host", "device", "pinned"
+inline Space space_of(Device device) {
+  return device.is_cuda() ? Space::device : Space::host;
+}
 
-// Books what the calling thread allocates under `category` for a scope. Outside any scope it is `temporary`.
+// Books what the calling thread allocates under `category` for a scope; scopes nest. Outside any scope, and on
+// LibTorch's own helper threads, it is `temporary`.
 class CategoryScope {
  public:
   explicit CategoryScope(Category category);
@@ -38,27 +53,69 @@ class CategoryScope {
   Category previous_;
 };
 
-// The process's ledger: the one hook into the allocators, and so the one piece of global state here.
+// The process's ledger: the one hook into the allocators, and so the one piece of global state here. Every function may
+// be called on any thread.
 namespace ledger {
 
-// Starts listening. Call before the first tensor that shall be counted; a second call does nothing.
+// Starts listening. Call it first thing in main, before other threads and before the first tensor: what was allocated
+// earlier is in no book and stays out of allocator_bytes. A second call does nothing. Where a GPU answers, LibTorch's
+// CUDA side is initialised by it.
 void install();
 bool installed();
 
 CategoryBytes current(Space space);
-// The largest total since the last reset, and how it was made up at that moment.
-CategoryBytes peak(Space space);
-// The largest value of each category by itself since the last reset (they need not have been at one moment).
-CategoryBytes peak_of_each(Space space);
-void reset_peak(Space space);
 
-// The allocator's own count of requested bytes, taken from the allocator and not from the ledger's book.
+// Peaks are kept in three windows at once, each with a start of its own.
+enum class Window {
+  run,       // since install
+  measured,  // since the end of warm-up: the executor resets it there
+  row        // since the last take_row
+};
+// The largest total since the window's start, and how it was made up at that moment.
+CategoryBytes peak(Space space, Window window = Window::measured);
+// The largest value of each category by itself since the window's start (they need not have been at one moment).
+CategoryBytes peak_of_each(Space space, Window window = Window::measured);
+void reset_peak(Space space, Window window = Window::measured);
+
+// What a row of the schedule leaves behind and its largest moment. Taking it starts the next row. About 0.1 us.
+struct RowBytes {
+  CategoryBytes after, peak;
+};
+RowBytes take_row(Space space);
+
+// Folds in a peak that is known from elsewhere. A replayed graph allocates nothing that the allocator sees: the
+// executor takes rows while it captures and notes their peaks at each replay.
+void note_peak(Space space, const CategoryBytes& bytes);
+
+// The allocator's own count of requested bytes, taken from the allocator and not from the ledger's book:
+//   host    LibTorch's CPU memory reporter, which counts on all threads
+//   device  the caching allocator's requested_bytes, over all GPUs. A block that another stream still uses
+//   (record_stream) stays in both counts
+//           until that use ends.
+//   pinned  LibTorch counts whole blocks only, rounded up to powers of two; what it holds beyond the book's rounded sum
+//   is not ours to see, so
+//           this is the book's own count, and `check` holds the rounded sum against LibTorch's
 int64_t allocator_bytes(Space space);
-// Throws std::logic_error naming space, both figures and `where` if the book and the allocator disagree.
+// Throws std::logic_error naming space, both figures and `where` if the book and the allocator disagree. Right at any
+// moment, whatever other threads do. Costs a few microseconds.
 void check(Space space, const std::string& where);
 
-// Moves a live tensor's storage to another category.
+// Moves a live tensor's whole storage to another category. Views move it for all that share it. What is in no book
+// (memory from before install, from outside the allocators, empty) is left alone.
 void retag(const Tensor& tensor, Category category);
+
+// What the allocator holds for a device, as PyTorch's memory_allocated and memory_reserved count it: blocks, rounded
+// up. On CPU there is no cache and no rounding: the ledger's own figures (host and pinned are apart; this is host).
+struct AllocatorFigures {
+  int64_t allocated_bytes = 0, max_allocated_bytes = 0;
+  int64_t reserved_bytes = 0, max_reserved_bytes = 0;
+};
+AllocatorFigures allocator_figures(Device device);
+
+// Memory in use that no allocator of LibTorch knows: on a GPU the CUDA context, libraries, NCCL, and also what other
+// processes hold there; on CPU code, stacks and plain heap (resident size less the host book; below 0 while booked
+// memory has not been touched).
+int64_t outside_allocator_bytes(Device device);
 
 }  // namespace ledger
 

@@ -1,0 +1,119 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace veil {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string reason(int error) {
+  return std::strerror(error);
+}
+
+// A file under a temporary name that vanishes unless it is renamed into place.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& beside, mode_t mode) {
+    // Several threads and ranks may write into one folder at once, so the name holds both the process and a count.
+    static std::atomic<int> count{0};
+    path_ = fmt::format("{}.{}.{}.tmp", beside, getpid(), count++);
+    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (descriptor_ < 0) error_ = errno;
+  }
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+    if (exists_ && !renamed_) unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  // Each answers errno, or 0.
+  int write_all(std::string_view content) {
+    if (descriptor_ < 0) return error_;
+    exists_ = true;
+    while (!content.empty()) {
+      const ssize_t wrote = write(descriptor_, content.data(), content.size());
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) return errno;
+      content.remove_prefix(static_cast<size_t>(wrote));
+    }
+    return fsync(descriptor_) == 0 ? 0 : errno;
+  }
+  int rename_to(const std::string& target) {
+    const int closed = close(descriptor_);
+    descriptor_ = -1;
+    if (closed != 0 || rename(path_.c_str(), target.c_str()) != 0) return errno;
+    renamed_ = true;
+    return 0;
+  }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  int error_ = 0;
+  bool exists_ = false, renamed_ = false;
+};
+
+void make_folder(const fs::path& folder) {
+  if (folder.empty()) return;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) user_error("cannot make folder '{}': {}", folder.string(), error.message());
+  if (!fs::is_directory(folder, error)) user_error("'{}' is not a folder", folder.string());
+}
+
+// The rename itself lasts only once the folder is on disk. Some file systems cannot sync a folder; the file is whole
+// either way.
+void sync_folder(const fs::path& folder) {
+  const int descriptor = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) user_error("cannot read '{}': it is a folder", path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) user_error("cannot read '{}': {}", path, reason(errno));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void write_file_atomically(const std::string& path, std::string_view content, bool owner_only) {
+  const fs::path folder = fs::path(path).parent_path();
+  make_folder(folder);
+  TemporaryFile file(path, owner_only ? 0600 : 0666);
+  int failed = file.write_all(content);
+  if (failed == 0) failed = file.rename_to(path);
+  if (failed != 0) user_error("cannot write '{}': {}", path, reason(failed));
+  sync_folder(folder);
+}
+
+void ensure_folder_writable(const std::string& folder) {
+  make_folder(folder);
+  TemporaryFile probe(join_path(folder, ".veil_probe"), 0600);
+  if (const int failed = probe.write_all("x")) {
+    user_error("cannot write into folder '{}': {}; pass another with --output-dir", folder, reason(failed));
+  }
+}
+
+std::string join_path(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / name).string();
+}
+
+}  // namespace veil

@@ -1,0 +1,23 @@
+// Files that are either whole or not there.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace veil {
+
+// The whole file. UserError where it cannot be read.
+std::string read_file(const std::string& path);
+
+// Writes beside the target, syncs, then renames over it: a reader sees the old file or the new one, never half of one.
+// Missing folders are made. `owner_only` gives mode 0600 from the first byte on. UserError where it cannot be written;
+// nothing is left behind then.
+void write_file_atomically(const std::string& path, std::string_view content, bool owner_only = false);
+
+// Makes the folder if need be and proves, by writing, that files can be made in it. UserError in one line otherwise.
+void ensure_folder_writable(const std::string& folder);
+
+// "<folder>/<name>", without doubling the stroke; an absolute `name` stays as it is.
+std::string join_path(const std::string& folder, const std::string& name);
+
+}  // namespace veil

@@ -1,0 +1,29 @@
+// Plain tables for terminals and markdown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace veil {
+
+// Columns whose cells all look like numbers (with a sign, a unit such as "ms" or "GiB", or "-" for none) are aligned to
+// the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  // As many cells as the header has columns; fewer are filled up with empty ones.
+  void row(std::vector<std::string> cells);
+  size_t rows() const { return rows_.size(); }
+
+  std::string text() const;      // columns two spaces apart, a rule under the header
+  std::string markdown() const;  // | a | b | with alignment marks; a stroke inside a cell is escaped
+  std::string csv() const;       // RFC 4180
+
+ private:
+  std::vector<bool> numeric_columns() const;
+
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace veil

@@ -1,0 +1,215 @@
+#include "profile/ledger.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <shared_mutex>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "profile/ledger_book.h"
+
+namespace veil {
+
+namespace {
+
+thread_local Category thread_category = Category::temporary;
+
+}  // namespace
+
+const char* category_name(Category category) {
+  switch (category) {
+    case Category::parameters:
+      return "parameters";
+    case Category::optimizer:
+      return "optimizer";
+    case Category::gradients:
+      return "gradients";
+    case Category::activations:
+      return "activations";
+    case Category::clip_records:
+      return "clip_records";
+    case Category::norms:
+      return "norms";
+    case Category::temporary:
+      return "temporary";
+    case Category::communication:
+      return "communication";
+    case Category::data:
+      return "data";
+  }
+  return "";
+}
+
+const char* space_name(Space space) {
+  return space == Space::host ? "host" : space == Space::device ? "device" : "pinned";
+}
+
+CategoryScope::CategoryScope(Category category) : previous_(thread_category) {
+  thread_category = category;
+}
+CategoryScope::~CategoryScope() {
+  thread_category = previous_;
+}
+
+namespace ledger {
+
+Category current_category() {
+  return thread_category;
+}
+
+namespace {
+
+// Held shared around "allocate and book", whole around "compare the two": so a comparison never falls between an
+// allocation and its booking.
+std::shared_mutex& host_gate() {
+  static auto* gate = new std::shared_mutex;
+  return *gate;
+}
+
+// Hands out the wrapped allocator's own memory and contexts, so alignment, raw pointers and copies are as without it.
+class BookingAllocator final : public c10::Allocator {
+ public:
+  explicit BookingAllocator(c10::Allocator* wrapped) : wrapped_(wrapped), wrapped_delete_(wrapped->raw_deleter()) {
+    VEIL_CHECK(wrapped_delete_, "LibTorch's CPU allocator has no raw deleter");
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    const std::shared_lock gate(host_gate());
+    c10::DataPtr data = wrapped_->allocate(bytes);
+    if (!data) return data;  // nothing was asked for
+    book(Space::host).allocated(data.get_context(), static_cast<int64_t>(bytes), current_category());
+    const bool swapped = data.compare_exchange_deleter(wrapped_delete_, &BookingAllocator::release);
+    VEIL_CHECK(swapped, "LibTorch's CPU allocator handed out a foreign deleter");
+    return data;
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &BookingAllocator::release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { wrapped_->copy_data(to, from, bytes); }
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return wrapped_->is_simple_data_ptr(data); }
+  c10::Allocator* wrapped() const { return wrapped_; }
+
+ private:
+  static void release(void* context);
+
+  c10::Allocator* wrapped_;
+  c10::DeleterFnPtr wrapped_delete_;
+};
+
+std::atomic<BookingAllocator*> host_allocator{nullptr};  // never destroyed
+
+void BookingAllocator::release(void* context) {
+  const std::shared_lock gate(host_gate());
+  // Booked out first: once the memory is returned, another thread may be given the same address.
+  book(Space::host).freed(context);
+  host_allocator.load()->wrapped_delete_(context);
+}
+
+// LibTorch's CPU reporter counts allocations on all threads but tells its total only to a listener on the thread that
+// allocates.
+class ReporterListener final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t total, size_t, c10::Device) override {
+    if (size > 0) total_before_ = static_cast<int64_t>(total) - size;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t total_before() const { return total_before_; }
+
+ private:
+  int64_t total_before_ = 0;
+};
+
+// The reporter's total, read by way of an allocation of one byte on the wrapped allocator.
+int64_t reported_host_bytes() {
+  static thread_local auto listener = std::make_shared<ReporterListener>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, listener);
+  const c10::DataPtr probe = host_allocator.load()->wrapped()->allocate(1);
+  return listener->total_before();
+}
+
+}  // namespace
+
+void install() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    FLAGS_caffe2_report_cpu_memory_usage = true;  // LibTorch's reporter counts from here on
+    host_allocator = new BookingAllocator(c10::GetCPUAllocator());
+    c10::SetCPUAllocator(host_allocator, /*priority=*/255);
+    VEIL_CHECK(c10::GetCPUAllocator() == host_allocator, "LibTorch kept its CPU allocator");
+    backend::install();
+  });
+}
+
+bool installed() {
+  return host_allocator.load() != nullptr;
+}
+
+CategoryBytes current(Space space) {
+  return book(space).current();
+}
+CategoryBytes peak(Space space, Window window) {
+  return book(space).peak(window);
+}
+CategoryBytes peak_of_each(Space space, Window window) {
+  return book(space).peak_of_each(window);
+}
+void reset_peak(Space space, Window window) {
+  book(space).reset_peak(window);
+}
+RowBytes take_row(Space space) {
+  return book(space).take_row();
+}
+void note_peak(Space space, const CategoryBytes& bytes) {
+  book(space).note_peak(bytes);
+}
+
+int64_t allocator_bytes(Space space) {
+  if (!installed()) return 0;
+  switch (space) {
+    case Space::host: {
+      const std::unique_lock gate(host_gate());
+      return reported_host_bytes();
+    }
+    case Space::device:
+      return backend::device_requested_bytes();
+    case Space::pinned:
+      return book(Space::pinned).reading().total;
+  }
+  return 0;
+}
+
+void check(Space space, const std::string& where) {
+  if (!installed()) return;
+  if (space == Space::device) return backend::check_device(where);
+  if (space == Space::pinned) return backend::check_pinned(where);
+  const std::unique_lock gate(host_gate());
+  const int64_t booked = book(Space::host).reading().total;
+  const int64_t counted = reported_host_bytes();
+  if (booked != counted) disagree(space, booked, counted, where);
+}
+
+void retag(const Tensor& tensor, Category category) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (tensor.is_cuda()) {
+    book(Space::device).retag(data.get(), category);
+  } else if (!book(Space::host).retag(data.get_context(), category)) {
+    book(Space::pinned).retag(data.get_context(), category);
+  }
+}
+
+AllocatorFigures allocator_figures(Device device) {
+  if (device.is_cuda()) return backend::device_figures(device);
+  const int64_t now = current(Space::host).total(), most = peak(Space::host, Window::run).total();
+  return {now, most, now, most};
+}
+
+int64_t outside_allocator_bytes(Device device) {
+  if (device.is_cuda()) return backend::device_outside_bytes(device);
+  return resident_bytes() - current(Space::host).total();
+}
+
+}  // namespace ledger
+
+}  // namespace veil
