@@ -1,3 +1,5 @@
-#include <fmt/core.h>
+#include "cli/command.h"
 
-int main() { fmt::print("veil\n"); }
+int main(int count, char** words) {
+  return veil::run_veil({words + 1, words + count});
+}

@@ -1,0 +1,23 @@
+# Writes the build's own description (src/base/build_info.h) into ${CMAKE_BINARY_DIR}/generated/build_info.cpp. The commit is the one at configure time.
+
+set(VEIL_COMMIT "")
+find_package(Git QUIET)
+if(GIT_FOUND)
+  execute_process(COMMAND ${GIT_EXECUTABLE} -C ${CMAKE_SOURCE_DIR} describe --always --dirty --exclude=* --abbrev=12
+    OUTPUT_VARIABLE VEIL_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+get_target_property(veil_options veil_flags INTERFACE_COMPILE_OPTIONS)
+string(REGEX REPLACE "\\$<\\$<COMPILE_LANGUAGE:CXX>:|>" "" veil_options "${veil_options}")
+string(REPLACE ";" " " veil_options "${veil_options}")
+string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}} ${veil_options}" VEIL_ALL_FLAGS)
+foreach(name CUDA NCCL MPI SANITIZE)
+  set(VEIL_${name}_LITERAL false)
+  if(VEIL_HAS_${name})
+    set(VEIL_${name}_LITERAL true)
+  endif()
+endforeach()
+if(VEIL_SANITIZE)
+  set(VEIL_SANITIZE_LITERAL true)
+endif()
+configure_file(${CMAKE_SOURCE_DIR}/src/base/build_info.cpp.in ${CMAKE_BINARY_DIR}/generated/build_info.cpp @ONLY)

@@ -1,0 +1,65 @@
+#include "cli/command.h"
+
+#include <exception>
+
+#include "base/build_info.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/terminal.h"
+
+namespace veil {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table = {};
+  return table;
+}
+
+namespace {
+
+void print_commands() {
+  fmt::print("usage: veil COMMAND [options]\n\n");
+  std::vector<std::vector<std::string>> rows;
+  for (const Command& command : commands()) rows.push_back({command.name, command.help});
+  fmt::print("{}\n`veil COMMAND --help` lists a command's options, `veil --version` says what this is.\n",
+             align_columns(rows, 2));
+}
+
+int run_command(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    print_commands();
+    return kExitDone;
+  }
+  if (arguments[0] == "--version") {
+    const BuildInfo& build = build_info();
+    fmt::print("veil {}{}\n", build.version, build.commit.empty() ? "" : " (" + build.commit + ")");
+    return kExitDone;
+  }
+  std::vector<std::string> known;
+  for (const Command& command : commands()) {
+    if (canonical(arguments[0]) == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+    known.push_back(command.name);
+  }
+  const std::string meant = nearest(arguments[0], known);
+  user_error("unknown command '{}': {}allowed are {}", arguments[0],
+             meant.empty() ? "" : "did you mean " + meant + "? ", join(known, ", "));
+}
+
+void complain(const std::string& message) {
+  fmt::print(stderr, "{} {}\n", colored(stderr, Color::red, "veil:"), message);
+}
+
+}  // namespace
+
+int run_veil(const std::vector<std::string>& arguments) {
+  try {
+    return run_command(arguments);
+  } catch (const UserError& error) {
+    complain(error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    complain(fmt::format("internal error: {}", error.what()));
+    return kExitFailed;
+  }
+}
+
+}  // namespace veil

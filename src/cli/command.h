@@ -1,0 +1,21 @@
+// The commands of veil. One file a command, src/cli/<command>.cpp; a new one is declared below and gets its line in
+// command.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace veil {
+
+// Arguments are those after the command's name; the answer is the exit code (base/error.h).
+struct Command {
+  const char* name;
+  const char* help;
+  int (*run)(const std::vector<std::string>& arguments);
+};
+const std::vector<Command>& commands();
+
+// What main does: finds the command, runs it, and turns what it throws into one line on stderr and an exit code.
+int run_veil(const std::vector<std::string>& arguments);
+
+}  // namespace veil

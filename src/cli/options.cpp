@@ -1,0 +1,294 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace veil {
+namespace {
+
+constexpr const char* kRedacted = "***";
+
+bool is_option(const std::string& argument) {
+  return argument.size() > 2 && argument.rfind("--", 0) == 0;
+}
+
+// "--batch_size=4" -> "batch-size"
+std::string option_name(const std::string& argument) {
+  return canonical(std::string_view(argument).substr(2, argument.find('=') - 2));
+}
+
+}  // namespace
+
+Options::Options(std::string command, std::string help) : command_(std::move(command)), help_(std::move(help)) {
+  add("config", file_, {.help = "TOML file of options; the command line wins", .value = "FILE"});
+}
+
+void Options::insert(Setting setting) {
+  VEIL_CHECK(setting.name == canonical(setting.name), "an option's own name is canonical: {}", setting.name);
+  for (const std::string& alias : setting.spec.aliases) VEIL_CHECK(!find(alias), "option {} is defined twice", alias);
+  VEIL_CHECK(!find(setting.name), "option {} is defined twice", setting.name);
+  setting.initial = setting.show();
+  settings_.push_back(std::move(setting));
+}
+
+void Options::preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values) {
+  if (presets_.empty()) add("preset", preset_, {.help = "a named set of values beneath all others", .value = "NAME"});
+  presets_[name] = std::move(values);
+}
+
+const Options::Setting* Options::find(const std::string& name) const {
+  const std::string wanted = canonical(name);
+  for (const Setting& setting : settings_) {
+    if (setting.name == wanted) return &setting;
+    for (const std::string& alias : setting.spec.aliases) {
+      if (canonical(alias) == wanted) return &setting;
+    }
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Options::option_names() const {
+  std::vector<std::string> result{"help"};
+  for (const Setting& setting : settings_) {
+    result.push_back(setting.name);
+    for (const std::string& alias : setting.spec.aliases) result.push_back(canonical(alias));
+  }
+  return result;
+}
+
+void Options::unknown_option(const std::string& given) const {
+  const std::string meant = nearest(given, option_names());
+  user_error("unknown option --{}: {}`veil {} --help` lists all", given,
+             meant.empty() ? "" : fmt::format("did you mean --{}? ", meant), command_);
+}
+
+void Options::set(Setting& setting, const std::vector<std::string>& values, Source source) {
+  std::vector<std::string> texts = values;
+  if (setting.list) {
+    texts.clear();
+    for (const std::string& value : values) {
+      for (const std::string& part : split(value, ',')) texts.push_back(part);
+    }
+  }
+  const std::string wrong = setting.read(texts);
+  if (wrong.empty()) {
+    setting.source = source == Source::file ? "config" : source == Source::preset_value ? "preset" : "command line";
+    return;
+  }
+  const std::string shown = setting.spec.secret ? kRedacted : join(values, " ");
+  const std::string allowed =
+      setting.initial.empty() || setting.spec.secret ? wrong : fmt::format("{} (default {})", wrong, setting.initial);
+  if (source == Source::file) user_error("{}: {} = {}: {}", file_, setting.name, shown, allowed);
+  if (source == Source::preset_value) user_error("preset {}: {} = {}: {}", preset_, setting.name, shown, allowed);
+  user_error("--{} {}: {}", setting.name, shown.empty() ? "''" : shown, allowed);
+}
+
+void Options::read_file(const std::string& path) {
+  std::ifstream stream(path);
+  std::error_code ignored;
+  if (!stream || std::filesystem::is_directory(path, ignored))
+    user_error("--config {}: no such file can be read", path);
+  std::set<std::string> seen;
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
+    if (item.name == "++" || item.name == "--" || !item.parents.empty()) {
+      user_error("{}: [{}]: sections are not used; keys are option names, as in batch-size = 8", path,
+                 item.parents.empty() ? item.name : join(item.parents, "."));
+    }
+    Setting* setting = find(item.name);
+    if (!setting || setting->name == "config") {
+      const std::string meant = nearest(item.name, option_names());
+      user_error("{}: unknown key '{}': {}`veil {} --help` lists all options", path, item.name,
+                 meant.empty() ? "" : fmt::format("did you mean {}? ", meant), command_);
+    }
+    if (!seen.insert(setting->name).second) user_error("{}: key '{}' is given twice", path, setting->name);
+    for (const std::string& value : item.inputs) {
+      // CLI11's reader ends a value at '#', even between quotes.
+      if (!value.empty() && (value.front() == '"' || value.front() == '\'')) {
+        user_error("{}: {} = {}: the quotes do not close; a '#' cannot stand in a value", path, item.name,
+                   setting->spec.secret ? kRedacted : value);
+      }
+    }
+    set(*setting, item.inputs, Source::file);
+  }
+}
+
+// Option names in their canonical spelling, each known and given once.
+std::vector<std::string> Options::normalized(const std::vector<std::string>& arguments) const {
+  std::vector<std::string> result;
+  std::set<std::string> seen;
+  bool options_ended = false;
+  for (const std::string& argument : arguments) {
+    options_ended = options_ended || argument == "--";
+    if (options_ended || !is_option(argument)) {
+      result.push_back(argument);
+      continue;
+    }
+    const std::string name = option_name(argument);
+    const size_t equals = argument.find('=');
+    std::string value = equals == std::string::npos ? "" : argument.substr(equals);
+    const Setting* setting = find(name);
+    if (!setting && name.rfind("no-", 0) == 0 && value.empty()) {
+      setting = find(name.substr(3));
+      if (setting && !setting->flag) setting = nullptr;
+      if (setting) value = "=false";
+    }
+    if (name == "help") {
+      result.push_back("--help");
+      continue;
+    }
+    if (!setting) unknown_option(argument.substr(2, equals - 2));
+    if (value == "=") user_error("--{}=: no value stands after '='", setting->name);
+    if (!seen.insert(setting->name).second) {
+      user_error("--{} is given twice: allowed is once{}", setting->name,
+                 setting->list ? fmt::format("; give a list as --{} A,B", setting->name) : "");
+    }
+    result.push_back("--" + setting->name + value);
+  }
+  return result;
+}
+
+bool Options::parse(const std::vector<std::string>& arguments) {
+  arguments_ = arguments;
+  const std::vector<std::string> wanted = normalized(arguments);
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  CLI::Option* const help_flag = app.add_flag("--help,-h");
+  std::vector<CLI::Option*> parsed;
+  for (const Setting& setting : settings_) {
+    const std::string names = setting.spec.positional ? fmt::format("{0},--{0}", setting.name) : "--" + setting.name;
+    CLI::Option* option = setting.flag ? app.add_flag(names) : app.add_option(names);
+    if (!setting.flag)
+      option->expected(setting.spec.bare ? 0 : 1, setting.list ? CLI::detail::expected_max_vector_size : 1);
+    option->allow_extra_args(setting.list);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    parsed.push_back(option);
+  }
+  try {
+    app.parse(std::vector<std::string>(wanted.rbegin(), wanted.rend()));  // CLI11 takes them last first
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what();  // "--name: ..."
+    const Setting* setting = is_option(text) ? find(text.substr(2, text.find(':') - 2)) : nullptr;
+    if (!setting) throw UserError(text);
+    user_error("--{}: a value is missing ({})", setting->name, setting->kind);
+  } catch (const CLI::ParseError& error) {
+    throw UserError(fmt::format("{}; `veil {} --help` lists all options", error.what(), command_));
+  }
+  if (help_flag->count() > 0) {
+    fmt::print("{}", help());
+    return false;
+  }
+  const std::vector<std::string> extra = app.remaining();
+  if (!extra.empty()) {
+    user_error("unexpected argument '{}': `veil {} --help` lists what is allowed", extra.front(), command_);
+  }
+
+  std::vector<std::vector<std::string>> values;
+  for (size_t i = 0; i < settings_.size(); ++i) {
+    std::vector<std::string> results = parsed[i]->results();
+    const Setting& setting = settings_[i];
+    if (setting.spec.bare && parsed[i]->count() > 0 && results == std::vector<std::string>{""})
+      results = {*setting.spec.bare};
+    values.push_back(std::move(results));
+  }
+  const auto apply = [&](size_t i) {
+    if (parsed[i]->count() > 0) set(settings_[i], values[i], Source::command_line);
+  };
+  for (size_t i = 0; i < settings_.size(); ++i) {
+    if (settings_[i].name == "config" || settings_[i].name == "preset") apply(i);
+  }
+  const std::string preset_from_command_line = preset_;
+  if (!file_.empty()) read_file(file_);
+  if (!preset_from_command_line.empty()) preset_ = preset_from_command_line;
+  if (!preset_.empty()) {
+    std::vector<std::string> known;
+    for (const auto& [name, unused] : presets_) known.push_back(name);
+    const auto found = presets_.find(preset_);
+    if (found == presets_.end()) {
+      user_error("--preset {}: allowed are {}{}", preset_, join(known, ", "),
+                 option_values::did_you_mean(preset_, known));
+    }
+    for (const auto& [name, value] : found->second) {
+      Setting* setting = find(name);
+      VEIL_CHECK(setting, "preset {} sets an unknown option {}", preset_, name);
+      if (setting->source.empty()) set(*setting, {value}, Source::preset_value);  // the file has been read and wins
+    }
+  }
+  for (size_t i = 0; i < settings_.size(); ++i) apply(i);
+  for (const Setting& setting : settings_) {
+    if (setting.spec.required && setting.source.empty()) {
+      const std::string name = setting.spec.positional ? setting.kind : "--" + setting.name;
+      user_error("{} is missing: {}; `veil {} --help` says more", name, setting.spec.help, command_);
+    }
+  }
+  return true;
+}
+
+bool Options::given(const std::string& name) const {
+  const Setting* setting = find(name);
+  VEIL_CHECK(setting, "no option {}", name);
+  return !setting->source.empty();
+}
+
+std::string Options::help() const {
+  std::string usage = "usage: veil " + command_;
+  std::vector<std::vector<std::string>> rows;
+  for (const Setting& setting : settings_) {
+    if (setting.spec.positional) usage += setting.spec.required ? " " + setting.kind : " [" + setting.kind + "]";
+    std::string left = "--" + setting.name;
+    if (!setting.flag) left += setting.spec.bare ? " [" + setting.kind + "]" : " " + setting.kind;
+    std::string right = setting.spec.help;
+    if (!setting.initial.empty() && !setting.spec.secret) right += fmt::format(" (default {})", setting.initial);
+    if (!setting.spec.aliases.empty()) right += fmt::format(" [also --{}]", join(setting.spec.aliases, ", --"));
+    rows.push_back({left, right});
+  }
+  rows.push_back({"--help", "this text"});
+  std::string result = fmt::format("{} [options]\n{}\n\n{}", usage, help_, align_columns(rows, 2));
+  if (!presets_.empty()) {
+    std::vector<std::string> known;
+    for (const auto& [name, unused] : presets_) known.push_back(name);
+    result += fmt::format("\npresets: {}\n", join(known, ", "));
+  }
+  return result;
+}
+
+std::string Options::table() const {
+  std::vector<std::vector<std::string>> rows;
+  for (const Setting& setting : settings_) {
+    const std::string value = setting.show();
+    rows.push_back({setting.name, value.empty() ? "-" : setting.spec.secret ? kRedacted : value, setting.source});
+  }
+  return align_columns(rows, 2);
+}
+
+nlohmann::json Options::json() const {
+  nlohmann::json result = nlohmann::json::object();
+  for (const Setting& setting : settings_) {
+    result[setting.name] =
+        setting.spec.secret && !setting.show().empty() ? nlohmann::json(kRedacted) : setting.record();
+  }
+  return result;
+}
+
+std::string Options::command_line() const {
+  std::string result = "veil " + command_;
+  bool hiding = false;
+  for (const std::string& argument : arguments_) {
+    const Setting* setting = is_option(argument) ? find(option_name(argument)) : nullptr;
+    if (is_option(argument)) hiding = setting && setting->spec.secret;
+    if (!hiding) {
+      result += " " + argument;
+    } else if (is_option(argument)) {
+      const size_t equals = argument.find('=');
+      result += " " + (equals == std::string::npos ? argument : argument.substr(0, equals + 1) + kRedacted);
+    } else {
+      result += std::string(" ") + kRedacted;
+    }
+  }
+  return result;
+}
+
+}  // namespace veil

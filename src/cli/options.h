@@ -1,0 +1,136 @@
+// The options of one command. One definition of an option gives its parsing, its help, its key in a TOML file, its row
+// in the table of resolved settings and its entry in the record.
+//
+//   Options options("profile", "measure one configuration");
+//   options.add("batch-size", config.batch_size, {.aliases = {"batch_sizes"}, .help = "samples a rank and micro-batch",
+//   .minimum = 1}); options.preset("tiny", {{"batch-size", "64"}}); if (!options.parse(arguments)) return kExitDone; //
+//   --help was asked for and is printed fmt::print("{}", options.table());
+//
+// A value comes from, last wins: the field as it was, --preset, the --config file, the command line. Whatever is wrong
+// is a UserError of one line that says what was given, what is allowed and what was probably meant; no field is then to
+// be used.
+//
+// Fields: int64_t, int, double, std::string, bool (a flag: --x, --no-x, --x=false), an enum with names()
+// (base/names.h), std::optional of these (empty: not set) and std::vector of these (--seq 1,2 or --seq 1 2). They must
+// live as long as the Options.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/option_values.h"
+
+namespace veil {
+
+class Options {
+ public:
+  Options(std::string command, std::string help);
+
+  template <typename T>
+  void add(const std::string& name, T& field, OptionSpec spec = {});
+  template <typename T>
+  void add(const std::string& name, std::optional<T>& field, OptionSpec spec = {});
+  template <typename T>
+  void add(const std::string& name, std::vector<T>& field, OptionSpec spec = {});
+
+  // A named set of values; the first one brings the option --preset.
+  void preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values);
+
+  // False if --help was given and answered.
+  bool parse(const std::vector<std::string>& arguments);
+
+  bool given(const std::string& name) const;  // by preset, file or command line
+  std::string help() const;
+  // The fields as they are now: what a command resolves after parsing (a default that depends on the world) is shown
+  // resolved.
+  std::string table() const;
+  nlohmann::json json() const;
+  std::string command_line() const;  // as it was given, secrets replaced by ***
+
+ private:
+  enum class Source { preset_value, file, command_line };
+  struct Setting {
+    std::string name;
+    OptionSpec spec;
+    std::string kind;  // for help
+    bool flag = false, list = false;
+    std::function<std::string(const std::vector<std::string>&)> read = {};  // "" or what is allowed
+    std::function<std::string()> show = {};
+    std::function<nlohmann::json()> record = {};
+    std::string initial = "";  // show() when it was added
+    std::string source = "";   // "" while it is the default
+  };
+
+  void insert(Setting setting);
+  const Setting* find(const std::string& name) const;
+  Setting* find(const std::string& name) { return const_cast<Setting*>(std::as_const(*this).find(name)); }
+  std::vector<std::string> option_names() const;
+  [[noreturn]] void unknown_option(const std::string& given) const;
+  void set(Setting& setting, const std::vector<std::string>& values, Source source);
+  void read_file(const std::string& path);
+  std::vector<std::string> normalized(const std::vector<std::string>& arguments) const;
+
+  std::string command_, help_;
+  std::vector<Setting> settings_;
+  std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
+  std::string preset_, file_;
+  std::vector<std::string> arguments_;
+};
+
+template <typename T>
+void Options::add(const std::string& name, T& field, OptionSpec spec) {
+  Setting setting{.name = name, .spec = spec, .kind = option_values::kind<T>(spec), .flag = std::is_same_v<T, bool>};
+  setting.read = [&field, spec](const std::vector<std::string>& texts) {
+    return texts.size() == 1 ? option_values::read(texts[0], spec, field) : std::string("allowed is one value");
+  };
+  setting.show = [&field] { return option_values::show(field); };
+  setting.record = [&field] { return option_values::record(field); };
+  insert(std::move(setting));
+}
+
+template <typename T>
+void Options::add(const std::string& name, std::optional<T>& field, OptionSpec spec) {
+  Setting setting{.name = name, .spec = spec, .kind = option_values::kind<T>(spec), .flag = std::is_same_v<T, bool>};
+  setting.read = [&field, spec](const std::vector<std::string>& texts) {
+    T value{};
+    const std::string wrong = texts.size() == 1 ? option_values::read(texts[0], spec, value) : "allowed is one value";
+    if (wrong.empty()) field = value;
+    return wrong;
+  };
+  setting.show = [&field] { return field ? option_values::show(*field) : std::string(); };
+  setting.record = [&field] { return field ? option_values::record(*field) : nlohmann::json(); };
+  insert(std::move(setting));
+}
+
+template <typename T>
+void Options::add(const std::string& name, std::vector<T>& field, OptionSpec spec) {
+  Setting setting{.name = name, .spec = spec, .kind = option_values::kind<T>(spec) + ",...", .list = true};
+  setting.read = [&field, spec](const std::vector<std::string>& texts) {
+    std::vector<T> values;
+    for (const std::string& text : texts) {
+      T value{};
+      const std::string wrong = option_values::read(text, spec, value);
+      if (!wrong.empty()) return wrong;
+      values.push_back(value);
+    }
+    field = values;
+    return std::string();
+  };
+  setting.show = [&field] {
+    std::vector<std::string> parts;
+    for (const T& value : field) parts.push_back(option_values::show(value));
+    return join(parts, ",");
+  };
+  setting.record = [&field] {
+    nlohmann::json values = nlohmann::json::array();
+    for (const T& value : field) values.push_back(option_values::record(value));
+    return values;
+  };
+  insert(std::move(setting));
+}
+
+}  // namespace veil

@@ -1,0 +1,48 @@
+#include "cli/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace veil {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Answer {
+  int code;
+  std::string out, err;
+};
+
+Answer veil_says(const std::vector<std::string>& arguments) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = run_veil(arguments);
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(Command, VeilAloneAndHelpListTheCommands) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{}, {"--help"}}) {
+    const Answer answer = veil_says(arguments);
+    EXPECT_EQ(answer.code, kExitDone);
+    for (const Command& command : commands()) EXPECT_THAT(answer.out, HasSubstr(command.help));
+    EXPECT_THAT(answer.out, HasSubstr("usage: veil COMMAND"));
+  }
+}
+
+TEST(Command, VersionIsOneLine) {
+  const Answer answer = veil_says({"--version"});
+  EXPECT_EQ(answer.code, kExitDone);
+  EXPECT_THAT(answer.out, ::testing::MatchesRegex("veil [0-9]+\\.[0-9]+\\.[0-9]+.*\n"));
+}
+
+TEST(Command, AnUnknownCommandIsOneLineOnStderrAndExitCodeTwo) {
+  const Answer answer = veil_says({"fnord"});
+  EXPECT_EQ(answer.code, kExitUsage);
+  EXPECT_THAT(answer.err, ::testing::StartsWith("veil: unknown command 'fnord'"));
+  EXPECT_EQ(std::count(answer.err.begin(), answer.err.end(), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace veil
