@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,9 +17,11 @@ namespace veil {
 
 template <typename Enum>
 struct EnumName {
+  // A constructor, not an aggregate: GCC 12 fails on a table of aggregates whose last member is left out.
+  EnumName(Enum v, std::string n, std::vector<std::string> other = {}) : value(v), name(std::move(n)), aliases(std::move(other)) {}
   Enum value;
-  std::string name;                       // the canonical name
-  std::vector<std::string> aliases = {};  // other accepted spellings
+  std::string name;                  // the canonical name
+  std::vector<std::string> aliases;  // other accepted spellings
 };
 template <typename Enum>
 using NameTable = std::vector<EnumName<Enum>>;

@@ -27,6 +27,8 @@ class Pending {
   // When the collective began and ended on its own lane; timed markers, valid after wait(), empty unless timing was asked for.
   virtual Marker began() const { return {}; }
   virtual Marker ended() const { return {}; }
+  // Simulated worlds: what the collective would take on the link that was stated.
+  virtual double modelled_ms() const { return 0; }
 };
 using PendingPtr = std::shared_ptr<Pending>;
 

@@ -4,9 +4,10 @@
 
 namespace veil {
 
-const char* optimizer_name(OptimizerKind kind) {
-  constexpr const char* kNames[] = {"sgd", "sgd_momentum", "adamw"};
-  return kNames[static_cast<int>(kind)];
+const NameTable<OptimizerKind>& names(OptimizerKind) {
+  static const NameTable<OptimizerKind> table = {
+      {OptimizerKind::sgd, "sgd"}, {OptimizerKind::sgd_momentum, "sgd-momentum"}, {OptimizerKind::adamw, "adamw"}};
+  return table;
 }
 
 int optimizer_states(OptimizerKind kind) {
@@ -16,6 +17,18 @@ int optimizer_states(OptimizerKind kind) {
     case OptimizerKind::adamw: return 2;
   }
   return 0;
+}
+
+UpdateRule update_rule(const OptimizerOptions& options, uint64_t rounding_seed) {
+  UpdateRule rule;
+  rule.kind = options.kind;
+  rule.momentum = options.momentum;
+  rule.beta1 = options.beta1;
+  rule.beta2 = options.beta2;
+  rule.epsilon = options.epsilon;
+  rule.weight_decay = options.weight_decay;
+  rule.rounding_seed = rounding_seed;
+  return rule;
 }
 
 UpdateKnobs knobs_for_step(const OptimizerOptions& options, double learning_rate, int64_t step, double scale) {

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "base/names.h"
 #include "kernels/update.h"
 
 namespace veil {
-
-enum class OptimizerKind { sgd, sgd_momentum, adamw };
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
@@ -18,10 +17,11 @@ struct OptimizerOptions {
   double weight_decay = 0;
 };
 
-const char* optimizer_name(OptimizerKind kind);
+const NameTable<OptimizerKind>& names(OptimizerKind);
 int optimizer_states(OptimizerKind kind);  // tensors of state for each parameter: 0, 1 or 2
 
 // What one step's update reads from device memory. `step` counts from 1; `scale` multiplies the summed gradient (1 / expected batch).
+UpdateRule update_rule(const OptimizerOptions& options, uint64_t rounding_seed);
 UpdateKnobs knobs_for_step(const OptimizerOptions& options, double learning_rate, int64_t step, double scale);
 
 }  // namespace veil

@@ -2,19 +2,33 @@
 
 namespace veil {
 
-const char* strategy_name(Strategy strategy) {
-  constexpr const char* kNames[] = {"ddp", "zero2", "zero3"};
-  return kNames[static_cast<int>(strategy)];
+const NameTable<Strategy>& names(Strategy) {
+  static const NameTable<Strategy> table = {
+      {Strategy::ddp, "ddp", {"no_shard"}}, {Strategy::zero2, "zero2", {"shard_grad_op"}}, {Strategy::zero3, "zero3", {"fsdp", "full_shard"}}};
+  return table;
 }
 
-const char* backward_prefetch_name(BackwardPrefetch prefetch) {
-  constexpr const char* kNames[] = {"pre", "post", "none"};
-  return kNames[static_cast<int>(prefetch)];
+const NameTable<BackwardPrefetch>& names(BackwardPrefetch) {
+  static const NameTable<BackwardPrefetch> table = {{BackwardPrefetch::pre, "pre", {"BACKWARD_PRE"}},
+                                                    {BackwardPrefetch::post, "post", {"BACKWARD_POST"}},
+                                                    {BackwardPrefetch::none, "none", {"off"}}};
+  return table;
 }
 
-const char* wrap_policy_name(WrapPolicy wrap) {
-  constexpr const char* kNames[] = {"module", "size", "none"};
-  return kNames[static_cast<int>(wrap)];
+const NameTable<WrapPolicy>& names(WrapPolicy) {
+  static const NameTable<WrapPolicy> table = {
+      {WrapPolicy::module, "module", {"module_wrap"}}, {WrapPolicy::size, "size", {"size_based"}}, {WrapPolicy::none, "none"}};
+  return table;
+}
+
+const NameTable<Checkpointing>& names(Checkpointing) {
+  static const NameTable<Checkpointing> table = {{Checkpointing::none, "none", {"off"}}, {Checkpointing::full, "full", {"on"}}};
+  return table;
+}
+
+const NameTable<AccumulateIn>& names(AccumulateIn) {
+  static const NameTable<AccumulateIn> table = {{AccumulateIn::shard, "shard"}, {AccumulateIn::whole, "whole"}};
+  return table;
 }
 
 }  // namespace veil

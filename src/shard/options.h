@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/names.h"
 #include "optim/optimizer.h"
 #include "tensor/device.h"
 
@@ -34,10 +35,13 @@ struct StepOptions {
 
   // Sums over micro-batches are fp32 or better whatever the compute type.
   DType accumulate() const { return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat; }
+  DType optimizer_state() const { return storage == at::kDouble ? at::kDouble : at::kFloat; }
 };
 
-const char* strategy_name(Strategy strategy);
-const char* backward_prefetch_name(BackwardPrefetch prefetch);
-const char* wrap_policy_name(WrapPolicy wrap);
+const NameTable<Strategy>& names(Strategy);
+const NameTable<BackwardPrefetch>& names(BackwardPrefetch);
+const NameTable<WrapPolicy>& names(WrapPolicy);
+const NameTable<Checkpointing>& names(Checkpointing);
+const NameTable<AccumulateIn>& names(AccumulateIn);
 
 }  // namespace veil

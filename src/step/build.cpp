@@ -79,7 +79,7 @@ class Builder {
             options_.offload_params ? offloaded() : device()};
   }
   int64_t optimizer_bytes(int u) const {
-    return optimizer_states(options_.optimizer) * updated_numel(u) * dtype_bytes(options_.accumulate());
+    return optimizer_states(options_.optimizer) * updated_numel(u) * dtype_bytes(options_.optimizer_state());
   }
   Buffer optimizer(int u) const {
     return {BufferRole::optimizer, u, optimizer_bytes(u), Category::optimizer,
@@ -142,7 +142,7 @@ class Builder {
   // Brings a unit's parameters into reach; the operation that finishes it is in gathered_by_ for the first compute operation to wait for.
   void gather(int u, std::vector<int> after = {}) {
     std::vector<Buffer> creates;
-    if (schedule_.access != ParamAccess::refreshed) creates.push_back(whole(u));
+    if (schedule_.access != ParamAccess::refreshed) creates = gathered(u);
     if (options_.offload_params) {
       const int copied = emit({.kind = OpKind::copy_in, .lane = Lane::copy, .unit = u, .after = std::move(after), .creates = creates, .note = "params"});
       gathered_by_[u] = gathers_ ? emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = {copied}}) : copied;
@@ -221,7 +221,14 @@ class Builder {
     return found;
   }
 
-  void release_params(int u) { emit({.kind = OpKind::release, .unit = u, .frees = {whole(u)}, .note = "params"}); }
+  // An offloaded parameter of another type comes in as it is stored and is cast on the device.
+  std::vector<Buffer> gathered(int u) const {
+    std::vector<Buffer> list = {whole(u)};
+    if (options_.offload_params && options_.storage != options_.compute) list.push_back(staged_params(u));
+    return list;
+  }
+
+  void release_params(int u) { emit({.kind = OpKind::release, .unit = u, .frees = gathered(u), .note = "params"}); }
 
   void build_body() {
     begin(Part::body);
@@ -424,7 +431,7 @@ class Builder {
   }
 
   void emit_update(int u) {
-    Op op{.kind = OpKind::update, .unit = u, .note = optimizer_name(options_.optimizer)};
+    Op op{.kind = OpKind::update, .unit = u, .note = name_of(options_.optimizer)};
     if (copied_by_[u] >= 0) op.after.push_back(copied_by_[u]);
     if (reduced_by_[u] >= 0) op.after.push_back(reduced_by_[u]);
     op.frees.push_back(grad_shard(u));

@@ -25,8 +25,8 @@ enum class OpKind { load, zero, gather, forward, release, recompute, loss, backw
 enum class Lane { compute, gather, reduce, copy };
 inline constexpr int kLanes = 4;
 
-const char* op_kind_name(OpKind kind);
-const char* lane_name(Lane lane);
+const NameTable<OpKind>& names(OpKind);
+const NameTable<Lane>& names(Lane);
 
 // What a buffer is, and whose (index: a unit, or for flow, flow_grad and tape a block; the loss counts as the block after the last).
 enum class BufferRole {
@@ -46,7 +46,10 @@ enum class BufferRole {
   input,         // the micro-batch that runs
   knobs,         // learning rate, scale and step number, and the loss's sum
 };
-const char* buffer_role_name(BufferRole role);
+const NameTable<BufferRole>& names(BufferRole);
+
+// The knobs' block: eight doubles, see train/executor.h.
+inline constexpr int64_t kKnobsBytes = 64;
 
 struct Buffer {
   BufferRole role;
@@ -70,7 +73,7 @@ struct Op {
 
 enum class Part { prologue, body, tail };
 inline constexpr int kParts = 3;
-const char* part_name(Part part);
+const NameTable<Part>& names(Part);
 
 // How a unit's parameters come into reach of the blocks.
 enum class ParamAccess {

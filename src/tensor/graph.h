@@ -10,10 +10,10 @@ namespace veil {
 
 class Graph {
  public:
-  // Runs `work` once under capture on a stream of its own: nothing executes until replay. `work` may fork to other streams by ordering markers
-  // and must join them all; it may neither synchronise nor read device values. Throws std::runtime_error with LibTorch's reason if capture
-  // fails. Graphs that share a `pool` (a default-constructed one starts a new pool) may hand memory to each other, so they must replay in the order
-  // of their capture.
+  // Runs `work` once under capture on the calling thread's current stream, which must not be the default one: nothing executes until replay. `work` may fork
+  // to other streams by ordering markers and must join them all; it may neither synchronise nor read device values. Throws LibTorch's error if capture
+  // fails. Graphs that share a `pool` (a default-constructed one starts a new pool) hand memory to each other, so they must replay in the order of
+  // their capture.
   struct Pool {
     unsigned long long first = 0, second = 0;
   };

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "tensor/graph.h"
-#include "tensor/stream.h"
 
 namespace veil {
 
@@ -20,22 +19,18 @@ Graph Graph::capture(Device device, const std::function<void()>& work, Pool* poo
   VEIL_CHECK(device.is_cuda(), "graphs are captured on a GPU");
   synchronize(device);
   auto state = std::make_unique<State>();
-  const Stream stream = Stream::create(device);
-  {
-    StreamGuard guard(stream);
-    const c10::MempoolId_t shared = pool ? c10::MempoolId_t{pool->first, pool->second} : c10::MempoolId_t{0, 0};
-    state->graph.capture_begin(shared, cudaStreamCaptureModeThreadLocal);
+  const c10::MempoolId_t shared = pool ? c10::MempoolId_t{pool->first, pool->second} : c10::MempoolId_t{0, 0};
+  state->graph.capture_begin(shared, cudaStreamCaptureModeThreadLocal);
+  try {
+    work();
+  } catch (...) {
     try {
-      work();
-    } catch (...) {
-      try {
-        state->graph.capture_end();
-      } catch (...) {  // the first failure is the one to tell
-      }
-      throw;
+      state->graph.capture_end();
+    } catch (...) {  // the first failure is the one to tell
     }
-    state->graph.capture_end();
+    throw;
   }
+  state->graph.capture_end();
   if (pool) *pool = {state->graph.pool().first, state->graph.pool().second};
   synchronize(device);
   return Graph(std::move(state));

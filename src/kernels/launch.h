@@ -1,0 +1,38 @@
+// The CUDA launches behind the kernels' functions: plain pointers, so that nvcc reads no LibTorch header. A build without CUDA links launch_no_cuda.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/element.h"
+#include "kernels/update_rule.h"
+
+namespace veil::launch {
+
+struct RandomFill {
+  void* out;
+  Element element;
+  int64_t numel;
+  bool normal;
+  float scale;
+  uint64_t seed;
+  uint32_t domain;
+  int64_t first_index;
+  void* stream;
+};
+void random_fill(const RandomFill& fill);
+
+struct Update {
+  void* param;
+  Element param_element;
+  const void* grad;
+  Element grad_element;
+  void* state;  // states one after another, each `numel` long; fp64 where param is, otherwise fp32
+  int64_t numel;
+  const double* knobs;  // UpdateKnobs, on the device
+  UpdateRule rule;
+  int64_t first_index;
+  void* stream;
+};
+void update(const Update& update);
+
+}  // namespace veil::launch

@@ -1,0 +1,47 @@
+// Philox4x32-10 (Salmon et al., 2011): a counter-based generator. The same integers on CPU and GPU; no state, so any rank can make any element's number.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define VEIL_HOST_DEVICE __host__ __device__ inline
+#else
+#define VEIL_HOST_DEVICE inline
+#endif
+
+namespace veil {
+
+struct Philox4 {
+  uint32_t word[4];
+};
+
+VEIL_HOST_DEVICE Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
+  uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// Rounds fp32 to the bf16 below or above with the probability that keeps the mean; `random` needs 16 uniform bits. Infinities and NaN pass.
+VEIL_HOST_DEVICE uint16_t round_to_bf16_stochastically(uint32_t fp32_bits, uint32_t random) {
+  if ((fp32_bits & 0x7F800000u) == 0x7F800000u) {
+    const uint16_t top = static_cast<uint16_t>(fp32_bits >> 16);
+    return (fp32_bits & 0x007FFFFFu) ? static_cast<uint16_t>(top | 0x0040u) : top;
+  }
+  const uint32_t rounded = fp32_bits + (random & 0xFFFFu);
+  // A carry into the exponent's last value would be infinity: the largest finite number stays.
+  if ((rounded & 0x7F800000u) == 0x7F800000u) return static_cast<uint16_t>(fp32_bits >> 16);
+  return static_cast<uint16_t>(rounded >> 16);
+}
+
+}  // namespace veil

@@ -1,0 +1,73 @@
+#include "plan/estimator.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace veil {
+namespace {
+
+class Walk {
+ public:
+  void create(const Buffer& buffer) {
+    add(buffer, 1);
+    live_.push_back(buffer);
+  }
+
+  void free(const Buffer& buffer, const std::string& where) {
+    const auto found = std::find(live_.begin(), live_.end(), buffer);
+    VEIL_CHECK(found != live_.end(), "{} frees {}.{}, which does not live there", where, name_of(buffer.role), buffer.index);
+    live_.erase(found);
+    add(buffer, -1);
+  }
+
+  void scratch(Space space, int64_t bytes) { bytes_[static_cast<size_t>(space)][Category::temporary] += bytes; }
+  const SpaceBytes& bytes() const { return bytes_; }
+  size_t live() const { return live_.size(); }
+
+ private:
+  void add(const Buffer& buffer, int64_t sign) { bytes_[static_cast<size_t>(buffer.space)][buffer.category] += sign * buffer.bytes; }
+  SpaceBytes bytes_{};
+  std::vector<Buffer> live_;
+};
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const Schedule& schedule) {
+  MemoryEstimate estimate;
+  Walk walk;
+  const Space device = schedule.options.on_gpu ? Space::device : Space::host;
+  for (const Buffer& buffer : schedule.resident) {
+    walk.create(buffer);
+    if (buffer.role == BufferRole::data) estimate.after_data = walk.bytes();
+  }
+  estimate.after_model = walk.bytes();
+  const size_t resident = walk.live();
+  for (int p = 0; p < kParts; ++p) {
+    const auto part = static_cast<Part>(p);
+    for (size_t i = 0; i < schedule.part(part).size(); ++i) {
+      const Op& op = schedule.part(part)[i];
+      const std::string where = fmt::format("{} row {}", name_of(part), i);
+      for (const Buffer& buffer : op.creates) walk.create(buffer);
+      walk.scratch(device, op.scratch_bytes);
+      MemoryRow row{part, static_cast<int>(i), walk.bytes(), {}};
+      walk.scratch(device, -op.scratch_bytes);
+      for (const Buffer& buffer : op.frees) walk.free(buffer, where);
+      row.after = walk.bytes();
+      estimate.rows.push_back(row);
+    }
+  }
+  VEIL_CHECK(walk.live() == resident, "{} buffers outlive the step", walk.live() - resident);
+  return estimate;
+}
+
+CategoryBytes MemoryEstimate::peak(Space space) const {
+  CategoryBytes largest = after_model[static_cast<size_t>(space)];
+  for (const MemoryRow& row : rows) {
+    const CategoryBytes& bytes = row.peak[static_cast<size_t>(space)];
+    if (bytes.total() > largest.total()) largest = bytes;
+  }
+  return largest;
+}
+
+}  // namespace veil

@@ -1,0 +1,455 @@
+#include "train/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/random.h"
+#include "kernels/update.h"
+#include "train/executor_state.h"
+
+namespace veil {
+namespace {
+
+constexpr int64_t kLossSlot = 7;  // in knobs_
+
+// A copy between memories, on the copy lane.
+class Copy final : public Pending {
+ public:
+  Copy(Device device, bool timed) : done_(Marker::ordering(device)) {
+    if (timed) began_ = Marker::timed(device), ended_ = Marker::timed(device);
+  }
+  void start() {
+    if (!began_.empty()) began_.record();
+  }
+  void finish() {
+    if (!ended_.empty()) ended_.record();
+    done_.record();
+  }
+  void wait() override { done_.wait(); }
+  Marker began() const override { return began_; }
+  Marker ended() const override { return ended_; }
+
+ private:
+  Marker done_, began_, ended_;
+};
+
+}  // namespace
+
+const NameTable<GraphMode>& names(GraphMode) {
+  static const NameTable<GraphMode> table = {{GraphMode::automatic, "auto"}, {GraphMode::on, "on"}, {GraphMode::off, "off"}};
+  return table;
+}
+
+Executor::UnitParams::UnitParams(const ModelShape& shape, const Layout& layout)
+    : shape_(shape), layout_(layout), views_(shape.params.size()) {}
+
+void Executor::UnitParams::bind(int unit, const Tensor& flat) {
+  for (const ParamSlot& slot : layout_.units[unit].slots) {
+    views_[slot.param] = flat.defined() ? flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims) : Tensor();
+  }
+}
+
+const Tensor& Executor::UnitParams::operator[](ParamId id) const {
+  VEIL_CHECK(views_[id].defined(), "{} is read while it is not gathered", shape_.params[id].name);
+  return views_[id];
+}
+
+Executor::Timers::Row& Executor::Timers::row(Part part, int micro_batch, int index, const Schedule& schedule) {
+  auto& runs = parts[static_cast<int>(part)];
+  if (runs.size() <= static_cast<size_t>(micro_batch)) runs.resize(static_cast<size_t>(micro_batch) + 1);
+  auto& rows = runs[micro_batch];
+  if (rows.empty()) rows.resize(schedule.part(part).size());
+  return rows[index];
+}
+
+Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& options, Device device, Batch data, Ranks ranks)
+    : model_(model),
+      options_(options),
+      device_(device),
+      shape_(model.shape(batch, options.step.compute)),
+      data_(std::move(data)),
+      ranks_(std::move(ranks)),
+      compute_(Stream::create(device)),
+      copy_(Stream::create(device)),
+      rule_(update_rule(options.optimizer, options.seed)) {
+  options_.step.optimizer = options.optimizer.kind;
+  options_.step.on_gpu = device.is_cuda();
+  schedule_ = build_schedule(shape_, options_.step);
+  VEIL_CHECK(options_.step.world == 1 || (ranks_.gather && ranks_.reduce), "a world of {} without communicators", options_.step.world);
+  VEIL_CHECK(!ranks_.gather || ranks_.gather->size() == options_.step.world, "the communicator's world is another one");
+  if (options_.time_rows) {
+    timers_ = std::make_unique<Timers>();
+    timers_->step_begin = Marker::timed(device_);
+    timers_->step_end = Marker::timed(device_);
+    for (Communicator* lane : {ranks_.gather.get(), ranks_.reduce.get()}) {
+      if (lane) lane->set_timing(true);
+    }
+  }
+  synchronize(device_);  // the data may have been made on another stream
+  StreamGuard guard(compute_);
+  allocate_resident();
+  initialise();
+  flow_.resize(shape_.blocks.size());
+  flow_grad_.resize(shape_.blocks.size());
+  tape_.resize(shape_.blocks.size());
+  const bool accumulate = options_.step.micro_batches > 1 && (!schedule_.reduces || options_.step.strategy == Strategy::ddp ||
+                                                              options_.step.accumulate_in == AccumulateIn::whole);
+  sink_ = std::make_unique<SummedSink>(static_cast<int>(shape_.params.size()), accumulate, [this](ParamId id) { return gradient_target(id); });
+}
+
+Executor::~Executor() {
+  try {
+    wait();
+  } catch (const std::exception&) {  // a failed device has already been reported where the work was issued
+  }
+}
+
+DType Executor::dtype_of(BufferRole role) const {
+  switch (role) {
+    case BufferRole::params:
+    case BufferRole::staged_params: return options_.step.storage;
+    case BufferRole::optimizer:
+    case BufferRole::staged_optimizer: return options_.step.optimizer_state();
+    case BufferRole::whole: return options_.step.compute;
+    case BufferRole::grad: return schedule_.grad_dtype;
+    case BufferRole::grad_shard: return schedule_.grad_shard_dtype;
+    case BufferRole::wire:
+    case BufferRole::reduced: return options_.step.reduce;
+    default: VEIL_CHECK(false, "{} has no type of its own", name_of(role));
+  }
+}
+
+Tensor& Executor::slot(const Buffer& buffer) {
+  Unit& unit = units_[buffer.index];
+  switch (buffer.role) {
+    case BufferRole::params: return unit.params;
+    case BufferRole::optimizer: return unit.optimizer;
+    case BufferRole::whole: return unit.whole;
+    case BufferRole::grad: return unit.grad;
+    case BufferRole::wire: return unit.wire;
+    case BufferRole::grad_shard: return unit.grad_shard;
+    case BufferRole::reduced: return unit.reduced;
+    case BufferRole::staged_params: return unit.staged_params;
+    case BufferRole::staged_optimizer: return unit.staged_optimizer;
+    default: VEIL_CHECK(false, "{} is not a unit's buffer", name_of(buffer.role));
+  }
+}
+
+void Executor::create(const Buffer& buffer) {
+  // Blocks make the flow and the tape themselves.
+  if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape) return;
+  Tensor& tensor = slot(buffer);
+  VEIL_CHECK(!tensor.defined(), "{}.{} is created twice", name_of(buffer.role), buffer.index);
+  const DType dtype = dtype_of(buffer.role);
+  const bool host = buffer.space != space_of(device_);
+  CategoryScope scope(buffer.category);
+  tensor = empty_tensor({buffer.bytes / dtype_bytes(dtype)}, dtype, host ? cpu_device() : device_, buffer.space == Space::pinned);
+  if (buffer.role == BufferRole::whole) params_->bind(buffer.index, tensor);
+  // The sink writes the parameters' places only: what lies between them must not be garbage on its way through a sum.
+  if (buffer.role == BufferRole::grad || buffer.role == BufferRole::grad_shard) {
+    const UnitLayout& unit = schedule_.layout.units[buffer.index];
+    if (tensor.numel() != unit.padded_numel) return;
+    int64_t end = 0;
+    for (const ParamSlot& param : unit.slots) {
+      if (param.offset > end) tensor.narrow(0, end, param.offset - end).zero_();
+      end = param.offset + param.numel;
+    }
+    if (unit.padded_numel > end) tensor.narrow(0, end, unit.padded_numel - end).zero_();
+  }
+}
+
+void Executor::free(const Buffer& buffer) {
+  switch (buffer.role) {
+    case BufferRole::flow: flow_[buffer.index] = {}; return;
+    case BufferRole::flow_grad: flow_grad_[buffer.index] = {}; return;
+    case BufferRole::tape: return;  // dropped with the block's backward
+    case BufferRole::whole: params_->bind(buffer.index, {}); break;
+    default: break;
+  }
+  Tensor& tensor = slot(buffer);
+  VEIL_CHECK(tensor.defined(), "{}.{} is freed but does not live", name_of(buffer.role), buffer.index);
+  tensor = {};
+}
+
+void Executor::allocate_resident() {
+  units_.resize(schedule_.layout.units.size());
+  params_ = std::make_unique<UnitParams>(shape_, schedule_.layout);
+  input_ = data_;
+  for (const Buffer& buffer : schedule_.resident) {
+    CategoryScope scope(buffer.category);
+    if (buffer.role == BufferRole::data) continue;
+    if (buffer.role == BufferRole::input) {
+      auto like = [&](const Tensor& samples) {
+        std::vector<int64_t> dims = samples.sizes().vec();
+        dims[0] = shape_.batch;
+        return empty_tensor(dims, samples.scalar_type(), device_);
+      };
+      input_ = {like(data_.inputs), like(data_.targets)};
+    } else if (buffer.role == BufferRole::knobs) {
+      knobs_ = empty_tensor({kKnobsBytes / dtype_bytes(at::kDouble)}, at::kDouble, device_);
+      knobs_.zero_();
+    } else {
+      create(buffer);
+      slot(buffer).zero_();
+    }
+  }
+  const bool bound = schedule_.access == ParamAccess::resident || schedule_.access == ParamAccess::refreshed;
+  for (size_t u = 0; bound && u < units_.size(); ++u) params_->bind(static_cast<int>(u), units_[u].params);
+}
+
+void Executor::initialise() {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const int64_t shard = schedule_.layout.units[u].shard_numel;
+    initialise(static_cast<int>(u), units_[u].params, schedule_.whole_params ? 0 : ranks_.rank() * shard);
+  }
+  synchronize(device_);
+}
+
+// Fills the part of a unit that `stored` holds; `first` is the place of its first element in the unit.
+void Executor::initialise(int unit, const Tensor& stored, int64_t first) {
+  const UnitLayout& layout = schedule_.layout.units[unit];
+  for (const ParamSlot& param : layout.slots) {
+    const int64_t begin = std::max(param.offset, first), end = std::min(param.offset + param.numel, first + stored.numel());
+    if (begin >= end) continue;
+    const Tensor piece = stored.narrow(0, begin - first, end - begin);
+    const Init& init = shape_.params[param.param].init;
+    switch (init.kind) {
+      case Init::Kind::uniform: fill_uniform(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin); break;
+      case Init::Kind::normal: fill_normal(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin); break;
+      case Init::Kind::constant: piece.fill_(init.scale); break;
+    }
+  }
+}
+
+Tensor Executor::own_part(const Tensor& flat, int unit) const {
+  const int64_t shard = schedule_.layout.units[unit].shard_numel;
+  return flat.numel() == shard ? flat : flat.narrow(0, ranks_.rank() * shard, shard);
+}
+
+Tensor Executor::gradient_target(ParamId id) {
+  const int u = schedule_.layout.unit_of_param[id];
+  const Tensor& flat = units_[u].grad.defined() ? units_[u].grad : units_[u].grad_shard;
+  for (const ParamSlot& slot : schedule_.layout.units[u].slots) {
+    if (slot.param == id) return flat.narrow(0, slot.offset, slot.numel).view(shape_.params[id].dims);
+  }
+  VEIL_CHECK(false, "{} has no place in its unit", shape_.params[id].name);
+}
+
+void Executor::wait() { synchronize(device_); }
+
+double Executor::loss_sum() {
+  StreamGuard guard(compute_);
+  return knobs_.narrow(0, kLossSlot, 1).cpu().data_ptr<double>()[0];
+}
+
+void Executor::step(double learning_rate) {
+  VEIL_CHECK(graph_state_ != "not prepared", "step before prepare");
+  StreamGuard guard(compute_);
+  ++steps_;
+  const double samples = static_cast<double>(shape_.batch) * options_.step.micro_batches * options_.step.world;
+  const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / samples);
+  const double values[] = {knobs.learning_rate, knobs.scale, knobs.bias_correction1, knobs.bias_correction2, knobs.step};
+  Tensor host = empty_tensor({5}, at::kDouble, cpu_device());
+  std::memcpy(host.data_ptr<double>(), values, sizeof values);
+  // Not pinned: the driver has taken the values when the call returns, so the host need not wait.
+  knobs_.narrow(0, 0, 5).copy_(host, /*non_blocking=*/true);
+  if (timers_) timers_->step_begin.record();
+  run_step();
+  if (timers_) timers_->step_end.record();
+}
+
+void Executor::run_step() {
+  auto run = [&](Part part, int micro_batch) {
+    auto& graph = graphs_[static_cast<int>(part)];
+    if (!graph) {
+      run_part(part, micro_batch);
+      return;
+    }
+    if (part == Part::body && options_.step.micro_batches > 1) run_compute(schedule_.part(part)[0], micro_batch);  // load: the host chooses
+    graph->replay();
+    for (const ObservedRow& row : observed_) {
+      if (row.part != part) continue;
+      for (int s = 0; s < kSpaces; ++s) ledger::note_peak(static_cast<Space>(s), row.bytes[s].peak);
+    }
+  };
+  if (!graphs_[0]) observed_.clear();
+  run(Part::prologue, 0);
+  for (int m = 0; m < options_.step.micro_batches; ++m) run(Part::body, m);
+  run(Part::tail, 0);
+}
+
+void Executor::run_part(Part part, int micro_batch, bool skip_load) {
+  const std::vector<Op>& ops = schedule_.part(part);
+  pending_.assign(ops.size(), {});
+  if (part == Part::body) sink_->begin_body();
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (skip_load && ops[i].kind == OpKind::load) continue;
+    run_op(part, static_cast<int>(i), micro_batch);
+  }
+  join(part);
+}
+
+// Step, "Ordering and freeing" (step/schedule.h): at the end of a part all lanes have been waited for.
+void Executor::join(Part part) {
+  const std::vector<Op>& ops = schedule_.part(part);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    for (const PendingPtr& pending : pending_[i]) pending->wait();
+  }
+}
+
+void Executor::run_op(Part part, int index, int micro_batch) {
+  const Op& op = schedule_.part(part)[index];
+  Timers::Row* timer = timers_ ? &timers_->row(part, micro_batch, index, schedule_) : nullptr;
+  if (op.lane == Lane::compute) {
+    for (int earlier : op.after) {
+      for (const PendingPtr& pending : pending_[earlier]) pending->wait();
+    }
+    if (timer) {
+      if (timer->begin.empty()) timer->begin = Marker::timed(device_), timer->end = Marker::timed(device_);
+      timer->begin.record();
+    }
+    for (const Buffer& buffer : op.creates) create(buffer);
+    run_compute(op, micro_batch);
+    for (const Buffer& buffer : op.frees) free(buffer);
+    if (timer) timer->end.record();
+  } else {
+    for (const Buffer& buffer : op.creates) create(buffer);
+    std::vector<PendingPtr> others;
+    for (int earlier : op.after) others.insert(others.end(), pending_[earlier].begin(), pending_[earlier].end());
+    if (others.empty()) {
+      pending_[index] = run_lane(op);
+    } else {
+      // It waits for another lane too: issued from a stream beside compute, so that compute goes on.
+      Marker now = Marker::ordering(device_);
+      now.record();
+      StreamGuard beside(copy_);
+      now.wait();
+      for (const PendingPtr& pending : others) pending->wait();
+      pending_[index] = run_lane(op);
+    }
+    if (timer) timer->pending = pending_[index];
+  }
+  if (options_.watch_memory) observe(part, index);
+}
+
+void Executor::observe(Part part, int index) {
+  ObservedRow row{part, index, {}};
+  for (Space space : {space_of(device_), Space::pinned}) {
+    row.bytes[static_cast<int>(space)] = ledger::take_row(space);
+    ledger::check(space, fmt::format("{} row {}", name_of(part), index));
+  }
+  observed_.push_back(row);
+}
+
+void Executor::run_compute(const Op& op, int micro_batch) {
+  CategoryScope scope(Category::activations);
+  const int blocks = static_cast<int>(shape_.blocks.size());
+  auto input_of = [&](int block) { return block == 0 ? Flow{input_.inputs} : flow_[block - 1]; };
+  switch (op.kind) {
+    case OpKind::load:
+      input_.inputs.copy_(data_.inputs.narrow(0, micro_batch * shape_.batch, shape_.batch));
+      input_.targets.copy_(data_.targets.narrow(0, micro_batch * shape_.batch, shape_.batch));
+      return;
+    case OpKind::zero:
+      knobs_.narrow(0, kLossSlot, 1).zero_();
+      for (const Buffer& buffer : op.creates) slot(buffer).zero_();
+      return;
+    case OpKind::gather: cast_own_shard(op.unit); return;
+    case OpKind::forward: {
+      Tape tape;
+      flow_[op.block] = model_.blocks[op.block]->forward(*params_, input_of(op.block), tape);
+      if (options_.step.checkpointing == Checkpointing::none) tape_[op.block] = std::move(tape);
+      return;
+    }
+    case OpKind::recompute: {
+      Flow out = model_.blocks[op.block]->forward(*params_, input_of(op.block), tape_[op.block]);
+      if (shape_.blocks[op.block].keeps_output) flow_[op.block] = out;
+      return;
+    }
+    case OpKind::loss:
+      flow_grad_[blocks - 1] = model_.loss->run(*params_, flow_[blocks - 1], input_, knobs_.narrow(0, kLossSlot, 1), *sink_);
+      return;
+    case OpKind::backward: {
+      Flow grad = model_.blocks[op.block]->backward(*params_, flow_grad_[op.block], tape_[op.block], *sink_, op.block > 0);
+      if (op.block > 0) flow_grad_[op.block - 1] = std::move(grad);
+      tape_[op.block] = {};
+      return;
+    }
+    case OpKind::combine: units_[op.unit].grad_shard.add_(units_[op.unit].reduced); return;
+    case OpKind::update: {
+      Unit& unit = units_[op.unit];
+      const bool ranged = !unit.staged_params.defined() && unit.grad_shard.numel() != unit.params.numel();
+      const Tensor param = unit.staged_params.defined() ? unit.staged_params : ranged ? own_part(unit.params, op.unit) : unit.params;
+      const Tensor& state = unit.staged_optimizer.defined() ? unit.staged_optimizer : unit.optimizer;
+      const UnitLayout& layout = schedule_.layout.units[op.unit];
+      const bool shard_only = param.numel() != layout.padded_numel;
+      const bool wire_is_whole = unit.wire.defined() && !shard_only;
+      update_shard(param, wire_is_whole ? unit.wire : unit.grad_shard, state, knobs_, rule_,
+                   layout.base + (shard_only ? ranks_.rank() * layout.shard_numel : 0));
+      return;
+    }
+    case OpKind::release: return;
+    default: VEIL_CHECK(false, "{} does not run on the compute lane", name_of(op.kind));
+  }
+}
+
+// The stored parameters into this rank's place of the gathered buffer, in the compute type.
+void Executor::cast_own_shard(int unit) {
+  const Tensor& stored = units_[unit].params;
+  const Tensor& whole = units_[unit].whole;
+  const Tensor place = stored.numel() == whole.numel() ? whole : own_part(whole, unit);
+  place.copy_(stored, /*non_blocking=*/true);
+}
+
+std::vector<PendingPtr> Executor::run_lane(const Op& op) {
+  Unit& unit = units_[op.unit];
+  switch (op.kind) {
+    case OpKind::gather: {
+      if (unit.whole.defined() && !options_.step.offload_params) cast_own_shard(op.unit);
+      const Tensor& whole = unit.whole.defined() ? unit.whole : unit.params;
+      return {ranks_.gather->all_gather(own_part(whole, op.unit), whole)};
+    }
+    case OpKind::reduce: {
+      const bool in_place = !unit.grad.defined();  // ddp: a reduce-scatter and a gather, so that all strategies add in the same order
+      const Tensor& local = in_place ? unit.grad_shard : unit.grad;
+      if (unit.wire.defined()) unit.wire.copy_(local);
+      const Tensor& sent = unit.wire.defined() ? unit.wire : local;
+      if (!in_place) return {ranks_.reduce->reduce_scatter(sent, unit.reduced.defined() ? unit.reduced : unit.grad_shard)};
+      const Tensor own = own_part(sent, op.unit);
+      PendingPtr scattered = ranks_.reduce->reduce_scatter(sent, own);
+      return {scattered, ranks_.reduce->all_gather(own, sent)};
+    }
+    case OpKind::copy_in:
+    case OpKind::copy_out: return {run_copy(op)};
+    default: VEIL_CHECK(false, "{} runs on the compute lane", name_of(op.kind));
+  }
+}
+
+PendingPtr Executor::run_copy(const Op& op) {
+  Unit& unit = units_[op.unit];
+  auto copy = std::make_shared<Copy>(device_, timers_ != nullptr);
+  Marker now = Marker::ordering(device_);
+  now.record();
+  StreamGuard guard(copy_);
+  now.wait();
+  copy->start();
+  if (op.kind == OpKind::copy_out) {
+    if (unit.staged_params.defined()) {
+      const Tensor place = unit.staged_params.numel() == unit.params.numel() ? unit.params : own_part(unit.params, op.unit);
+      place.copy_(unit.staged_params, true);
+    }
+    if (unit.staged_optimizer.defined()) unit.optimizer.copy_(unit.staged_optimizer, true);
+  } else if (op.note == "params") {
+    const Tensor place = unit.params.numel() == unit.whole.numel() ? unit.whole : own_part(unit.whole, op.unit);
+    if (unit.staged_params.defined()) unit.staged_params.copy_(unit.params, true);
+    place.copy_(unit.staged_params.defined() ? unit.staged_params : unit.params, true);
+  } else {
+    if (unit.staged_params.defined()) unit.staged_params.copy_(unit.params, true);
+    if (unit.staged_optimizer.defined()) unit.staged_optimizer.copy_(unit.optimizer, true);
+  }
+  copy->finish();
+  return copy;
+}
+
+}  // namespace veil

@@ -1,0 +1,127 @@
+// Runs a schedule: allocates what the rows create, calls the blocks, moves data between ranks and memories, frees what the rows free.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "models/shape.h"
+#include "nn/summed_sink.h"
+#include "optim/optimizer.h"
+#include "profile/ledger.h"
+#include "profile/timeline.h"
+#include "step/schedule.h"
+#include "tensor/graph.h"
+#include "tensor/stream.h"
+
+namespace veil {
+
+enum class GraphMode { automatic, on, off };
+const NameTable<GraphMode>& names(GraphMode);
+
+// A communicator for each lane that needs one; both empty in a world of one.
+struct Ranks {
+  std::unique_ptr<Communicator> gather, reduce;
+  int rank() const { return gather ? gather->rank() : 0; }
+};
+
+struct ExecutorOptions {
+  StepOptions step;
+  OptimizerOptions optimizer;
+  uint64_t seed = 0;
+  GraphMode graph = GraphMode::automatic;
+  bool time_rows = false;     // markers around every row
+  bool watch_memory = false;  // a ledger entry for every row, held against the allocator's own count
+};
+
+// What a row left behind, by Space.
+struct ObservedRow {
+  Part part;
+  int op;
+  ledger::RowBytes bytes[kSpaces];
+};
+
+class Executor {
+ public:
+  // `data` holds this rank's samples of a logical batch, micro_batches * batch of them. The model must outlive the executor. Parameters are initialised
+  // by the model's rules, each rank its own shard.
+  Executor(const Model& model, int64_t batch, const ExecutorOptions& options, Device device, Batch data, Ranks ranks);
+  ~Executor();
+
+  const Schedule& schedule() const { return schedule_; }
+  const ModelShape& shape() const { return shape_; }
+
+  // Captures the parts in graphs where that is asked for and possible. Changes no parameter. Call once, before the first step.
+  void prepare();
+  // "on", or why not.
+  const std::string& graph_state() const { return graph_state_; }
+
+  // Issues one step; on a GPU it returns before the step is done.
+  void step(double learning_rate);
+  // The sum of this rank's losses in the last step. Waits for it.
+  double loss_sum();
+  void wait();
+
+  // Row times of the last step; needs time_rows. Waits for it. With graphs and several micro-batches the body's rows are those of the last one.
+  StepTime read_times();
+  // The rows of the last step that ran row by row (the capture, with graphs); needs watch_memory.
+  const std::vector<ObservedRow>& memory_rows() const { return observed_; }
+
+  // A parameter, whole, on CPU. Every rank must call it.
+  Tensor parameter(ParamId id);
+  // Gradient buffers as the update will read them, for tests: runs prologue and body, keeps the gradient, drops the rest. Every rank must call it.
+  std::vector<Tensor> gradients();
+
+ private:
+  struct Unit;
+  struct Timers;
+  class UnitParams;
+
+  void allocate_resident();
+  void initialise();
+  void initialise(int unit, const Tensor& stored, int64_t first);
+  void run_step();
+  void run_part(Part part, int micro_batch, bool skip_load = false);
+  void run_op(Part part, int index, int micro_batch);
+  void run_compute(const Op& op, int micro_batch);
+  std::vector<PendingPtr> run_lane(const Op& op);
+  PendingPtr run_copy(const Op& op);
+  void cast_own_shard(int unit);
+  void create(const Buffer& buffer);
+  void free(const Buffer& buffer);
+  void drop_step_buffers();
+  void join(Part part);
+  void observe(Part part, int index);
+  Tensor gradient_target(ParamId id);
+  Tensor own_part(const Tensor& flat, int unit) const;
+  Tensor& slot(const Buffer& buffer);
+  DType dtype_of(BufferRole role) const;
+  void capture();
+
+  const Model& model_;
+  ExecutorOptions options_;
+  Device device_;
+  ModelShape shape_;
+  Schedule schedule_;
+  Batch data_, input_;
+  Ranks ranks_;
+  Stream compute_, copy_;
+  std::vector<Unit> units_;
+  std::vector<Flow> flow_, flow_grad_;
+  std::vector<Tape> tape_;
+  std::unique_ptr<UnitParams> params_;
+  std::unique_ptr<SummedSink> sink_;
+  UpdateRule rule_;
+  Tensor knobs_;  // fp64 [8]: an UpdateKnobs, and in the last place the loss's sum
+  int64_t steps_ = 0;
+
+  std::vector<std::vector<PendingPtr>> pending_;  // by row of the part that runs
+  std::optional<Graph> graphs_[kParts];
+  std::string graph_state_ = "not prepared";
+  std::unique_ptr<Timers> timers_;
+  std::vector<ObservedRow> observed_;
+};
+
+}  // namespace veil

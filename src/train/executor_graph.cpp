@@ -1,0 +1,154 @@
+// The executor's graphs, clocks and inspection.
+#include "base/error.h"
+#include "kernels/update.h"
+#include "train/executor.h"
+#include "train/executor_state.h"
+
+namespace veil {
+
+void Executor::prepare() {
+  VEIL_CHECK(graph_state_ == "not prepared", "prepare is called once");
+  std::string why_not;
+  if (options_.graph == GraphMode::off) {
+    why_not = "off: asked for";
+  } else if (!device_.is_cuda()) {
+    why_not = "off: no GPU";
+  } else {
+    for (const Communicator* lane : {ranks_.gather.get(), ranks_.reduce.get()}) {
+      if (lane && why_not.empty() && !lane->why_not_capturable().empty()) why_not = "off: " + lane->why_not_capturable();
+    }
+  }
+  if (!why_not.empty()) {
+    if (options_.graph == GraphMode::on) user_error("--graph on cannot be met ({}): pass --graph auto or off", why_not.substr(5));
+    graph_state_ = why_not;
+    return;
+  }
+  StreamGuard guard(compute_);
+  capture();
+  graph_state_ = "on";
+}
+
+// Libraries set themselves up at their first call, which no capture allows: prologue and body run once before, and the update runs on a stand-in. None
+// of them changes a parameter.
+void Executor::capture() {
+  const bool watched = options_.watch_memory;
+  options_.watch_memory = false;
+  run_part(Part::prologue, 0);
+  run_part(Part::body, 0);
+  drop_step_buffers();
+  {
+    auto stand_in = [&](int64_t numel, DType dtype) { return empty_tensor({numel}, dtype, device_).zero_(); };
+    Tensor state;
+    if (const int states = optimizer_states(options_.optimizer.kind)) state = stand_in(8 * states, options_.step.optimizer_state());
+    update_shard(stand_in(8, options_.step.storage), stand_in(8, schedule_.grad_shard_dtype), state, knobs_, rule_, 0);
+  }
+  wait();
+  options_.watch_memory = watched;
+  observed_.clear();
+  for (Space space : {space_of(device_), Space::pinned}) ledger::take_row(space);
+  Graph::Pool pool;
+  for (int p = 0; p < kParts; ++p) {
+    const auto part = static_cast<Part>(p);
+    graphs_[p] = Graph::capture(device_, [&] { run_part(part, 0, /*skip_load=*/true); }, &pool);
+  }
+}
+
+void Executor::drop_step_buffers() {
+  wait();
+  for (int p = 0; p < kParts; ++p) {
+    for (const Op& op : schedule_.parts[p]) {
+      for (const Buffer& buffer : op.creates) {
+        if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape) continue;
+        if (slot(buffer).defined()) free(buffer);
+      }
+    }
+  }
+  for (size_t b = 0; b < tape_.size(); ++b) tape_[b] = {}, flow_[b] = {}, flow_grad_[b] = {};
+  pending_.clear();
+}
+
+StepTime Executor::read_times() {
+  VEIL_CHECK(timers_, "times are read but were not taken");
+  StepTime time;
+  time.total_ms = timers_->step_end.ms_since(timers_->step_begin);
+  double compute_end = 0;
+  for (int p = 0; p < kParts; ++p) {
+    const auto& runs = timers_->parts[p];
+    for (size_t m = 0; m < runs.size(); ++m) {
+      for (size_t i = 0; i < runs[m].size(); ++i) {
+        const Timers::Row& row = runs[m][i];
+        RowTime times;
+        times.part = p;
+        times.op = static_cast<int>(i);
+        times.micro_batch = static_cast<int>(m);
+        times.lane = static_cast<int>(schedule_.parts[p][i].lane);
+        if (!row.begin.empty()) {
+          times.begin_ms = row.begin.ms_since(timers_->step_begin);
+          times.end_ms = row.end.ms_since(timers_->step_begin);
+          times.wait_ms = times.begin_ms - compute_end;
+          compute_end = times.end_ms;
+        } else if (!row.pending.empty()) {
+          if (!row.pending.front()->began().empty()) {
+            times.begin_ms = row.pending.front()->began().ms_since(timers_->step_begin);
+            times.end_ms = row.pending.back()->ended().ms_since(timers_->step_begin);
+          }
+          for (const PendingPtr& pending : row.pending) times.modelled_ms += pending->modelled_ms();
+        } else {
+          continue;  // a load outside its graph
+        }
+        time.rows.push_back(times);
+      }
+    }
+  }
+  return time;
+}
+
+Tensor Executor::parameter(ParamId id) {
+  StreamGuard guard(compute_);
+  const int u = schedule_.layout.unit_of_param[id];
+  const UnitLayout& layout = schedule_.layout.units[u];
+  Tensor flat = units_[u].params;
+  if (schedule_.reduces && options_.step.strategy != Strategy::ddp) {
+    Tensor whole = empty_tensor({layout.padded_numel}, options_.step.storage, device_);
+    own_part(whole, u).copy_(own_part(flat, u));
+    ranks_.gather->all_gather(own_part(whole, u), whole)->wait();
+    flat = whole;
+  }
+  wait();
+  for (const ParamSlot& slot : layout.slots) {
+    if (slot.param == id) return flat.narrow(0, slot.offset, slot.numel).view(shape_.params[id].dims).cpu().clone();
+  }
+  VEIL_CHECK(false, "{} has no place in its unit", shape_.params[id].name);
+}
+
+std::vector<Tensor> Executor::gradients() {
+  StreamGuard guard(compute_);
+  run_part(Part::prologue, 0);
+  for (int m = 0; m < options_.step.micro_batches; ++m) run_part(Part::body, m);
+  wait();
+  std::vector<Tensor> found(shape_.params.size());
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const UnitLayout& layout = schedule_.layout.units[u];
+    // Summed over the micro-batches; whether over the ranks too, the schedule says.
+    const bool summed = !schedule_.reduces || units_[u].reduced.defined() || (units_[u].grad_shard.defined() && !units_[u].grad.defined() &&
+                                                                                units_[u].grad_shard.numel() == layout.shard_numel);
+    Tensor flat = units_[u].grad.defined() ? units_[u].grad : units_[u].grad_shard;
+    const bool reduced_in_place = schedule_.reduces && options_.step.strategy == Strategy::ddp && options_.step.micro_batches == 1;
+    if (summed && schedule_.reduces) {
+      Tensor whole = empty_tensor({layout.padded_numel}, flat.scalar_type(), device_);
+      own_part(whole, static_cast<int>(u)).copy_(flat);
+      ranks_.gather->all_gather(own_part(whole, static_cast<int>(u)), whole)->wait();
+      flat = whole;
+    } else if (!summed && !reduced_in_place) {
+      ranks_.reduce->all_reduce(flat)->wait();
+    }
+    wait();
+    for (const ParamSlot& slot : layout.slots) {
+      found[slot.param] = flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims).cpu().clone();
+    }
+  }
+  drop_step_buffers();
+  return found;
+}
+
+}  // namespace veil
