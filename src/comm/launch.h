@@ -1,6 +1,7 @@
 // How many ranks there are, which one this is, and how they find each other.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,23 +13,33 @@ enum class Launcher { none, mpirun, srun, torchrun };
 struct RankInfo {
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   Launcher launcher = Launcher::none;
+  bool by_mpi = false;          // the launcher offers what MPI needs to join
+  std::string launcher_socket;  // of launch_local_ranks, where it is the launcher
+  std::string master_address;   // where ranks meet that cannot meet by MPI
+  int master_port = 0;
 };
 RankInfo rank_info_from_environment();
 
-// Starts `ranks` copies of this program with the same arguments under mpirun and replaces this process's work by waiting for them. Returns
-// the exit code to leave with: 0, or that of the first rank that failed.
+// Starts `ranks` copies of this program with the same arguments under mpirun and replaces this process's work by
+// waiting for them. Returns the exit code to leave with: 0, or that of the first rank that failed.
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments);
 
-// Joins the ranks (MPI_Init or the NCCL rendezvous). Call once, before any communicator. If any rank dies or calls fail(), every other rank ends within 10 seconds,
-// with one message that names the rank and the reason, and an exit code that is not 0.
+// Joins the ranks (by MPI, or over TCP at MASTER_ADDR and MASTER_PORT where the launcher knows no MPI). Call once,
+// before any communicator. If any rank dies or calls fail(), every other rank ends within 10 seconds, with one message
+// that names the rank and the reason, and an exit code that is not 0.
 class World {
  public:
   explicit World(const RankInfo& info);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+  const RankInfo& info() const;
   // Reports why this rank cannot go on, ends every rank, does not return.
   [[noreturn]] void fail(const std::string& reason, int exit_code);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace veil

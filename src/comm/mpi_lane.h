@@ -1,0 +1,82 @@
+// Collectives over MPI's point-to-point calls, as tasks of the worker. Included by *_mpi.cpp only.
+#pragma once
+
+#include "comm/host_staging.h"
+#include "comm/mpi_worker.h"
+
+namespace veil {
+
+// What ranks tell each other before any data moves, so that a disagreement is an error on every rank and not a hang.
+struct CallHeader {
+  enum Kind : int64_t { barrier, all_gather, reduce_scatter, all_reduce, broadcast };
+  int64_t kind = barrier, dtype = 0, count = 0, root = 0;
+  bool operator==(const CallHeader&) const = default;
+};
+std::string describe(const CallHeader& header);
+
+// Memory of a tensor. The tensor itself stays with the caller, who keeps it allocated until wait() has returned.
+struct RawTensor {
+  std::byte* data = nullptr;
+  int64_t count = 0;
+  size_t element_bytes = 1;
+  DType dtype = at::kFloat;
+  explicit RawTensor(const Tensor& tensor);
+  std::byte* at(int64_t element) const { return data + static_cast<size_t>(element) * element_bytes; }
+};
+
+// A buffer of `count` elements in one piece per rank: pieces of `step` elements, each starting `stride` after the one
+// before, cut at the end.
+struct Pieces {
+  int64_t count = 0, stride = 0, step = 0;
+  int64_t begin(int rank) const { return std::min(count, rank * stride); }
+  int64_t size(int rank) const { return std::min(step, count - begin(rank)); }
+};
+
+// One queue of collectives: an MPI communicator of its own and a staging area. All tasks run on the worker.
+//
+// Large data passes in rounds, each as long as a staging slot. On CPU the tensors' memory is sent from and, but for
+// sums, received into directly; a GPU's passes through the slots.
+class MpiLane {
+ public:
+  MpiLane(MpiWorker& worker, int lane, Device device);
+  ~MpiLane();
+  MpiLane(const MpiLane&) = delete;
+  MpiLane& operator=(const MpiLane&) = delete;
+
+  MpiWorker& worker() const { return worker_; }
+  int queue() const { return queue_; }
+  Device device() const { return device_; }
+
+  // `began` and `ended` may be empty. `start` is when the caller's stream is ready.
+  struct Moments {
+    Marker start, began, ended;
+  };
+  MpiTask barrier();
+  MpiTask all_gather(RawTensor shard, RawTensor whole, Moments moments);
+  MpiTask reduce_scatter(RawTensor whole, RawTensor shard, Moments moments);
+  MpiTask all_reduce(RawTensor data, Moments moments);
+  MpiTask broadcast(RawTensor data, int root, Moments moments);
+
+ private:
+  // A collective is a sequence of steps; each step is asked `done()` until it is.
+  class Agreement;
+  class Sum;
+  class Gather;
+  class Spread;
+
+  MpiTask agree_on_lane(int lane);
+  void begin(const Moments& moments);
+  void end(const Moments& moments);
+  void send(const void* data, size_t bytes, int to, int tag, std::vector<MPI_Request>& requests);
+  void receive(void* data, size_t bytes, int from, int tag, std::vector<MPI_Request>& requests);
+
+  MpiWorker& worker_;
+  int queue_;
+  Device device_;
+  int rank_, size_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  Stream stream_;
+  HostStaging staging_;  // 2 * size slots
+};
+
+}  // namespace veil

@@ -1,0 +1,35 @@
+// How the ranks of a World reach each other outside collectives.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "comm/launch.h"
+
+namespace veil {
+
+class RankLink {
+ public:
+  virtual ~RankLink() = default;
+  // Rank 0's bytes reach every rank. Every rank calls it, in the same order.
+  virtual void share(void* data, size_t bytes) = 0;
+  // Tells people why this rank failed, and ends every rank. Returns where the others could only be left to notice that
+  // this rank is gone.
+  virtual void fail(const std::string& reason, int exit_code) = 0;
+};
+
+std::unique_ptr<RankLink> make_mpi_link(const RankInfo& info);
+std::unique_ptr<RankLink> make_tcp_link(const RankInfo& info);
+
+// The rank's place and link in the process's World; null without one. `link` is null in a world of one.
+struct Membership {
+  RankInfo info;
+  RankLink* link = nullptr;
+};
+const Membership* current_membership();
+
+// The one form in which a rank's failure is told.
+std::string failure_line(int rank, int world, const std::string& reason);
+
+}  // namespace veil

@@ -1,0 +1,52 @@
+// Watches over ranks by an open connection each: one that closes without a goodbye is a rank that died, however it
+// died.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/wire.h"
+
+namespace veil {
+
+struct RankFailure {
+  int rank = 0;
+  bool told = false;  // the rank said why; otherwise it just went
+  int exit_code = 1;
+  std::string reason;
+};
+
+class RankWatch {
+ public:
+  enum class Where { local, tcp };
+  RankWatch(int listening, Where where) : listening_(listening), where_(where) {}  // owns the socket
+  ~RankWatch();
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
+
+  // Hears what came, for at most `timeout_ms`. A local rank is given this process's output when it joins, and its
+  // goodbye is answered.
+  void look(int timeout_ms);
+  void tell_all(const Frame& frame);
+
+  int joined() const { return joined_; }
+  int left() const { return left_; }                                      // said goodbye
+  const std::optional<RankFailure>& failure() const { return failure_; }  // the first one
+
+ private:
+  struct Line {
+    int fd = -1, rank = -1;
+    bool said_goodbye = false;
+  };
+  void admit();
+  bool hear(Line& line);  // false when it has closed
+
+  int listening_;
+  Where where_;
+  std::vector<Line> lines_;
+  int joined_ = 0, left_ = 0;
+  std::optional<RankFailure> failure_;
+};
+
+}  // namespace veil
