@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -37,6 +38,28 @@ torch::profiler::impl::ProfilerConfig config() {
                                                experimental);
 }
 
+// Operators of all threads come to a profile of all threads, memory events only to a listener on their own thread. This
+// one passes them on. It is a ProfilerStateBase because LibTorch takes whatever stands in this place for one; switched
+// off, it changes nothing else.
+class MemoryForwarder final : public torch::profiler::impl::ProfilerStateBase {
+ public:
+  MemoryForwarder()
+      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled,
+                                                                /*report_input_shapes=*/false,
+                                                                /*profile_memory=*/true)) {}
+  void reportMemoryUsage(void* data, int64_t size, size_t allocated, size_t reserved, c10::Device device) override {
+    if (auto* profile = get(/*global=*/true)) profile->reportMemoryUsage(data, size, allocated, reserved, device);
+  }
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
+};
+
+std::shared_ptr<c10::DebugInfoBase> memory_forwarder() {
+  static const auto forwarder = std::make_shared<MemoryForwarder>();
+  return forwarder;
+}
+
 std::vector<OperatorTime> sum_up(const std::vector<kineto::KinetoEvent>& events) {
   std::map<std::pair<std::string, bool>, OperatorTime> by_name;
   for (const auto& event : events) {
@@ -61,6 +84,7 @@ KernelProfile::KernelProfile() = default;
 
 KernelProfile::~KernelProfile() {
   if (!running_) return;
+  memory_.reset();
   try {
     kineto::disableProfiler();
   } catch (...) {  // a destructor has nobody to tell
@@ -70,6 +94,8 @@ KernelProfile::~KernelProfile() {
 
 void KernelProfile::start() {
   VEIL_CHECK(!profile_running.exchange(true), "a kernel profile is running already");
+  // Without a GPU Kineto would report as an error that it found none; a level above its errors keeps it quiet.
+  if (gpu_count() == 0) setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   try {
     kineto::prepareProfiler(config(), activities());
     kineto::enableProfiler(
@@ -79,11 +105,13 @@ void KernelProfile::start() {
     profile_running = false;
     throw;
   }
+  memory_.emplace(c10::DebugInfoKind::PROFILER_STATE, memory_forwarder());
   running_ = true;
 }
 
 void KernelProfile::stop_and_save(const std::string& path) {
   VEIL_CHECK(running_, "no kernel profile is running");
+  memory_.reset();
   const auto result = kineto::disableProfiler();
   running_ = false;
   profile_running = false;
@@ -111,6 +139,11 @@ std::string KernelProfile::top_table(int rows) const {
     }
   }
   return table.text();
+}
+
+void RowRange::begin(const std::string& name) {
+  record_.before(name);
+  if (profile_running) memory_.emplace(c10::DebugInfoKind::PROFILER_STATE, memory_forwarder());
 }
 
 }  // namespace veil

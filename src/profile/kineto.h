@@ -2,8 +2,9 @@
 #pragma once
 
 #include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,20 +42,25 @@ class KernelProfile {
 
  private:
   bool running_ = false;
+  std::optional<c10::DebugInfoGuard> memory_;
   std::vector<OperatorTime> operators_;
 };
 
-// Shows a schedule row as a range in a running profile; costs next to nothing without one.
+// Shows a schedule row as a range in a running profile, with the memory events of its thread; costs next to nothing
+// without one. A row ends before the profile is stopped.
 class RowRange {
  public:
   explicit RowRange(const std::string& name) : record_(at::RecordScope::USER_SCOPE) {
-    if (record_.isActive()) record_.before(name);
+    if (record_.isActive()) begin(name);
   }
   RowRange(const RowRange&) = delete;
   RowRange& operator=(const RowRange&) = delete;
 
  private:
-  at::RecordFunction record_;
+  void begin(const std::string& name);
+
+  std::optional<c10::DebugInfoGuard> memory_;
+  at::RecordFunction record_;  // ends first
 };
 
 }  // namespace veil

@@ -66,14 +66,15 @@ TEST_F(Kineto, AProfileHoldsOperatorsWithShapesMemoryAndTheRowsAroundThem) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "a part was left";
 }
 
-TEST_F(Kineto, OtherThreadsAreInTheProfile) {
+TEST_F(Kineto, RowsOfOtherThreadsAreInTheProfileWithTheirMemory) {
   KernelProfile profile;
   profile.start();
   std::thread([] {
     const RowRange row("gather block.1");
-    at::ones({8});
+    at::ones({12345});
   }).join();
   profile.stop_and_save(path());
+  EXPECT_NE(read_file(path()).find(std::to_string(12345 * 4)), std::string::npos);
   EXPECT_NE(find(profile, "gather block.1"), nullptr);
   EXPECT_NE(find(profile, "aten::ones"), nullptr);
 }
