@@ -1,7 +1,5 @@
 #include "base/text.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cctype>
 
@@ -86,15 +84,6 @@ std::string align_columns(const std::vector<std::vector<std::string>>& rows, int
     result += line + "\n";
   }
   return result;
-}
-
-std::string human_bytes(int64_t bytes) {
-  const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  int unit = 0;
-  for (; value >= 1024 && unit < 3; ++unit) value /= 1024;
-  return fmt::format("{:.2f} {}", value, units[unit]);
 }
 
 }  // namespace veil

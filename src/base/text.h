@@ -1,7 +1,6 @@
 // Small things done to text: names that people spell in several ways, and columns.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +21,5 @@ std::string nearest(std::string_view given, const std::vector<std::string>& cand
 
 // Rows with their columns aligned, two spaces between them, a line each. Rows may differ in length.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, int indent = 0);
-
-std::string human_bytes(int64_t bytes);  // "139.80 GiB", "512 bytes"
 
 }  // namespace veil

@@ -22,9 +22,4 @@ TEST(Text, ColumnsAreAlignedAndLinesHaveNoTrailingSpace) {
   EXPECT_EQ(align_columns({{"a", "long", "x"}, {"bcd", ""}}, 1), " a    long  x\n bcd\n");
 }
 
-TEST(Text, BytesAreShownInTheLargestBinaryUnit) {
-  EXPECT_EQ(human_bytes(512), "512 bytes");
-  EXPECT_EQ(human_bytes(int64_t{3} << 29), "1.50 GiB");
-}
-
 }  // namespace veil

@@ -1,0 +1,27 @@
+# `cmake --install BUILD --prefix P` gives P/bin/veil, P/share/doc/veil and P/LICENSE; P can be moved. The program looks for LibTorch in P/lib, then in
+# P/lib/veil (filled where VEIL_BUNDLE_TORCH=ON), then in the folder of the wheel it was built against.
+
+set(bundled "$ORIGIN/../lib" "$ORIGIN/../lib/veil")
+# A bundle keeps the wheel's own layout, because its libraries find each other by paths relative to themselves.
+foreach(folder ${VEIL_TORCH_LIB_DIRS})
+  file(RELATIVE_PATH inside ${VEIL_TORCH_SITE} ${folder})
+  list(APPEND bundled "$ORIGIN/../lib/veil/${inside}")
+endforeach()
+set_target_properties(veil PROPERTIES INSTALL_RPATH "${bundled};${VEIL_TORCH_LIB_DIRS}")
+
+install(TARGETS veil RUNTIME DESTINATION bin)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION .)
+file(GLOB top_documents ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CITATION.cff ${CMAKE_SOURCE_DIR}/LICENSE)
+install(FILES ${top_documents} DESTINATION share/doc/veil)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION share/doc/veil)
+if(EXISTS ${CMAKE_SOURCE_DIR}/presets)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/presets DESTINATION share/veil)
+endif()
+
+if(VEIL_BUNDLE_TORCH)
+  # Whole folders of the wheel, not only what the linker sees: cuDNN and NVRTC load their parts by name at run time.
+  foreach(folder ${VEIL_TORCH_LIB_DIRS})
+    file(RELATIVE_PATH inside ${VEIL_TORCH_SITE} ${folder})
+    install(DIRECTORY ${folder}/ DESTINATION lib/veil/${inside} FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python.so" EXCLUDE)
+  endforeach()
+endif()

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs the tests of one built preset: run_tests.sh PRESET. Tests that need a GPU (label gpu) run where there is one.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+preset=$1
+case $preset in release) folder=build ;; *) folder=build-$preset ;; esac
+skip=()
+if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+  skip=(-LE gpu)
+  echo "tests: no GPU here, those with label gpu are left out"
+fi
+# LibTorch and Open MPI keep what they allocate once until the process ends, so leaks are not looked for; everything else is.
+# protect_shadow_gap=0: the CUDA driver maps memory where the sanitizer wants none.
+export ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+export UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+# One thread a test: several run at once, and threads of several pools that wait for each other cost more than they give.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+"$VEIL_CTEST" --test-dir "$folder" --output-on-failure --parallel "$(nproc)" --progress "${skip[@]}"
