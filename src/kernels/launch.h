@@ -35,4 +35,16 @@ struct Update {
 };
 void update(const Update& update);
 
+struct SquaredError {
+  const void* output;
+  const void* target;
+  void* grad;
+  Element element;
+  double* losses;
+  int64_t batch, width;
+  void* stream;
+};
+void squared_error(const SquaredError& error);
+void add_losses(const double* losses, int64_t batch, double* total, void* stream);
+
 }  // namespace veil::launch

@@ -3,7 +3,13 @@
 
 namespace veil::launch {
 
-void random_fill(const RandomFill&) { VEIL_CHECK(false, "a CUDA kernel in a build without CUDA"); }
-void update(const Update&) { VEIL_CHECK(false, "a CUDA kernel in a build without CUDA"); }
+namespace {
+void not_built() { VEIL_CHECK(false, "a CUDA kernel in a build without CUDA"); }
+}  // namespace
+
+void random_fill(const RandomFill&) { not_built(); }
+void update(const Update&) { not_built(); }
+void squared_error(const SquaredError&) { not_built(); }
+void add_losses(const double*, int64_t, double*, void*) { not_built(); }
 
 }  // namespace veil::launch

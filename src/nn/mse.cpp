@@ -1,23 +1,26 @@
 #include "nn/mse.h"
 
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/sub.h>
+#include <ATen/ops/empty_like.h>
+
+#include "kernels/squared_error.h"
+#include "tensor/category.h"
 
 namespace veil {
 
 Flow MeanSquaredError::run(const Params&, const Flow& last, const Batch& batch, const Tensor& loss_sum, GradSink&) const {
-  Tensor g = at::sub(last.hidden, batch.targets);  // [batch, width]
-  Tensor norm = at::linalg_vector_norm(g, 2, at::IntArrayRef{}, false, loss_sum.scalar_type());
-  loss_sum.add_(norm.mul_(norm), 1.0 / static_cast<double>(width_));
-  g.mul_(2.0 / static_cast<double>(width_));
-  return {g};
+  Tensor grad = at::empty_like(last.hidden);  // [batch, width]
+  CategoryScope scope(Category::temporary);
+  const Tensor losses = empty_tensor({last.hidden.size(0)}, at::kDouble, last.hidden.device());
+  squared_error(last.hidden, batch.targets, grad, losses);
+  add_losses(losses, loss_sum);
+  return {grad};
 }
 
 BlockShape MeanSquaredError::shape(int64_t batch, DType compute) const {
   BlockShape shape;
   shape.name = "loss";
   shape.output_bytes = batch * width_ * dtype_bytes(compute);
-  shape.forward_scratch_bytes = dtype_bytes(at::kDouble);  // the norm
+  shape.forward_scratch_bytes = batch * dtype_bytes(at::kDouble);  // the samples' losses
   return shape;
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "tensor/category.h"
+
 namespace veil {
 namespace {
 
@@ -37,6 +39,7 @@ void SummedSink::linear(ParamId weight, int64_t row, const Tensor& a, const Tens
   const bool add = adds(weight, row);
   const DType grad = out.scalar_type();
   if (!product_fits(g.scalar_type(), grad, g.is_cuda())) {
+    CategoryScope scope(Category::temporary);
     const Tensor product = at::mm(gt, rows);
     if (add) {
       out.add_(product);
@@ -59,6 +62,7 @@ void SummedSink::linear(ParamId weight, int64_t row, const Tensor& a, const Tens
 void SummedSink::direct(ParamId param, const Tensor& per_sample) {
   Tensor out = target_(param);
   if (adds(param, 0)) {
+    CategoryScope scope(Category::temporary);
     out.add_(at::sum(per_sample, 0, false, out.scalar_type()));
   } else {
     at::sum_out(out, per_sample, 0, false, out.scalar_type());
@@ -67,7 +71,10 @@ void SummedSink::direct(ParamId param, const Tensor& per_sample) {
 
 int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
   if (report.matrix) {
-    return product_fits(report.compute, report.grad, report.on_gpu) ? 0 : report.numel * dtype_bytes(report.compute);
+    if (product_fits(report.compute, report.grad, report.on_gpu)) return 0;
+    // On CPU LibTorch adds two types by way of a copy in the wider one.
+    const bool copied = report.accumulate && !report.on_gpu;
+    return report.numel * (dtype_bytes(report.compute) + (copied ? dtype_bytes(report.grad) : 0));
   }
   return report.accumulate ? report.numel * dtype_bytes(report.grad) : 0;
 }

@@ -31,6 +31,12 @@ class Walk {
   std::vector<Buffer> live_;
 };
 
+int64_t bytes_of(const std::vector<Buffer>& buffers, BufferRole role) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : buffers) bytes += buffer.role == role ? buffer.bytes : 0;
+  return bytes;
+}
+
 }  // namespace
 
 MemoryEstimate estimate_memory(const Schedule& schedule) {
@@ -52,6 +58,13 @@ MemoryEstimate estimate_memory(const Schedule& schedule) {
       walk.scratch(device, op.scratch_bytes);
       MemoryRow row{part, static_cast<int>(i), walk.bytes(), {}};
       walk.scratch(device, -op.scratch_bytes);
+      const int64_t made_last = bytes_of(op.creates, BufferRole::flow_grad);
+      if (op.sink_scratch_bytes > made_last + op.scratch_bytes) {  // the reports' moment is the larger one
+        SpaceBytes reports = walk.bytes();
+        reports[static_cast<size_t>(device)][Category::temporary] += op.sink_scratch_bytes;
+        reports[static_cast<size_t>(device)][Category::activations] -= made_last;
+        row.peak = reports;
+      }
       for (const Buffer& buffer : op.frees) walk.free(buffer, where);
       row.after = walk.bytes();
       estimate.rows.push_back(row);

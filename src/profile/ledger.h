@@ -6,23 +6,10 @@
 #include <cstdint>
 #include <string>
 
+#include "tensor/category.h"
 #include "tensor/device.h"
 
 namespace veil {
-
-enum class Category {
-  parameters,
-  optimizer,
-  gradients,
-  activations,
-  clip_records,
-  norms,
-  temporary,
-  communication,
-  data
-};
-inline constexpr int kCategories = 9;
-const char* category_name(Category category);  // "parameters", "clip_records", ...
 
 // Bytes requested of the allocator, by category.
 struct CategoryBytes {
@@ -39,19 +26,6 @@ const char* space_name(Space space);  // "host", "device", "pinned"
 inline Space space_of(Device device) {
   return device.is_cuda() ? Space::device : Space::host;
 }
-
-// Books what the calling thread allocates under `category` for a scope; scopes nest. Outside any scope, and on
-// LibTorch's own helper threads, it is `temporary`.
-class CategoryScope {
- public:
-  explicit CategoryScope(Category category);
-  ~CategoryScope();
-  CategoryScope(const CategoryScope&) = delete;
-  CategoryScope& operator=(const CategoryScope&) = delete;
-
- private:
-  Category previous_;
-};
 
 // The process's ledger: the one hook into the allocators, and so the one piece of global state here. Every function may
 // be called on any thread.

@@ -56,7 +56,6 @@ class Book {
 };
 
 Book& book(Space space);
-Category current_category();
 
 // Throws the error that `check` promises.
 [[noreturn]] void disagree(Space space, int64_t booked, int64_t counted, const std::string& where);

@@ -347,7 +347,7 @@ class Builder {
       if (input_is_live && !output_outlives_forward(b - 1)) op.frees.push_back(flow(b - 1));
     }
     const std::vector<ParamId>& reported = b == blocks() ? shape_.loss.params : shape_.blocks[b].params;
-    op.scratch_bytes += sink_scratch(reported);
+    op.sink_scratch_bytes = sink_scratch(reported);
     if (!accumulates_whole_) {
       for (int u : schedule_.layout.units_of_block[b]) {
         if (first_user[u] == b) op.creates.push_back(sink_target(u));
@@ -387,6 +387,8 @@ class Builder {
         op.kind = OpKind::combine;
         op.note = "add shard";
         op.frees.push_back(reduced(u));
+        const bool copied = !options_.on_gpu && options_.reduce != schedule_.grad_shard_dtype;  // as in summed_sink_scratch_bytes
+        if (copied) op.scratch_bytes = unit(u).shard_numel * dtype_bytes(schedule_.grad_shard_dtype);
       }
       emit(std::move(op));
     }

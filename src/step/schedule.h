@@ -65,10 +65,11 @@ struct Op {
   Lane lane = Lane::compute;
   int unit = -1;           // gather, release, combine, reduce, update, copies
   int block = -1;          // forward, recompute, loss, backward
-  std::vector<int> after;  // earlier operations of the same part
-  std::vector<Buffer> creates, frees;
-  int64_t scratch_bytes = 0;  // temporaries that live inside the operation only
-  std::string note;
+  std::vector<int> after = {};  // earlier operations of the same part
+  std::vector<Buffer> creates = {}, frees = {};
+  int64_t scratch_bytes = 0;       // temporaries that live inside the operation only
+  int64_t sink_scratch_bytes = 0;  // likewise, but gone before the gradient for the next block is made
+  std::string note = {};
 };
 
 enum class Part { prologue, body, tail };

@@ -169,7 +169,7 @@ void Executor::free(const Buffer& buffer) {
   }
   Tensor& tensor = slot(buffer);
   VEIL_CHECK(tensor.defined(), "{}.{} is freed but does not live", name_of(buffer.role), buffer.index);
-  tensor = {};
+  tensor.reset();
 }
 
 void Executor::allocate_resident() {
@@ -243,10 +243,7 @@ double Executor::loss_sum() {
   return knobs_.narrow(0, kLossSlot, 1).cpu().data_ptr<double>()[0];
 }
 
-void Executor::step(double learning_rate) {
-  VEIL_CHECK(graph_state_ != "not prepared", "step before prepare");
-  StreamGuard guard(compute_);
-  ++steps_;
+void Executor::set_knobs(double learning_rate) {
   const double samples = static_cast<double>(shape_.batch) * options_.step.micro_batches * options_.step.world;
   const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / samples);
   const double values[] = {knobs.learning_rate, knobs.scale, knobs.bias_correction1, knobs.bias_correction2, knobs.step};
@@ -254,6 +251,13 @@ void Executor::step(double learning_rate) {
   std::memcpy(host.data_ptr<double>(), values, sizeof values);
   // Not pinned: the driver has taken the values when the call returns, so the host need not wait.
   knobs_.narrow(0, 0, 5).copy_(host, /*non_blocking=*/true);
+}
+
+void Executor::step(double learning_rate) {
+  VEIL_CHECK(graph_state_ != "not prepared", "step before prepare");
+  StreamGuard guard(compute_);
+  ++steps_;
+  set_knobs(learning_rate);
   if (timers_) timers_->step_begin.record();
   run_step();
   if (timers_) timers_->step_end.record();
@@ -273,7 +277,7 @@ void Executor::run_step() {
       for (int s = 0; s < kSpaces; ++s) ledger::note_peak(static_cast<Space>(s), row.bytes[s].peak);
     }
   };
-  if (!graphs_[0]) observed_.clear();
+  if (!graphs_[0]) begin_observing();
   run(Part::prologue, 0);
   for (int m = 0; m < options_.step.micro_batches; ++m) run(Part::body, m);
   run(Part::tail, 0);
@@ -333,6 +337,12 @@ void Executor::run_op(Part part, int index, int micro_batch) {
   if (options_.watch_memory) observe(part, index);
 }
 
+void Executor::begin_observing() {
+  observed_.clear();
+  if (!options_.watch_memory) return;
+  for (Space space : {space_of(device_), Space::pinned}) ledger::take_row(space);
+}
+
 void Executor::observe(Part part, int index) {
   ObservedRow row{part, index, {}};
   for (Space space : {space_of(device_), Space::pinned}) {
@@ -376,7 +386,11 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       tape_[op.block] = {};
       return;
     }
-    case OpKind::combine: units_[op.unit].grad_shard.add_(units_[op.unit].reduced); return;
+    case OpKind::combine: {
+      CategoryScope temporary(Category::temporary);
+      units_[op.unit].grad_shard.add_(units_[op.unit].reduced);
+      return;
+    }
     case OpKind::update: {
       Unit& unit = units_[op.unit];
       const bool ranged = !unit.staged_params.defined() && unit.grad_shard.numel() != unit.params.numel();

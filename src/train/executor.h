@@ -82,6 +82,7 @@ class Executor {
   void allocate_resident();
   void initialise();
   void initialise(int unit, const Tensor& stored, int64_t first);
+  void set_knobs(double learning_rate);
   void run_step();
   void run_part(Part part, int micro_batch, bool skip_load = false);
   void run_op(Part part, int index, int micro_batch);
@@ -93,6 +94,7 @@ class Executor {
   void free(const Buffer& buffer);
   void drop_step_buffers();
   void join(Part part);
+  void begin_observing();
   void observe(Part part, int index);
   Tensor gradient_target(ParamId id);
   Tensor own_part(const Tensor& flat, int unit) const;

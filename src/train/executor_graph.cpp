@@ -44,8 +44,7 @@ void Executor::capture() {
   }
   wait();
   options_.watch_memory = watched;
-  observed_.clear();
-  for (Space space : {space_of(device_), Space::pinned}) ledger::take_row(space);
+  begin_observing();
   Graph::Pool pool;
   for (int p = 0; p < kParts; ++p) {
     const auto part = static_cast<Part>(p);

@@ -1,0 +1,114 @@
+#include "train/test_run.h"
+
+#include <algorithm>
+
+#include "kernels/random.h"
+#include "models/linear_stack.h"
+
+namespace veil {
+
+StepOptions TestCase::all_of(DType dtype) {
+  StepOptions step;
+  step.storage = step.compute = step.reduce = dtype;
+  step.min_params = 300;  // between one and two layers of 182
+  return step;
+}
+
+std::string TestCase::name() const {
+  return fmt::format("{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} {} storage {} compute {} reduce {}",
+                     name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch), name_of(step.wrap),
+                     step.offload_params, step.offload_optimizer, name_of(step.checkpointing), step.micro_batches, name_of(step.accumulate_in),
+                     name_of(optimizer.kind), dtype_name(step.storage), dtype_name(step.compute), dtype_name(step.reduce));
+}
+
+TestRun::TestRun(const TestCase& test, Ranks ranks) : model(linear_stack(test.width, test.layers)) {
+  const int64_t samples = test.batch * test.step.micro_batches;
+  const int64_t first = samples * ranks.rank();
+  auto make = [&](RandomDomain domain) {
+    CategoryScope scope(Category::data);
+    Tensor tensor = empty_tensor({samples, test.width}, test.step.compute, test.device);
+    fill_normal(tensor, 1.0, test.seed, domain, first * test.width);
+    return tensor;
+  };
+  ExecutorOptions options;
+  options.step = test.step;
+  options.optimizer = test.optimizer;
+  options.seed = test.seed;
+  options.graph = test.graph;
+  options.time_rows = test.time_rows;
+  options.watch_memory = ledger::installed();
+  executor = std::make_unique<Executor>(model, test.batch, options, test.device, Batch{make(RandomDomain::inputs), make(RandomDomain::targets)},
+                                        std::move(ranks));
+  executor->prepare();
+}
+
+void TestRun::steps(int count) {
+  for (int i = 0; i < count; ++i) executor->step(executor->schedule().options.optimizer == OptimizerKind::adamw ? 1e-3 : 0.1);
+}
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  return a.to(at::kDouble).sub(b.to(at::kDouble)).abs().max().item<double>();
+}
+
+Ranks simulated_ranks(const TestCase& test, int rank) {
+  if (test.step.world == 1) return {};
+  return {make_simulated_communicator(rank, test.step.world, test.device), make_simulated_communicator(rank, test.step.world, test.device)};
+}
+
+std::vector<TestCase> full_grid(int world, DType dtype) {
+  std::vector<TestCase> grid;
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+    for (int forward : {0, 1, 2}) {
+      for (BackwardPrefetch backward : {BackwardPrefetch::pre, BackwardPrefetch::post, BackwardPrefetch::none}) {
+        // Prefetching means something for zero3 alone.
+        if (strategy != Strategy::zero3 && (forward > 0 || backward != BackwardPrefetch::pre)) continue;
+        for (WrapPolicy wrap : {WrapPolicy::module, WrapPolicy::size, WrapPolicy::none}) {
+          for (int offload = 0; offload < 4; ++offload) {
+            for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
+              for (int accumulation = 0; accumulation < 3; ++accumulation) {  // one micro-batch, two into shards, two whole
+                for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
+                  TestCase test;
+                  test.step = TestCase::all_of(dtype);
+                  test.step.world = world;
+                  test.step.strategy = strategy;
+                  test.step.forward_prefetch = forward;
+                  test.step.backward_prefetch = backward;
+                  test.step.wrap = wrap;
+                  test.step.offload_params = offload & 1;
+                  test.step.offload_optimizer = offload & 2;
+                  test.step.checkpointing = checkpointing;
+                  test.step.micro_batches = accumulation == 0 ? 1 : 2;
+                  test.step.accumulate_in = accumulation == 2 ? AccumulateIn::whole : AccumulateIn::shard;
+                  test.optimizer.kind = kind;
+                  grid.push_back(test);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return grid;
+}
+
+std::vector<TestCase> memory_grid() {
+  std::vector<TestCase> all;
+  for (int world : {1, 3}) {
+    std::vector<TestCase> grid = full_grid(world, at::kFloat);
+    all.insert(all.end(), grid.begin(), grid.end());
+    // Mixed types over every strategy and accumulation, without the rest of the grid.
+    for (TestCase test : grid) {
+      if (test.step.forward_prefetch > 0 || test.step.wrap != WrapPolicy::module) continue;
+      test.step.compute = at::kBFloat16;
+      all.push_back(test);
+      test.step.storage = at::kBFloat16;
+      all.push_back(test);
+      test.step.reduce = at::kBFloat16;
+      all.push_back(test);
+    }
+  }
+  return all;
+}
+
+}  // namespace veil

@@ -1,0 +1,41 @@
+// One small training run of the linear stack, described by a value; shared by the single-process and the rank tests.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/executor.h"
+
+namespace veil {
+
+struct TestCase {
+  int64_t width = 13, layers = 4;  // 13: no world divides it
+  int64_t batch = 6;
+  StepOptions step = all_of(at::kDouble);
+  OptimizerOptions optimizer;
+  uint64_t seed = 7;
+  GraphMode graph = GraphMode::automatic;
+  bool time_rows = false;
+  Device device = cpu_device();
+
+  static StepOptions all_of(DType dtype);
+  std::string name() const;
+};
+
+struct TestRun {
+  TestRun(const TestCase& test, Ranks ranks);
+  void steps(int count);
+  Model model;
+  std::unique_ptr<Executor> executor;
+};
+
+double largest_difference(const Tensor& a, const Tensor& b);
+Ranks simulated_ranks(const TestCase& test, int rank = 1);
+
+// Every strategy x prefetch x wrap x offload x checkpointing x accumulation x optimizer, on a world of `world`; types are `dtype`.
+std::vector<TestCase> full_grid(int world, DType dtype);
+// The same for simulated worlds of 1 and 3 and several types, for bytes alone.
+std::vector<TestCase> memory_grid();
+
+}  // namespace veil
