@@ -18,7 +18,8 @@ namespace veil {
 template <typename Enum>
 struct EnumName {
   // A constructor, not an aggregate: GCC 12 fails on a table of aggregates whose last member is left out.
-  EnumName(Enum v, std::string n, std::vector<std::string> other = {}) : value(v), name(std::move(n)), aliases(std::move(other)) {}
+  EnumName(Enum v, std::string n, std::vector<std::string> other = {})
+      : value(v), name(std::move(n)), aliases(std::move(other)) {}
   Enum value;
   std::string name;                  // the canonical name
   std::vector<std::string> aliases;  // other accepted spellings

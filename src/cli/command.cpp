@@ -10,7 +10,9 @@
 namespace veil {
 
 const std::vector<Command>& commands() {
-  static const std::vector<Command> table = {};
+  static const std::vector<Command> table = {
+      {"doctor", "what this build and this machine have, and what is missing", run_doctor},
+  };
   return table;
 }
 

@@ -1,0 +1,240 @@
+// veil doctor: what this build and this machine have, what is missing and what brings it.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "base/build_info.h"
+#include "base/files.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "suite/link_check.h"
+#include "suite/machine.h"
+
+namespace veil {
+namespace {
+
+enum class Need { cuda, gpu, nccl, mpi, gnuplot };
+const NameTable<Need>& names(Need) {
+  static const NameTable<Need> table = {{Need::cuda, "cuda"},
+                                        {Need::gpu, "gpu", {"gpus"}},
+                                        {Need::nccl, "nccl"},
+                                        {Need::mpi, "mpi"},
+                                        {Need::gnuplot, "gnuplot"}};
+  return table;
+}
+
+enum class Backend { automatic, mpi, nccl };
+const NameTable<Backend>& names(Backend) {
+  static const NameTable<Backend> table = {
+      {Backend::automatic, "auto"}, {Backend::mpi, "mpi"}, {Backend::nccl, "nccl"}};
+  return table;
+}
+
+struct DoctorOptions {
+  std::string json;
+  std::vector<Need> require;
+  std::optional<int> ranks;
+  int64_t mebibytes = 64;
+  Backend backend = Backend::automatic;
+};
+
+std::string find_program(const std::string& name) {
+  const char* const path = std::getenv("PATH");
+  for (const std::string& folder : split(path ? path : "/usr/bin:/bin", ':')) {
+    const std::string candidate = folder + "/" + name;
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+struct Absence {
+  std::string what;    // one phrase
+  std::string remedy;  // which command brings it
+};
+
+struct Health {
+  Machine machine;
+  std::string mpirun, gnuplot;
+};
+
+// Why a need is not met; nothing if it is.
+std::optional<Absence> absence(Need need, const Health& health) {
+  const BuildInfo& build = build_info();
+  const Absence no_cuda{"this build has no CUDA",
+                        "install the CUDA toolkit 13 (nvcc) and the CUDA build of torch 2.11, then `make clean build`"};
+  switch (need) {
+    case Need::cuda:
+      if (!build.cuda) return no_cuda;
+      return {};
+    case Need::gpu:
+      if (!build.cuda) return no_cuda;
+      if (health.machine.gpus.empty()) {
+        return Absence{"no GPU answers",
+                       "install the NVIDIA driver, or run on a machine with a GPU; `nvidia-smi` shows both"};
+      }
+      return {};
+    case Need::nccl:
+      if (!build.cuda) return no_cuda;
+      if (!build.nccl)
+        return Absence{"this build has no NCCL",
+                       "`make clean build` with the CUDA build of torch 2.11, which brings it"};
+      return {};
+    case Need::mpi:
+      if (!build.mpi)
+        return Absence{"this build has no MPI",
+                       "`apt-get install libopenmpi-dev openmpi-bin`, then `make clean build`"};
+      if (health.mpirun.empty()) return Absence{"mpirun is not on PATH", "`apt-get install openmpi-bin`"};
+      return {};
+    case Need::gnuplot:
+      if (health.gnuplot.empty()) return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
+      return {};
+  }
+  return {};
+}
+
+std::vector<std::pair<Need, Absence>> all_absences(const Health& health) {
+  std::vector<std::pair<Need, Absence>> result;
+  for (const auto& entry : names(Need{})) {
+    if (const auto missing = absence(entry.value, health)) result.emplace_back(entry.value, *missing);
+  }
+  return result;
+}
+
+std::string or_none(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
+
+std::string health_table(const Health& health) {
+  const BuildInfo& build = build_info();
+  const Machine& machine = health.machine;
+  const auto yes = [](bool built) { return built ? "yes" : "no"; };
+  std::vector<std::vector<std::string>> rows = {
+      {"veil", fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
+      {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "", build.compiler)},
+      {"flags", build.flags},
+      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}", yes(build.cuda), yes(build.nccl), yes(build.mpi))},
+      {"LibTorch", build.torch_version},
+      {"host", machine.host},
+      {"CPU",
+       fmt::format("{}, {} cores, {}", machine.cpu_model, machine.cpu_cores, format_bytes(machine.memory_bytes))}};
+  for (const GpuInfo& gpu : machine.gpus) {
+    rows.push_back(
+        {fmt::format("GPU {}", gpu.index),
+         fmt::format("{}, {}, compute capability {}.{}, {} multiprocessors", gpu.name, format_bytes(gpu.memory_bytes),
+                     gpu.capability_major, gpu.capability_minor, gpu.multiprocessors)});
+  }
+  if (machine.gpus.empty()) rows.push_back({"GPU", "-"});
+  rows.push_back({"CUDA", or_none(machine.cuda_runtime)});
+  rows.push_back({"cuDNN", or_none(machine.cudnn)});
+  rows.push_back({"NCCL", or_none(machine.nccl)});
+  rows.push_back({"MPI", or_none(machine.mpi)});
+  rows.push_back({"mpirun", or_none(health.mpirun)});
+  rows.push_back({"gnuplot", or_none(health.gnuplot)});
+  for (const auto& [need, missing] : all_absences(health)) {
+    rows.push_back({colored(stdout, Color::yellow, "missing"),
+                    fmt::format("{}: {}: {}", name_of(need), missing.what, missing.remedy)});
+  }
+  return align_columns(rows);
+}
+
+nlohmann::json health_json(const Health& health) {
+  nlohmann::json result = {{"build", build_json()}, {"machine", machine_json(health.machine)}};
+  result["programs"] = {{"mpirun", health.mpirun}, {"gnuplot", health.gnuplot}};
+  result["missing"] = nlohmann::json::array();
+  for (const auto& [need, missing] : all_absences(health)) {
+    result["missing"].push_back({{"name", name_of(need)}, {"reason", missing.what}, {"remedy", missing.remedy}});
+  }
+  return result;
+}
+
+LinkCheck run_link_check(const DoctorOptions& wanted, const RankInfo& info) {
+  const bool nccl_fits = built_with_nccl() && gpu_count() >= info.local_world;
+  const bool nccl = wanted.backend == Backend::nccl || (wanted.backend == Backend::automatic && nccl_fits);
+  if (nccl && gpu_count() < info.local_world) {
+    throw MissingBackend(
+        fmt::format("--backend nccl with {} ranks on this host: allowed is one rank a GPU, and {} answer",
+                    info.local_world, gpu_count()));
+  }
+  const Device device = nccl ? gpu_device(info.local_rank) : cpu_device();
+  const auto communicator = nccl ? make_nccl_communicator(0, device) : make_mpi_communicator(0, device);
+  return check_link(*communicator, device, wanted.mebibytes * kMiB);
+}
+
+std::string link_table(const LinkCheck& link) {
+  std::vector<std::vector<std::string>> rows = {
+      {"all-reduce", fmt::format("{} of fp32 over {} ranks by {}: {}, {}", format_bytes(link.bytes), link.ranks,
+                                 link.backend, format_ms(link.ms), link.correct ? "sums are right" : "SUMS ARE WRONG")},
+      {"bandwidth", fmt::format("{:.2f} GB/s algorithm, {:.2f} GB/s bus", link.algorithm_gb_per_s, link.bus_gb_per_s)}};
+  for (const auto& place : link.places) {
+    rows.push_back({fmt::format("rank {}", place.rank), fmt::format("{} {}", place.host, place.device)});
+  }
+  return align_columns(rows);
+}
+
+// Rank 0's part: shows, writes, and judges what was asked for.
+int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
+  const Health health{this_machine(), find_program("mpirun"), find_program("gnuplot")};
+  if (wanted.json != "-") {
+    fmt::print("{}", health_table(health));
+    if (link) fmt::print("{}", link_table(*link));
+  }
+  if (!wanted.json.empty()) {
+    nlohmann::json record = health_json(health);
+    if (link) record["link"] = link_json(*link);
+    const std::string text = record.dump(2) + "\n";
+    if (wanted.json == "-") {
+      fmt::print("{}", text);
+    } else {
+      write_file_atomically(wanted.json, text);
+    }
+  }
+  for (const Need need : wanted.require) {
+    if (const auto missing = absence(need, health)) {
+      throw MissingBackend(fmt::format("--require {}: {}: {}", name_of(need), missing->what, missing->remedy));
+    }
+  }
+  if (link && !link->correct) throw UserError("the ranks' all-reduce gave wrong sums", kExitFailed);
+  return kExitDone;
+}
+
+}  // namespace
+
+int run_doctor(const std::vector<std::string>& arguments) {
+  DoctorOptions wanted;
+  Options options("doctor", "shows what this build and this machine have, what is missing and what brings it");
+  options.add("json", wanted.json,
+              {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add("require", wanted.require, {.help = "leave with exit code 3 if one of these is absent"});
+  options.add("ranks", wanted.ranks,
+              {.aliases = {"nproc_per_node"},
+               .help = "start so many local ranks and time an all-reduce",
+               .minimum = 1,
+               .maximum = 4096});
+  options.add("size", wanted.mebibytes,
+              {.help = "MiB that each rank adds in that all-reduce", .minimum = 1, .maximum = 65536, .value = "MIB"});
+  options.add("backend", wanted.backend,
+              {.help = "what the ranks talk by; auto takes NCCL where every rank has a GPU"});
+  if (!options.parse(arguments)) return kExitDone;
+
+  const RankInfo info = rank_info_from_environment();
+  if (info.launcher == Launcher::none) {
+    if (!wanted.ranks) return report(wanted, {});
+    std::vector<std::string> words{"doctor"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return launch_local_ranks(*wanted.ranks, words);
+  }
+  World world(info);
+  try {
+    const LinkCheck link = run_link_check(wanted, info);
+    return info.rank == 0 ? report(wanted, link) : kExitDone;
+  } catch (const UserError& error) {
+    world.fail(error.what(), error.exit_code());
+  } catch (const std::exception& error) {
+    world.fail(error.what(), kExitFailed);
+  }
+}
+
+}  // namespace veil
