@@ -67,6 +67,7 @@ std::unique_ptr<Communicator> make_simulated_communicator(int rank, int size, De
 // What this build has.
 bool built_with_mpi();
 bool built_with_nccl();
+// A communicator outlives the graphs that captured its calls: NCCL waits for them in its destructor.
 // One communicator a lane, made in the same order on every rank of the World; `lane` tells apart communicators of the
 // same ranks. Throw MissingBackend where the build lacks the backend.
 std::unique_ptr<Communicator> make_mpi_communicator(int lane, Device device);

@@ -24,9 +24,9 @@ RankInfo rank_info_from_environment();
 // waiting for them. Returns the exit code to leave with: 0, or that of the first rank that failed.
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments);
 
-// Joins the ranks (by MPI, or over TCP at MASTER_ADDR and MASTER_PORT where the launcher knows no MPI). Call once,
-// before any communicator. If any rank dies or calls fail(), every other rank ends within 10 seconds, with one message
-// that names the rank and the reason, and an exit code that is not 0.
+// Joins the ranks (by MPI, or over TCP at MASTER_ADDR and MASTER_PORT where the launcher knows no MPI). Call once, before
+// any communicator, and let every communicator end before it. If any rank dies or calls fail(), every other rank ends
+// within 10 seconds, with one message that names the rank and the reason, and an exit code that is not 0.
 class World {
  public:
   explicit World(const RankInfo& info);

@@ -196,17 +196,18 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments) {
   }
   watch.look(0);
   if (asked_to_end) return 128 + asked_to_end;
-  if (const auto& failure = watch.failure()) {
-    if (failure->told) {
-      if (!told) std::fputs(failure_line(failure->rank, ranks, failure->reason).c_str(), stderr);
-      return failure->exit_code;
-    }
+  const auto& failure = watch.failure();
+  if (failure && failure->told) {
+    if (!told) std::fputs(failure_line(failure->rank, ranks, failure->reason).c_str(), stderr);
+    return failure->exit_code;
+  }
+  if (watch.joined() < ranks && *code != 0) {
+    // It has no line yet, so what it said went through mpirun.
+    std::fputs(fmt::format("veil: a rank ended before it had joined (exit code {})\n{}", *code, process.said()).c_str(),
+               stderr);
+  } else if (failure) {
     std::fputs(failure_line(failure->rank, ranks, how_it_died(*code)).c_str(), stderr);
     return *code ? *code : kExitFailed;
-  }
-  if (*code != 0 && watch.joined() < ranks) {
-    std::fputs(fmt::format("veil: the ranks did not start (mpirun's exit code {}):\n{}", *code, process.said()).c_str(),
-               stderr);
   }
   return *code;
 }

@@ -29,6 +29,9 @@ struct Membership {
 };
 const Membership* current_membership();
 
+// World::fail from where no World is at hand. Without one, ends the process alike.
+[[noreturn]] void fail_current_world(const std::string& reason, int exit_code);
+
 // The one form in which a rank's failure is told.
 std::string failure_line(int rank, int world, const std::string& reason);
 

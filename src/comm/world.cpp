@@ -49,6 +49,12 @@ const Membership* current_membership() {
   return the_membership;
 }
 
+void fail_current_world(const std::string& reason, int exit_code) {
+  if (the_world) the_world->fail(reason, exit_code);
+  std::fputs(failure_line(0, 1, reason).c_str(), stderr);
+  _exit(exit_code);
+}
+
 std::string failure_line(int rank, int world, const std::string& reason) {
   return world > 1 ? fmt::format("veil: rank {}: {}\n", rank, reason) : fmt::format("veil: {}\n", reason);
 }

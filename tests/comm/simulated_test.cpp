@@ -1,0 +1,124 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "comm/communicator.h"
+#include "tensor/graph.h"
+
+namespace veil {
+namespace {
+
+TEST(Simulated, AllGatherFillsTheOwnSlotExactlyAndTheOthersWithValuesOfTheSameSpread) {
+  for (const int rank : {0, 3, 7}) {
+    const auto comm = make_simulated_communicator(rank, 8, cpu_device());
+    const int64_t n = 1001;
+    const Tensor shard = at::randn({n}), whole = at::full({8 * n}, 1e9f);
+    comm->all_gather(shard, whole)->wait();
+    for (int r = 0; r < 8; ++r) {
+      const Tensor slot = whole.narrow(0, r * n, n);
+      EXPECT_EQ(at::equal(slot, shard), r == rank) << r;
+      EXPECT_TRUE(at::equal(std::get<0>(slot.sort()), std::get<0>(shard.sort()))) << r;
+      EXPECT_EQ(at::equal(slot, whole.narrow(0, 0, n)), r == 0) << "slots 0 and " << r << " are alike";
+    }
+  }
+}
+
+TEST(Simulated, AllGatherWorksInPlaceForEverySizeAndType) {
+  const auto comm = make_simulated_communicator(1, 3, cpu_device());
+  for (const int64_t n : {0, 1, 2, 5}) {
+    for (const DType dtype : {at::kBFloat16, at::kLong}) {
+      const Tensor whole = at::zeros({3 * n}, dtype);
+      const Tensor shard = whole.narrow(0, n, n);
+      shard.copy_(at::arange(1, n + 1));
+      const Tensor expected = shard.clone();
+      comm->all_gather(shard, whole)->wait();
+      EXPECT_TRUE(at::equal(shard, expected));
+      EXPECT_FALSE(whole.eq(0).any().item<bool>()) << "a slot was left empty";
+    }
+  }
+}
+
+TEST(Simulated, SumsAreTheOwnContribution) {
+  const auto comm = make_simulated_communicator(2, 4, cpu_device());
+  const Tensor whole = at::randn({40}), shard = at::zeros({10});
+  comm->reduce_scatter(whole, shard)->wait();
+  EXPECT_TRUE(at::equal(shard, whole.narrow(0, 20, 10)));
+  const Tensor data = whole.clone();
+  comm->all_reduce(data)->wait();
+  EXPECT_TRUE(at::equal(data, whole));
+}
+
+TEST(Simulated, TimesFollowTheRing) {
+  const auto comm = make_simulated_communicator(0, 4, cpu_device(), {.bandwidth_bytes_per_s = 1e9, .latency_s = 1e-3});
+  const Tensor shard = at::zeros({250'000}),
+               whole = at::zeros({1'000'000});  // 1 MB shards: 1 ms a message and 1 ms latency
+  EXPECT_NEAR(comm->all_gather(shard, whole)->modelled_ms(), 3 * 2.0, 1e-9);
+  EXPECT_NEAR(comm->reduce_scatter(whole, shard)->modelled_ms(), 3 * 2.0, 1e-9);
+  EXPECT_NEAR(comm->all_reduce(whole)->modelled_ms(), 6 * 2.0, 1e-9);
+  EXPECT_NEAR(comm->broadcast(shard, 0)->modelled_ms(), 3 * 1.0 + 1.0, 1e-9);
+  const auto alone = make_simulated_communicator(0, 1, cpu_device());
+  EXPECT_EQ(alone->all_reduce(whole)->modelled_ms(), 0);
+  EXPECT_EQ(alone->broadcast(whole, 0)->modelled_ms(), 0);
+}
+
+TEST(Simulated, AWorldOfOneOverMpiNeedsNoLauncher) {
+  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
+  const auto comm = make_mpi_communicator(0, cpu_device());
+  EXPECT_EQ(comm->backend(), "mpi");
+  EXPECT_EQ(comm->size(), 1);
+  const Tensor data = at::randn({5}), whole = at::zeros({5});
+  comm->all_gather(data, whole)->wait();
+  EXPECT_TRUE(at::equal(data, whole));
+}
+
+// On a GPU, eagerly and replayed from a graph: the results and their order with the compute stream.
+void gathers_and_reduces_on_gpu(Communicator& comm) {
+  const Device device = gpu_device(0);
+  const auto options = at::TensorOptions(at::kFloat).device(device);
+  const int64_t n = 100'003;
+  const Tensor shard = at::zeros({n}, options), whole = at::zeros({comm.size() * n}, options),
+               sum = at::zeros({n}, options);
+  const auto work = [&] {
+    shard.add_(1);
+    comm.all_gather(shard, whole)->wait();
+    whole.mul_(2);
+    comm.reduce_scatter(whole, sum)->wait();
+    sum.add_(1);
+  };
+  work();
+  synchronize(device);
+  EXPECT_TRUE(sum.eq(3).all().item<bool>());
+  ASSERT_EQ(comm.why_not_capturable(), "");
+  comm.set_timing(true);
+  PendingPtr timed;
+  Graph graph = Graph::capture(device, [&] {
+    work();
+    timed = comm.all_reduce(sum);
+    timed->wait();
+  });
+  graph.replay();
+  graph.replay();
+  synchronize(device);
+  EXPECT_TRUE(sum.eq(2 * 3 + 1).all().item<bool>()) << sum[0].item<float>();
+  EXPECT_GE(timed->ended().ms_since(timed->began()), 0);
+  comm.set_timing(false);
+}
+
+TEST(GpuSimulated, CollectivesOrderThemselvesWithTheComputeStreamAndCanBeCaptured) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  gathers_and_reduces_on_gpu(*make_simulated_communicator(1, 4, gpu_device(0)));
+}
+
+TEST(GpuNccl, AWorldOfOneGathersReducesAndCanBeCaptured) {
+  if (gpu_count() == 0 || !built_with_nccl()) GTEST_SKIP() << "no GPU or no NCCL";
+  const auto comm = make_nccl_communicator(0, gpu_device(0));
+  EXPECT_EQ(comm->size(), 1);
+  comm->barrier();
+  gathers_and_reduces_on_gpu(*comm);
+}
+
+}  // namespace
+}  // namespace veil
