@@ -128,8 +128,7 @@ void check_device(const std::string& where) {
 
 void check_pinned(const std::string& where) {
   if (!host_allocator) return;
-  // LibTorch takes a freed block out of its count only when it hands it out again or drops it, so it counts at least
-  // what is booked.
+  // LibTorch's count also holds freed blocks that wait to be used again, so it is never below what is booked.
   const int64_t rounded = host_allocator->rounded_bytes();
   const int64_t counted = host_allocator->get_stats().allocated_bytes.current;
   if (rounded > counted) disagree(Space::pinned, rounded, counted, where);
