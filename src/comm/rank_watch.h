@@ -30,6 +30,7 @@ class RankWatch {
   void look(int timeout_ms);
   void tell_all(const Frame& frame);
 
+  int open() const { return static_cast<int>(lines_.size()); }  // connections
   int joined() const { return joined_; }
   int left() const { return left_; }                                      // said goodbye
   const std::optional<RankFailure>& failure() const { return failure_; }  // the first one

@@ -41,6 +41,7 @@ class TcpHub : public RankLink {
                    kJoinSeconds);
       }
     }
+    watch_.tell_all({Frame::hello, 0, ""});  // nobody goes on before everybody is here, and can be told
     watcher_ = std::thread([this] { watch_until_all_left(); });
   }
 
@@ -56,8 +57,7 @@ class TcpHub : public RankLink {
 
   void fail(const std::string& reason, int exit_code) override {
     std::lock_guard lock(mutex_);
-    watch_.tell_all({Frame::end, exit_code, ""});
-    end_process(failure_line(0, info_.world, reason), exit_code);
+    end_all(failure_line(0, info_.world, reason), exit_code);
   }
 
  private:
@@ -76,8 +76,14 @@ class TcpHub : public RankLink {
   void end_on_failure() {
     const auto& failure = watch_.failure();
     if (!failure) return;
-    watch_.tell_all({Frame::end, failure->exit_code, ""});
-    end_process(failure_line(failure->rank, info_.world, failure->told ? failure->reason : "died"), failure->exit_code);
+    end_all(failure_line(failure->rank, info_.world, failure->told ? failure->reason : "died"), failure->exit_code);
+  }
+
+  [[noreturn]] void end_all(const std::string& line, int exit_code) {
+    watch_.tell_all({Frame::end, exit_code, ""});
+    // A socket closed with something unread in it takes back what was sent: hear them out while they end.
+    for (int glance = 0; glance < 10 && watch_.open() > 0; ++glance) watch_.look(50);
+    end_process(line, exit_code);
   }
 
   RankInfo info_;
@@ -92,6 +98,9 @@ class TcpSpoke : public RankLink {
   explicit TcpSpoke(const RankInfo& info)
       : info_(info), fd_(connect_tcp(info.master_address, info.master_port, kJoinSeconds)) {
     send_frame(fd_, {Frame::hello, info.rank, ""});
+    const auto welcome = receive_frame(fd_);
+    if (!welcome) end_process("", kExitFailed);  // rank 0 has told why
+    if (welcome->kind != Frame::hello) end_process("", welcome->number);
     listener_ = std::thread([this] { listen(); });
   }
 
