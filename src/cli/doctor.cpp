@@ -9,7 +9,6 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/terminal.h"
 #include "suite/link_check.h"
 #include "suite/machine.h"
 
@@ -134,8 +133,7 @@ std::string health_table(const Health& health) {
   rows.push_back({"mpirun", or_none(health.mpirun)});
   rows.push_back({"gnuplot", or_none(health.gnuplot)});
   for (const auto& [need, missing] : all_absences(health)) {
-    rows.push_back({colored(stdout, Color::yellow, "missing"),
-                    fmt::format("{}: {}: {}", name_of(need), missing.what, missing.remedy)});
+    rows.push_back({"missing", fmt::format("{}: {}: {}", name_of(need), missing.what, missing.remedy)});
   }
   return align_columns(rows);
 }

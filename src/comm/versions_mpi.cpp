@@ -1,3 +1,4 @@
+#define OMPI_SKIP_MPICXX 1  // the C interface only
 #include <mpi.h>
 
 #include "comm/versions.h"

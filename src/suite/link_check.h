@@ -24,7 +24,7 @@ struct LinkCheck {
     std::string host;
     std::string device;
   };
-  std::vector<Place> places;
+  std::vector<Place> places = {};
 };
 
 // Every rank calls it; every rank gets the same answer.

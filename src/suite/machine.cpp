@@ -1,5 +1,6 @@
 #include "suite/machine.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 #include <unistd.h>
 
