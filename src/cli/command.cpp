@@ -12,6 +12,9 @@ namespace veil {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"doctor", "what this build and this machine have, and what is missing", run_doctor},
+      {"plan", "a step's program and its bytes, without running it", run_plan},
+      {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
+      {"suite", "a question answered by several experiments in one table", run_suite},
   };
   return table;
 }

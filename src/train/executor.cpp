@@ -238,6 +238,13 @@ Tensor Executor::gradient_target(ParamId id) {
 
 void Executor::wait() { synchronize(device_); }
 
+Marker Executor::mark() {
+  StreamGuard guard(compute_);
+  Marker marker = Marker::timed(device_);
+  marker.record();
+  return marker;
+}
+
 double Executor::loss_sum() {
   StreamGuard guard(compute_);
   return knobs_.narrow(0, kLossSlot, 1).cpu().data_ptr<double>()[0];

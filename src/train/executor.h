@@ -63,6 +63,10 @@ class Executor {
   // The sum of this rank's losses in the last step. Waits for it.
   double loss_sum();
   void wait();
+  // A timed moment at the end of what was issued so far.
+  Marker mark();
+  // For numbers beside the step (losses, peaks); null in a world of one.
+  Communicator* communicator() { return ranks_.reduce.get(); }
 
   // Row times of the last step; needs time_rows. Waits for it. With graphs and several micro-batches the body's rows are those of the last one.
   StepTime read_times();

@@ -1,0 +1,16 @@
+// The options of an experiment, defined once for profile, plan and suite.
+#pragma once
+
+#include "cli/options.h"
+#include "suite/experiment.h"
+
+namespace veil {
+
+// What a step is: model, sharding, memory, types, optimizer, world.
+void add_step_options(Options& options, ExperimentOptions& experiment);
+// How it is measured.
+void add_measuring_options(Options& options, ExperimentOptions& experiment);
+// `tiny`: seconds on two cores.
+void add_experiment_presets(Options& options, bool measuring);
+
+}  // namespace veil

@@ -1,0 +1,121 @@
+// veil plan: a step's program and its bytes, without running it.
+#include "base/table.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/experiment_options.h"
+#include "plan/estimator.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanCommand {
+  ExperimentOptions experiment;
+  int world = 1;
+  bool schedule = false, memory = false, buffers = false, json = false;
+};
+
+std::vector<Category> used_categories(const MemoryEstimate& estimate, Space space) {
+  std::vector<Category> used;
+  for (int c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    int64_t most = estimate.after_model[static_cast<size_t>(space)][category];
+    for (const MemoryRow& row : estimate.rows) most = std::max(most, row.peak[static_cast<size_t>(space)][category]);
+    if (most > 0) used.push_back(category);
+  }
+  return used;
+}
+
+void print_memory(const Schedule& schedule, const ModelShape& shape, const MemoryEstimate& estimate, Space space) {
+  const std::vector<Category> categories = used_categories(estimate, space);
+  if (categories.empty()) return;
+  std::vector<std::string> header = {"part", "#", "op", "on"};
+  for (Category category : categories) header.push_back(category_name(category));
+  header.insert(header.end(), {"after", "peak"});
+  Table table(header);
+  auto add = [&](std::vector<std::string> cells, const SpaceBytes& after, const SpaceBytes& peak) {
+    const CategoryBytes& bytes = after[static_cast<size_t>(space)];
+    for (Category category : categories) cells.push_back(format_bytes(bytes[category]));
+    cells.push_back(format_bytes(bytes.total()));
+    cells.push_back(format_bytes(peak[static_cast<size_t>(space)].total()));
+    table.row(cells);
+  };
+  add({"data", "", "", ""}, estimate.after_data, estimate.after_data);
+  add({"model", "", "", ""}, estimate.after_model, estimate.after_model);
+  for (const MemoryRow& row : estimate.rows) {
+    const Op& op = schedule.part(row.part)[row.op];
+    add({row.op == 0 ? name_of(row.part) : "", std::to_string(row.op), name_of(op.kind), op_target(op, schedule, shape)}, row.after, row.peak);
+  }
+  fmt::print("{} memory, a rank\n{}peak {}\n\n", space_name(space), table.text(), format_bytes(estimate.peak(space).total()));
+}
+
+Json buffers_json(const std::vector<Buffer>& buffers) {
+  Json list = Json::array();
+  for (const Buffer& buffer : buffers) {
+    list.push_back({{"role", name_of(buffer.role)}, {"index", buffer.index}, {"bytes", buffer.bytes}, {"category", category_name(buffer.category)}, {"space", space_name(buffer.space)}});
+  }
+  return list;
+}
+
+Json bytes_json(const SpaceBytes& bytes) {
+  Json json = Json::object();
+  for (int s = 0; s < kSpaces; ++s) {
+    for (int c = 0; c < kCategories; ++c) {
+      const int64_t n = bytes[s][static_cast<Category>(c)];
+      if (n) json[space_name(static_cast<Space>(s))][category_name(static_cast<Category>(c))] = n;
+    }
+  }
+  return json;
+}
+
+Json plan_json(const Schedule& schedule, const ModelShape& shape, const MemoryEstimate& estimate) {
+  Json json;
+  json["resident"] = buffers_json(schedule.resident);
+  json["rows"] = Json::array();
+  for (const MemoryRow& row : estimate.rows) {
+    const Op& op = schedule.part(row.part)[row.op];
+    json["rows"].push_back({{"part", name_of(row.part)}, {"row", row.op}, {"lane", name_of(op.lane)}, {"op", name_of(op.kind)}, {"on", op_target(op, schedule, shape)},
+                            {"after", op.after}, {"note", op.note}, {"creates", buffers_json(op.creates)}, {"frees", buffers_json(op.frees)},
+                            {"bytes_after", bytes_json(row.after)}, {"bytes_peak", bytes_json(row.peak)}});
+  }
+  json["after_model"] = bytes_json(estimate.after_model);
+  for (int s = 0; s < kSpaces; ++s) json["peak_bytes"][space_name(static_cast<Space>(s))] = estimate.peak(static_cast<Space>(s)).total();
+  return json;
+}
+
+}  // namespace
+
+int run_plan(const std::vector<std::string>& arguments) {
+  PlanCommand command;
+  Options options("plan", "shows a step's program and its bytes without running it");
+  options.add("schedule", command.schedule, {.help = "print the program: rows, lanes, waits"});
+  options.add("buffers", command.buffers, {.help = "with the buffers that each row makes and frees"});
+  options.add("memory", command.memory, {.help = "print the bytes by category after each row"});
+  add_step_options(options, command.experiment);
+  add_experiment_presets(options, /*measuring=*/false);
+  options.add("world", command.world, {.aliases = {"ranks", "num_gpus", "nproc_per_node"}, .help = "ranks", .minimum = 1, .maximum = 65536});
+  options.add("device", command.experiment.device, {.help = "what it is planned for; auto is a GPU"});
+  options.add("json", command.json, {.help = "print both as JSON"});
+  if (!options.parse(arguments)) return kExitDone;
+  check_options(command.experiment);
+  const int world = command.experiment.simulate_world.value_or(command.world);
+  const bool on_gpu = command.experiment.device != DeviceKind::cpu;
+  const StepOptions step = step_options(command.experiment, world, on_gpu);
+  const Model model = make_model(command.experiment, world);
+  const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute);
+  const Schedule schedule = build_schedule(shape, step);
+  const MemoryEstimate estimate = estimate_memory(schedule);
+  if (command.json) {
+    fmt::print("{}\n", plan_json(schedule, shape, estimate).dump(1));
+    return kExitDone;
+  }
+  fmt::print("{} of {} parameters, {} ranks, {}\n\n", shape.name, format_count(static_cast<double>(shape.param_count())), world, name_of(step.strategy));
+  if (command.schedule || command.buffers || !command.memory) fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
+  if (command.memory) {
+    for (Space space : {Space::device, Space::host, Space::pinned}) print_memory(schedule, shape, estimate, space);
+  }
+  return kExitDone;
+}
+
+}  // namespace veil

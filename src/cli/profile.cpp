@@ -1,0 +1,161 @@
+// veil profile: one configuration, measured.
+#include <cstdlib>
+
+#include "base/files.h"
+#include "base/table.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/experiment_options.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "profile/ledger.h"
+#include "suite/profile_run.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ProfileCommand {
+  ExperimentOptions experiment;
+  std::string output, output_dir;
+  bool json = false;
+};
+
+std::string number(const Json& value, const char* format_as = "{:.3f}") {
+  return value.is_number() ? fmt::format(fmt::runtime(format_as), value.get<double>()) : "-";
+}
+
+void print_summary(const Json& record) {
+  if (record.value("outcome", "") == "oom") {
+    fmt::print("out of memory: {}\n", record.value("message", ""));
+    for (const auto& remedy : record["remedies"]) fmt::print("  try {}\n", remedy.get<std::string>());
+    return;
+  }
+  Table table({"figure", "value"});
+  table.row({"step", fmt::format("{} +- {}", format_ms(record["avg_time_ms"]), format_ms(record["std_time_ms"]))});
+  if (record.contains("modelled_step_ms")) {
+    table.row({"step, communication modelled", fmt::format("{} at {} GB/s", format_ms(record["modelled_step_ms"]), record["link_gb_per_s"].get<double>())});
+  }
+  table.row({"peak memory", format_bytes(record["peak_memory_bytes"])});
+  table.row({"peak memory, estimated", format_bytes(record["estimated_peak_bytes"])});
+  if (record["pinned_peak_bytes"].get<int64_t>() > 0) table.row({"pinned host memory", format_bytes(record["pinned_peak_bytes"])});
+  table.row({"last loss", number(record["losses"].back(), "{:.6g}")});
+  table.row({"graph", record["graph"]});
+  fmt::print("\n{}", table.text());
+  Table breakdown({"memory at the peak", "bytes"});
+  for (const auto& [category, bytes] : record["breakdown"].items()) breakdown.row({category, format_bytes(bytes)});
+  fmt::print("\n{}", breakdown.text());
+  if (!record.contains("phases")) return;
+  const double step = record["avg_time_ms"];
+  Table phases({"phase", "ms", "share"});
+  for (const auto& [phase, entry] : record["phases"].items()) {
+    if (phase == "layers") continue;
+    phases.row({phase, number(entry["ms"]), fmt::format("{:.1f} %", 100 * entry["ms"].get<double>() / step)});
+  }
+  for (const auto& [lane, entry] : record["communication"].items()) {
+    phases.row({"waiting for " + lane, number(entry["exposed_ms"]), fmt::format("{:.1f} %", 100 * entry["exposed_ms"].get<double>() / step)});
+  }
+  fmt::print("\n{}", phases.text());
+  if (record["phases"].contains("layers")) {
+    Table layers({"row", "ms"});
+    for (const auto& [row, ms] : record["phases"]["layers"].items()) layers.row({row, number(ms)});
+    fmt::print("\n{}", layers.text());
+  }
+  if (!record["communication"].empty()) {
+    Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes a step"});
+    for (const auto& [lane, entry] : record["communication"].items()) {
+      lanes.row({lane, number(entry["total_ms"]), number(entry["exposed_ms"]), number(entry["modelled_ms"]), format_bytes(entry["bytes"])});
+    }
+    fmt::print("\n{}", lanes.text());
+  }
+  if (record.contains("kernels")) {
+    Table kernels({"operator or kernel", "where", "calls", "total ms"});
+    for (const auto& kernel : record["kernels"]) {
+      kernels.row({kernel["name"].get<std::string>().substr(0, 70), kernel["on_gpu"].get<bool>() ? "GPU" : "host", std::to_string(kernel["calls"].get<int64_t>()), number(kernel["total_ms"])});
+    }
+    fmt::print("\n{}", kernels.text());
+  }
+}
+
+int measure(const ProfileCommand& command, const Options& options, const RankInfo& info) {
+  const bool speaks = info.rank == 0;
+  const int world = experiment_world(command.experiment, info);
+  if (speaks && !command.json) fmt::print("{}\n", options.table());
+  RunPlace place;
+  place.info = info;
+  const bool traced = !command.experiment.wants(ProfileKind::none);
+  if (traced) place.trace_folder = join_path(command.output_dir, configuration_name(command.experiment, world));
+  if (speaks && traced) ensure_folder_writable(place.trace_folder);
+  if (speaks && !command.output.empty()) write_file_atomically(command.output + ".probe", ""), std::remove((command.output + ".probe").c_str());
+  place.on_stage = [](const Json& line) {
+    fmt::print("{}\n", line.dump());
+    std::fflush(stdout);
+  };
+  Progress progress;
+  if (is_terminal(stderr)) {
+    place.on_progress = [&](const std::string& text, int64_t done, int64_t total) { progress.show(text, done, total); };
+  }
+  Json record = run_experiment(command.experiment, place);
+  progress.clear();
+  record["command"] = "veil profile " + options.command_line();
+  record["config"] = options.json();
+  record["config"]["layers"] = layer_count(command.experiment, world);
+  if (!speaks) return kExitDone;
+  if (!command.output.empty()) write_file_atomically(command.output, record.dump(1) + "\n");
+  if (command.json) {
+    fmt::print("{}\n", record.dump());
+  } else {
+    print_summary(record);
+    for (const auto& trace : record["traces"]) fmt::print("trace: {}\n", trace.get<std::string>());
+    if (!command.output.empty()) fmt::print("record: {}\n", command.output);
+  }
+  return record.value("outcome", "") == "ok" ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+
+int run_profile(const std::vector<std::string>& arguments) {
+  ProfileCommand command;
+  command.output_dir = "traces";
+  Options options("profile", "measures one configuration: time, memory by category, phases, communication");
+  add_step_options(options, command.experiment);
+  add_measuring_options(options, command.experiment);
+  add_experiment_presets(options, /*measuring=*/true);
+  bool use_profiler = false;
+  options.add("use-profiler", use_profiler, {.aliases = {"enable_profiling"}, .help = "the same as --profile phases,kernels,memory"});
+  options.add("output", command.output, {.help = "write the record here", .value = "FILE"});
+  options.add("output-dir", command.output_dir, {.aliases = {"logdir"}, .help = "folder of traces, one folder a configuration in it", .value = "DIR"});
+  options.add("json", command.json, {.help = "print the record instead of tables"});
+  if (!options.parse(arguments)) return kExitDone;
+  if (const char* watched = std::getenv("VEIL_PROFILE"); watched && *watched && !options.given("profile")) {
+    std::vector<std::string> again = arguments;
+    again.insert(again.end(), {"--profile", watched});
+    return run_profile(again);
+  }
+  if (use_profiler) command.experiment.profile = {ProfileKind::phases, ProfileKind::kernels, ProfileKind::memory};
+  check_options(command.experiment);
+
+  const RankInfo info = rank_info_from_environment();
+  if (info.launcher == Launcher::none && command.experiment.ranks.value_or(1) > 1) {
+    RankInfo planned = info;
+    planned.local_world = *command.experiment.ranks;
+    rank_batch(command.experiment, planned.local_world);
+    choose_device(command.experiment, planned);  // what would fail on every rank is told once, before any starts
+    std::vector<std::string> words{"profile"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return launch_local_ranks(*command.experiment.ranks, words);
+  }
+  ledger::install();
+  if (info.world == 1 && info.launcher == Launcher::none) return measure(command, options, info);
+  World world(info);
+  try {
+    return measure(command, options, info);
+  } catch (const UserError& error) {
+    world.fail(error.what(), error.exit_code());
+  } catch (const std::exception& error) {
+    world.fail(error.what(), kExitFailed);
+  }
+}
+
+}  // namespace veil

@@ -1,0 +1,108 @@
+#include "suite/experiment.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "models/linear_stack.h"
+#include "profile/trace.h"
+
+namespace veil {
+
+const NameTable<ModelKind>& names(ModelKind) {
+  static const NameTable<ModelKind> table = {{ModelKind::linear_stack, "linear-stack", {"linear"}}};
+  return table;
+}
+
+const NameTable<DeviceKind>& names(DeviceKind) {
+  static const NameTable<DeviceKind> table = {
+      {DeviceKind::automatic, "auto"}, {DeviceKind::cpu, "cpu"}, {DeviceKind::gpu, "gpu", {"cuda"}}};
+  return table;
+}
+
+const NameTable<ProfileKind>& names(ProfileKind) {
+  static const NameTable<ProfileKind> table = {{ProfileKind::phases, "phases"},
+                                               {ProfileKind::layers, "layers"},
+                                               {ProfileKind::kernels, "kernels"},
+                                               {ProfileKind::memory, "memory"},
+                                               {ProfileKind::none, "none", {"off"}}};
+  return table;
+}
+
+const NameTable<Precision>& names(Precision) {
+  static const NameTable<Precision> table = {{Precision::fp32, "fp32", {"float32"}},
+                                             {Precision::bf16, "bf16", {"bfloat16"}},
+                                             {Precision::fp16, "fp16", {"float16"}},
+                                             {Precision::fp64, "fp64", {"float64"}}};
+  return table;
+}
+
+DType dtype_of(Precision precision) { return parse_dtype(name_of(precision)); }
+
+bool ExperimentOptions::wants(ProfileKind kind) const {
+  return std::find(profile.begin(), profile.end(), kind) != profile.end();
+}
+
+StepOptions step_options(const ExperimentOptions& options, int world, bool on_gpu) {
+  StepOptions step;
+  step.strategy = options.strategy;
+  step.world = world;
+  step.forward_prefetch = options.forward_prefetch;
+  step.backward_prefetch = options.backward_prefetch;
+  step.wrap = options.wrap;
+  step.min_params = options.min_num_params;
+  step.offload_params = options.cpu_offload || options.offload_params;
+  step.offload_optimizer = options.cpu_offload || options.offload_optimizer;
+  step.checkpointing = options.checkpointing;
+  step.micro_batches = options.accumulation;
+  step.accumulate_in = options.accumulate_in;
+  step.storage = dtype_of(options.storage);
+  step.compute = dtype_of(options.compute);
+  step.reduce = dtype_of(options.reduce);
+  step.optimizer = options.optimizer;
+  step.on_gpu = on_gpu;
+  return step;
+}
+
+int64_t layer_count(const ExperimentOptions& options, int world) { return options.layers.value_or(world); }
+
+int64_t rank_batch(const ExperimentOptions& options, int world) {
+  if (!options.total_batch_size) return options.batch_size;
+  const int64_t parts = static_cast<int64_t>(world) * options.accumulation;
+  if (*options.total_batch_size % parts != 0) {
+    user_error("--total-batch-size {}: {} ranks with {} micro-batches each cannot share it evenly; allowed are multiples of {}",
+               *options.total_batch_size, world, options.accumulation, parts);
+  }
+  return *options.total_batch_size / parts;
+}
+
+Model make_model(const ExperimentOptions& options, int world) { return linear_stack(options.input_size, layer_count(options, world)); }
+
+void check_options(const ExperimentOptions& options) {
+  if (options.storage == Precision::fp16) user_error("--storage fp16: parameters are stored in fp32, bf16 or fp64");
+  if (options.simulate_world) {
+    if (options.simulate_rank >= *options.simulate_world) {
+      user_error("--simulate-rank {}: a world of {} has the ranks 0 to {}", options.simulate_rank, *options.simulate_world, *options.simulate_world - 1);
+    }
+    if (options.ranks.value_or(1) != 1) user_error("--simulate-world {} with --ranks {}: a simulated world is measured in one process", *options.simulate_world, *options.ranks);
+  }
+  if (options.wants(ProfileKind::none) && options.profile.size() > 1) user_error("--profile none stands alone");
+}
+
+std::string configuration_name(const ExperimentOptions& options, int world) {
+  std::vector<std::pair<std::string, std::string>> parts = {
+      {"", name_of(options.strategy)},
+      {"w", std::to_string(world)},
+      {"bs", std::to_string(rank_batch(options, world))},
+      {"in", std::to_string(options.input_size)},
+      {"l", std::to_string(layer_count(options, world))},
+      {"bwd-", name_of(options.backward_prefetch)},
+      {"wrap-", name_of(options.wrap)}};
+  if (options.forward_prefetch) parts.push_back({"fwd", std::to_string(options.forward_prefetch)});
+  if (options.cpu_offload || options.offload_params || options.offload_optimizer) parts.push_back({"offload", ""});
+  if (options.checkpointing != Checkpointing::none) parts.push_back({"ckpt", ""});
+  if (options.accumulation > 1) parts.push_back({"acc", std::to_string(options.accumulation)});
+  if (options.compute != Precision::fp32) parts.push_back({"", name_of(options.compute)});
+  return config_folder_name(parts);
+}
+
+}  // namespace veil

@@ -1,0 +1,94 @@
+#include "suite/phases.h"
+
+#include <algorithm>
+
+namespace veil {
+namespace {
+
+const Op& op_of(const RowTime& row, const Schedule& schedule) { return schedule.parts[row.part][row.op]; }
+
+int64_t sent_bytes(const Op& op, const Schedule& schedule) {
+  const StepOptions& options = schedule.options;
+  const UnitLayout& unit = schedule.layout.units[op.unit];
+  const int64_t peers = options.world - 1;
+  switch (op.kind) {
+    case OpKind::gather: return peers * unit.shard_numel * dtype_bytes(options.compute);
+    case OpKind::reduce: return peers * unit.shard_numel * dtype_bytes(options.reduce) * (options.strategy == Strategy::ddp ? 2 : 1);
+    default: {
+      int64_t bytes = 0;
+      for (const Buffer& buffer : op.creates) bytes += buffer.bytes;
+      return bytes;
+    }
+  }
+}
+
+}  // namespace
+
+double PhaseTimes::sum_ms() const {
+  double sum = gap_ms;
+  for (const auto& [phase, ms] : compute_ms) sum += ms;
+  for (const auto& [lane, time] : lanes) sum += time.exposed_ms;
+  return sum;
+}
+
+PhaseTimes summarise(const std::vector<StepTime>& steps, const Schedule& schedule, const ModelShape& shape) {
+  PhaseTimes times;
+  if (steps.empty()) return times;
+  const double share = 1.0 / static_cast<double>(steps.size());
+  for (const StepTime& step : steps) {
+    times.step_ms += share * step.total_ms;
+    double last_end = 0;
+    for (const RowTime& row : step.rows) {
+      const Op& op = op_of(row, schedule);
+      if (op.lane != Lane::compute) {
+        LaneTime& lane = times.lanes[name_of(op.lane)];
+        lane.total_ms += share * row.ms();
+        lane.modelled_ms += share * row.modelled_ms;
+        lane.bytes += sent_bytes(op, schedule);
+        continue;
+      }
+      times.compute_ms[name_of(op.kind)] += share * row.ms();
+      times.row_ms[name_of(op.kind) + " " + op_target(op, schedule, shape)] += share * row.ms();
+      // The wait belongs to the other lane's operation that this row named, if it named one.
+      const Op* waited = nullptr;
+      for (int earlier : op.after) {
+        const Op& candidate = schedule.parts[row.part][earlier];
+        if (candidate.lane != Lane::compute) waited = &candidate;
+      }
+      if (waited) {
+        times.lanes[name_of(waited->lane)].exposed_ms += share * row.wait_ms;
+      } else {
+        times.gap_ms += share * row.wait_ms;
+      }
+      last_end = row.end_ms;
+    }
+    times.gap_ms += share * (step.total_ms - last_end);
+  }
+  for (auto& [name, lane] : times.lanes) lane.bytes /= static_cast<int64_t>(steps.size());
+  return times;
+}
+
+double modelled_step_ms(const StepTime& step, const Schedule& schedule) {
+  double lane_end[kLanes] = {};
+  std::vector<double> ends;
+  int part = -1, micro_batch = -1;
+  for (const RowTime& row : step.rows) {
+    if (row.part != part || row.micro_batch != micro_batch) {  // a part ends when all lanes have ended
+      const double joined = *std::max_element(lane_end, lane_end + kLanes);
+      std::fill(lane_end, lane_end + kLanes, joined);
+      part = row.part;
+      micro_batch = row.micro_batch;
+      ends.assign(schedule.parts[part].size(), joined);
+    }
+    const Op& op = op_of(row, schedule);
+    double& end = lane_end[static_cast<int>(op.lane)];
+    double begin = end;
+    for (int earlier : op.after) begin = std::max(begin, ends[earlier]);
+    const bool modelled = op.lane == Lane::gather || op.lane == Lane::reduce;
+    end = begin + (modelled ? row.modelled_ms : row.ms());
+    ends[row.op] = end;
+  }
+  return *std::max_element(lane_end, lane_end + kLanes);
+}
+
+}  // namespace veil

@@ -1,0 +1,345 @@
+#include "suite/profile_run.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/units.h"
+#include "kernels/random.h"
+#include "plan/estimator.h"
+#include "profile/kineto.h"
+#include "profile/nvml.h"
+#include "profile/stage.h"
+#include "profile/trace.h"
+#include "suite/machine.h"
+#include "suite/phases.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device device) {
+  if (options.simulate_world) {
+    if (*options.simulate_world == 1) return {};
+    SimulatedLink link;
+    link.bandwidth_bytes_per_s = options.link_gb_per_s * 1e9;
+    auto lane = [&] { return make_simulated_communicator(options.simulate_rank, *options.simulate_world, device, link); };
+    return {lane(), lane()};
+  }
+  if (info.world == 1) return {};
+  const bool nccl = device.is_cuda() && !options.share_gpu;
+  auto lane = [&](int number) { return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device); };
+  std::unique_ptr<Communicator> gather = lane(0), reduce = lane(1);  // in this order on every rank
+  return {std::move(gather), std::move(reduce)};
+}
+
+Batch make_data(const ExperimentOptions& options, const Model& model, int64_t samples, int rank, Device device) {
+  CategoryScope scope(Category::data);
+  auto make = [&](const std::vector<int64_t>& dims, RandomDomain domain) {
+    std::vector<int64_t> shape = {samples};
+    shape.insert(shape.end(), dims.begin(), dims.end());
+    Tensor tensor = empty_tensor(shape, dtype_of(options.compute), device);
+    fill_normal(tensor, 1.0, static_cast<uint64_t>(options.seed), domain, rank * tensor.numel());
+    return tensor;
+  };
+  return {make(model.input_dims, RandomDomain::inputs), make(model.target_dims, RandomDomain::targets)};
+}
+
+double mean(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double middle = mean(values);
+  double sum = 0;
+  for (double v : values) sum += (v - middle) * (v - middle);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+Json phases_json(const PhaseTimes& times, bool layers) {
+  Json json;
+  for (const auto& [phase, ms] : times.compute_ms) json[phase] = {{"ms", ms}};
+  json["gap"] = {{"ms", times.gap_ms}};
+  if (layers) {
+    for (const auto& [row, ms] : times.row_ms) json["layers"][row] = ms;
+  }
+  return json;
+}
+
+Json communication_json(const PhaseTimes& times) {
+  Json json = Json::object();
+  for (const auto& [lane, time] : times.lanes) {
+    json[lane] = {{"total_ms", time.total_ms}, {"exposed_ms", time.exposed_ms}, {"modelled_ms", time.modelled_ms}, {"bytes", time.bytes}};
+  }
+  return json;
+}
+
+Json rows_json(const Executor& executor, Space space) {
+  Json rows = Json::array();
+  for (const ObservedRow& row : executor.memory_rows()) {
+    const Op& op = executor.schedule().part(row.part)[row.op];
+    const ledger::RowBytes& bytes = row.bytes[static_cast<int>(space)];
+    rows.push_back({{"part", name_of(row.part)},
+                    {"row", row.op},
+                    {"op", name_of(op.kind)},
+                    {"on", op_target(op, executor.schedule(), executor.shape())},
+                    {"after", to_json(bytes.after)},
+                    {"peak_bytes", bytes.peak.total()}});
+  }
+  return rows;
+}
+
+// One number of every rank, by rank; every rank gets all.
+std::vector<double> of_every_rank(Executor& executor, Device device, double value) {
+  Communicator* lane = executor.communicator();
+  if (!lane || lane->backend() == "simulated") return {value};
+  Tensor all = at::zeros({lane->size()}, at::TensorOptions(at::kDouble).device(device));
+  all.narrow(0, lane->rank(), 1).fill_(value);
+  lane->all_reduce(all)->wait();
+  const Tensor host = all.cpu();
+  return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
+}
+
+void write_trace(const Executor& executor, const std::vector<StepTime>& steps, int rank, int world, const std::string& folder, Space space, Json& record) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  Trace trace(rank, world, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  for (int lane = 0; lane < kLanes; ++lane) trace.name_lane(lane, name_of(static_cast<Lane>(lane)));
+  double begin = 0;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    trace.step(0, static_cast<int>(s), begin, steps[s].total_ms);
+    const auto& observed = executor.memory_rows();
+    size_t row_number = 0;
+    for (const RowTime& row : steps[s].rows) {
+      const Op& op = executor.schedule().parts[row.part][row.op];
+      const double ms = row.modelled_ms > 0 ? std::max(row.ms(), row.modelled_ms) : row.ms();
+      trace.span(row.lane, name_of(op.kind) + " " + op_target(op, executor.schedule(), executor.shape()), begin + row.begin_ms, ms);
+      if (row_number < observed.size()) trace.memory(space, begin + row.end_ms, observed[row_number].bytes[static_cast<int>(space)].after);
+      ++row_number;
+    }
+    begin += steps[s].total_ms;
+  }
+  record["traces"].push_back(trace.write(folder));
+}
+
+// What a person can do about an out-of-memory, best first.
+Json remedies(const ExperimentOptions& options, int world) {
+  Json list = Json::array();
+  if (options.batch_size > 1) list.push_back(fmt::format("--batch-size {}", std::max<int64_t>(1, options.batch_size / 2)));
+  if (options.accumulation == 1 && options.batch_size > 1) list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", options.batch_size / 2));
+  if (options.strategy != Strategy::zero3 && world > 1) list.push_back("--strategy zero3");
+  if (options.checkpointing == Checkpointing::none) list.push_back("--checkpointing full");
+  if (!options.cpu_offload) list.push_back("--cpu-offload");
+  return list;
+}
+
+class Run {
+ public:
+  Run(const ExperimentOptions& options, const RunPlace& place)
+      : options_(options),
+        place_(place),
+        world_(experiment_world(options, place.info)),
+        rank_(options.simulate_world ? options.simulate_rank : place.info.rank),
+        device_(choose_device(options, place.info)),
+        space_(space_of(device_)) {}
+
+  Json measure() {
+    describe();
+    at::globalContext().setAllowTF32CuBLAS(options_.tf32);
+    at::globalContext().setAllowTF32CuDNN(options_.tf32);
+    const Model model = make_model(options_, world_);
+    const int64_t batch = rank_batch(options_, world_);
+    Batch data = make_data(options_, model, batch * options_.accumulation, rank_, device_);
+    synchronize(device_);
+    stage("after data creation");
+
+    ExecutorOptions settings;
+    settings.step = step_options(options_, world_, device_.is_cuda());
+    settings.optimizer.kind = options_.optimizer;
+    settings.optimizer.momentum = options_.momentum;
+    settings.optimizer.weight_decay = options_.weight_decay;
+    settings.seed = static_cast<uint64_t>(options_.seed);
+    settings.graph = options_.graph;
+    settings.time_rows = options_.wants(ProfileKind::phases) || options_.wants(ProfileKind::layers);
+    settings.watch_memory = options_.wants(ProfileKind::memory);
+    Executor executor(model, batch, settings, device_, std::move(data), make_ranks(options_, place_.info, device_));
+    stage("after model creation");
+
+    executor.prepare();
+    record_["graph"] = executor.graph_state();
+    for (int64_t i = 0; i < options_.warmup; ++i) {
+      executor.step(options_.learning_rate);
+      progress("warm-up", i + 1);
+    }
+    executor.wait();
+    stage("after warmup");
+    ledger::reset_peak(space_);
+    ledger::reset_peak(Space::pinned);
+
+    timed_steps(executor, settings.time_rows);
+    stage("end");
+    summarise_run(executor);
+    if (options_.wants(ProfileKind::kernels)) kernels(executor);
+    return record_;
+  }
+
+  Json out_of_memory(const std::string& message) {
+    record_["outcome"] = "oom";
+    record_["message"] = message;
+    record_["remedies"] = remedies(options_, world_);
+    return record_;
+  }
+
+ private:
+  void describe() {
+    record_["schema"] = 1;
+    record_["outcome"] = "ok";
+    record_["mode"] = "no_dp";
+    record_["seq_length"] = nullptr;
+    record_["batch_size"] = rank_batch(options_, world_);
+    record_["total_batch_size"] = rank_batch(options_, world_) * world_ * options_.accumulation;
+    record_["num_gpus"] = device_.is_cuda() ? world_ : 0;
+    record_["world"] = world_;
+    record_["simulated"] = options_.simulate_world.has_value();
+    record_["device"] = device_.is_cuda() ? "cuda" : "cpu";
+    record_["rng"] = "philox";
+    record_["precision"] = {{"storage", name_of(options_.storage)}, {"compute", name_of(options_.compute)}, {"reduce", name_of(options_.reduce)}, {"tf32", options_.tf32}};
+    record_["build"] = build_json();
+    record_["machine"] = machine_json(this_machine());
+    record_["stages"] = Json::array();
+    record_["traces"] = Json::array();
+  }
+
+  void stage(const std::string& name) {
+    const Json line = to_json(take_stage_memory(name, rank_, device_));
+    record_["stages"].push_back(line);
+    if (place_.on_stage) place_.on_stage(line);
+  }
+
+  void progress(const char* what, int64_t done) {
+    const int64_t total = options_.warmup + options_.iterations;
+    if (place_.on_progress && place_.info.rank == 0) place_.on_progress(fmt::format("{} {}/{}", what, done, total), done, total);
+  }
+
+  void timed_steps(Executor& executor, bool rows) {
+    GpuSampler sampler(device_.is_cuda() ? device_.index() : -1);
+    std::vector<Marker> begins, ends;
+    for (int64_t i = 0; i < options_.iterations; ++i) {
+      const Marker begin = executor.mark();
+      executor.step(options_.learning_rate);
+      ends.push_back(executor.mark());
+      begins.push_back(begin);
+      losses_.push_back(executor.loss_sum());
+      if (rows) steps_.push_back(executor.read_times());
+      progress("step", options_.warmup + i + 1);
+    }
+    executor.wait();
+    for (size_t i = 0; i < ends.size(); ++i) times_.push_back(ends[i].ms_since(begins[i]));
+    if (const auto gpu = sampler.stop()) {
+      record_["gpu_state"] = {{"utilisation_percent", gpu->mean.utilisation_percent}, {"sm_clock_mhz", gpu->mean.sm_clock_mhz},
+                              {"temperature_c", gpu->mean.temperature_c}, {"power_w", gpu->mean.power_w}};
+    }
+  }
+
+  void summarise_run(Executor& executor) {
+    const double samples = static_cast<double>(rank_batch(options_, world_)) * options_.accumulation;
+    record_["losses"] = Json::array();
+    for (double sum : losses_) {
+      const std::vector<double> all = of_every_rank(executor, device_, sum);
+      record_["losses"].push_back(std::accumulate(all.begin(), all.end(), 0.0) / (samples * static_cast<double>(all.size())));
+    }
+    const CategoryBytes peak = ledger::peak(space_);
+    record_["times_ms"] = times_;
+    record_["avg_time_ms"] = mean(times_);
+    record_["std_time_ms"] = deviation(times_);
+    record_["peak_memory_bytes"] = peak.total();
+    record_["peak_memory_mb"] = static_cast<double>(peak.total()) / 1e6;
+    record_["peak_memory_gb"] = static_cast<double>(peak.total()) / 1e9;
+    record_["breakdown"] = to_json(peak);
+    record_["pinned_peak_bytes"] = ledger::peak(Space::pinned).total();
+    const MemoryEstimate estimate = estimate_memory(executor.schedule());
+    record_["estimated_peak_bytes"] = estimate.peak(space_).total();
+    if (options_.wants(ProfileKind::memory)) record_["memory_rows"] = rows_json(executor, space_);
+    if (!steps_.empty()) {
+      const PhaseTimes times = summarise(steps_, executor.schedule(), executor.shape());
+      record_["phases"] = phases_json(times, options_.wants(ProfileKind::layers));
+      record_["communication"] = communication_json(times);
+      record_["phase_sum_ms"] = times.sum_ms();
+      if (options_.simulate_world) {
+        std::vector<double> modelled;
+        for (const StepTime& step : steps_) modelled.push_back(modelled_step_ms(step, executor.schedule()));
+        record_["modelled_step_ms"] = mean(modelled);
+        record_["link_gb_per_s"] = options_.link_gb_per_s;
+      }
+      if (!place_.trace_folder.empty()) write_trace(executor, steps_, rank_, world_, place_.trace_folder, space_, record_);
+    }
+    const std::vector<double> rank_times = of_every_rank(executor, device_, mean(times_));
+    const std::vector<double> rank_peaks = of_every_rank(executor, device_, static_cast<double>(peak.total()));
+    record_["ranks"] = Json::array();
+    for (size_t r = 0; r < rank_times.size(); ++r) {
+      record_["ranks"].push_back({{"rank", options_.simulate_world ? rank_ : static_cast<int>(r)}, {"avg_time_ms", rank_times[r]},
+                                  {"peak_memory_bytes", static_cast<int64_t>(rank_peaks[r])}});
+    }
+  }
+
+  // Two more steps under Kineto, after everything that is timed.
+  void kernels(Executor& executor) {
+    if (place_.trace_folder.empty()) return;
+    KernelProfile profile;
+    profile.start();
+    for (int i = 0; i < 2; ++i) executor.step(options_.learning_rate);
+    executor.wait();
+    const std::string path = join_path(place_.trace_folder, "kernels_" + trace_file_name());
+    profile.stop_and_save(path);
+    record_["traces"].push_back(path);
+    Json top = Json::array();
+    for (const OperatorTime& op : profile.operators()) {
+      if (top.size() >= 40) break;
+      top.push_back({{"name", op.name}, {"on_gpu", op.on_gpu}, {"calls", op.calls}, {"total_ms", op.total_ms}});
+    }
+    record_["kernels"] = top;
+  }
+
+  const ExperimentOptions& options_;
+  const RunPlace& place_;
+  int world_, rank_;
+  Device device_;
+  Space space_;
+  Json record_;
+  std::vector<double> times_, losses_;
+  std::vector<StepTime> steps_;
+};
+
+}  // namespace
+
+int experiment_world(const ExperimentOptions& options, const RankInfo& info) { return options.simulate_world.value_or(info.world); }
+
+Device choose_device(const ExperimentOptions& options, const RankInfo& info) {
+  const bool gpu = options.device == DeviceKind::gpu || (options.device == DeviceKind::automatic && gpu_count() > 0);
+  if (!gpu) return cpu_device();
+  if (info.local_world > gpu_count() && gpu_count() > 0 && !options.share_gpu) {
+    user_error("{} ranks on {} GPUs: one rank a GPU is allowed; pass --share-gpu to let ranks share one, or --device cpu", info.local_world, gpu_count());
+  }
+  return gpu_device(gpu_count() > 0 ? info.local_rank % gpu_count() : 0);
+}
+
+nlohmann::ordered_json run_experiment(const ExperimentOptions& options, const RunPlace& place) {
+  check_options(options);
+  Run run(options, place);
+  try {
+    return run.measure();
+  } catch (const c10::OutOfMemoryError& error) {
+    return run.out_of_memory(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return run.out_of_memory("the host's memory is used up");
+  }
+}
+
+}  // namespace veil

@@ -1,0 +1,27 @@
+// Measures one experiment on the ranks that this process belongs to.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "comm/launch.h"
+#include "suite/experiment.h"
+
+namespace veil {
+
+struct RunPlace {
+  RankInfo info;            // the real ranks
+  std::string trace_folder; // "" writes no traces
+  std::function<void(const nlohmann::ordered_json&)> on_stage;  // a stage's memory line, as it happens
+  std::function<void(const std::string&, int64_t done, int64_t total)> on_progress;  // steps; rank 0
+};
+
+// The world that the experiment sees: simulated, or the real one.
+int experiment_world(const ExperimentOptions& options, const RankInfo& info);
+// UserError where the ranks do not fit the machine's GPUs.
+Device choose_device(const ExperimentOptions& options, const RankInfo& info);
+
+// The record of design section 9; every rank gets one, rank 0's is the one to keep. Out of memory is an outcome, not an exception.
+nlohmann::ordered_json run_experiment(const ExperimentOptions& options, const RunPlace& place);
+
+}  // namespace veil

@@ -1,0 +1,107 @@
+#include "suite/sweep.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// Runs the program to its end with its output in `log`; answers its exit code, or 128 + the signal that ended it.
+int run_logged(const std::vector<std::string>& words, const std::string& log) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, words[0].c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) user_error("cannot start {}: {}", words[0], std::strerror(error));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string last_line(const std::string& text) {
+  std::string last;
+  for (const std::string& line : split(text, '\n')) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+bool read_record(const std::string& path, Json& record) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return false;
+  record = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return record.is_object();
+}
+
+}  // namespace
+
+std::string record_path(const std::string& folder, const std::string& name) { return join_path(folder, name + "_result.json"); }
+
+std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
+
+std::string new_run_folder(const std::string& parent) {
+  std::string folder = join_path(parent, "run_" + local_time("%Y%m%d_%H%M%S"));
+  for (int i = 2; fs::exists(folder); ++i) folder = join_path(parent, fmt::format("run_{}_{}", local_time("%Y%m%d_%H%M%S"), i));
+  ensure_folder_writable(folder);
+  return folder;
+}
+
+SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOptions& options,
+                      const std::function<void(int, const PlannedExperiment&, const Json*)>& on_change) {
+  SweepResult result;
+  ensure_folder_writable(options.folder);
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const PlannedExperiment& experiment = plan[i];
+    const std::string path = record_path(options.folder, experiment.name);
+    Json record;
+    const bool known = options.resume && read_record(path, record) && record.value("outcome", "") == "ok";
+    if (known) {
+      ++result.skipped;
+    } else {
+      on_change(static_cast<int>(i), experiment, nullptr);
+      std::error_code ignored;
+      fs::remove(path, ignored);
+      const std::string log = join_path(options.folder, experiment.name + ".log");
+      std::vector<std::string> words = {own_program(), "profile"};
+      words.insert(words.end(), experiment.arguments.begin(), experiment.arguments.end());
+      words.insert(words.end(), {"--output", path});
+      const int code = run_logged(words, log);
+      record = Json();
+      if (!read_record(path, record)) record = {{"schema", 1}, {"outcome", "error"}, {"message", fmt::format("exit code {}: {}", code, last_line(read_file(log)))}};
+      record["suite"] = options.suite;
+      record["experiment"] = experiment.name;
+      record["title"] = experiment.title;
+      write_file_atomically(path, record.dump(1) + "\n");
+    }
+    const std::string outcome = record.value("outcome", "error");
+    if (outcome == "oom") ++result.out_of_memory;
+    if (outcome == "error") ++result.failed;
+    on_change(static_cast<int>(i), experiment, &record);
+    result.records.push_back(std::move(record));
+  }
+  return result;
+}
+
+}  // namespace veil
