@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
+#include "tensor/category.h"
 #include "tensor/device.h"
 
 namespace veil {
@@ -52,6 +53,14 @@ void synchronize(Device device) {
   if (!device.is_cuda()) return;
   c10::cuda::CUDAGuard guard(device);
   c10::cuda::device_synchronize();
+}
+
+void reserve_library_workspaces(Device device) {
+  if (!device.is_cuda()) return;
+  c10::cuda::CUDAGuard guard(device);
+  CategoryScope scope(Category::temporary);
+  at::cuda::getCurrentCUDABlasHandle();
+  at::cuda::getCUDABlasLtWorkspace();
 }
 
 void release_library_workspaces(Device device) {
