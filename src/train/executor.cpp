@@ -88,7 +88,6 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   }
   synchronize(device_);  // the data may have been made on another stream
   StreamGuard guard(compute_);
-  reserve_library_workspaces(device_);
   allocate_resident();
   initialise();
   flow_.resize(shape_.blocks.size());

@@ -8,6 +8,8 @@ namespace veil {
 
 void Executor::prepare() {
   VEIL_CHECK(graph_state_ == "not prepared", "prepare is called once");
+  StreamGuard guard(compute_);
+  reserve_library_workspaces(device_);
   std::string why_not;
   if (options_.graph == GraphMode::off) {
     why_not = "off: asked for";
@@ -23,7 +25,6 @@ void Executor::prepare() {
     graph_state_ = why_not;
     return;
   }
-  StreamGuard guard(compute_);
   capture();
   graph_state_ = "on";
 }
