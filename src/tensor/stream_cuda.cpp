@@ -79,9 +79,8 @@ void Marker::record() {
 }
 
 void Marker::wait() const {
-  VEIL_CHECK(state_, "an empty marker was waited for");
+  VEIL_CHECK(state_ && !state_->timed, "a timed or empty marker cannot order streams");
   if (!state_->event) return;
-  VEIL_CHECK(!state_->timed, "a timed marker cannot order streams");
   C10_CUDA_CHECK(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream(state_->device.index()).stream(), state_->event, 0));
 }
 

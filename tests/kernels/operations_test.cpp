@@ -1,0 +1,255 @@
+// Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU reference is held against plain ATen expressions in fp64, the CUDA
+// kernel against the CPU reference. What an operation promises beyond its values (splits, rounding) stands in the tests beside this one.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "kernels/philox.h"
+#include "kernels/random.h"
+#include "kernels/squared_error.h"
+#include "kernels/update.h"
+#include "optim/optimizer.h"
+#include "tensor/stream.h"
+
+namespace veil {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// An output may differ by tolerance * (1 + magnitude); 0 asks for equal bits.
+struct Tolerance {
+  double reference, gpu;
+};
+
+struct Row {
+  std::string name;
+  Tensors inputs;                                 // on CPU; changed in place by `run` where the operation does that
+  std::function<Tensors(const Tensors&)> run;     // the operation, on the inputs' device
+  std::function<Tensors(const Tensors&)> expect;  // the same in fp64, from fp64 inputs
+  std::vector<Tolerance> tolerances;              // by output
+};
+
+double rounding_of(DType dtype) {  // half a unit in the last place, with room for a few operations
+  switch (dtype) {
+    case at::kDouble:
+      return 1e-14;
+    case at::kFloat:
+      return 5e-7;
+    case at::kHalf:
+      return 1e-3;
+    default:
+      return 4.1e-3;
+  }
+}
+
+// A copy on `device` that starts `shift` elements behind an aligned address.
+Tensor place(const Tensor& tensor, Device device, int64_t shift) {
+  const Tensor memory = at::empty({tensor.numel() + shift}, tensor.options().device(device));
+  Tensor placed = memory.narrow(0, shift, tensor.numel()).view(tensor.sizes());
+  placed.copy_(tensor);
+  return placed;
+}
+
+Tensors place(const Tensors& tensors, Device device, int64_t shift) {
+  Tensors placed;
+  for (const Tensor& tensor : tensors) placed.push_back(place(tensor, device, shift));
+  return placed;
+}
+
+Tensor random(c10::IntArrayRef shape, DType dtype) {
+  return at::randn(shape, at::kDouble).to(dtype);
+}
+
+const DType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+
+void add_squared_error(std::vector<Row>& table) {
+  for (const DType dtype : kTypes) {
+    for (const auto& [batch, width] :
+         {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {3, 7}, {17, 255}, {5, 257}, {2, 1031}}) {
+      const double exact = dtype == at::kDouble ? 1e-14 : 5e-7;  // differences are taken in fp32
+      table.push_back(
+          {fmt::format("squared_error {} [{}, {}]", dtype_name(dtype), batch, width),
+           {random({batch, width}, dtype), random({batch, width}, dtype)},
+           [](const Tensors& in) {
+             const Tensor grad = at::full_like(in[0], 77);
+             const Tensor losses = at::full({in[0].size(0)}, 77, in[0].options().dtype(at::kDouble));
+             squared_error(in[0], in[1], grad, losses);
+             return Tensors{losses, grad};
+           },
+           [](const Tensors& in) {
+             const Tensor difference = in[0] - in[1];
+             return Tensors{difference.pow(2).mean(1), difference * (2.0 / static_cast<double>(difference.size(1)))};
+           },
+           {{exact, 1e-14}, {rounding_of(dtype), 0}}});
+    }
+  }
+}
+
+void add_add_losses(std::vector<Row>& table) {
+  for (const int64_t batch : {0, 1, 255, 256, 1031}) {
+    table.push_back({fmt::format("add_losses [{}]", batch),
+                     {random({batch}, at::kDouble), at::full({1}, 3.25, at::kDouble)},
+                     [](const Tensors& in) {
+                       add_losses(in[0], in[1]);
+                       return Tensors{in[1]};
+                     },
+                     [](const Tensors& in) { return Tensors{in[0].sum() + in[1]}; },
+                     {{1e-13, 1e-13}}});
+  }
+}
+
+// torch.optim.AdamW and torch.optim.SGD as their documentation writes them.
+Tensors torch_update(const OptimizerOptions& options, const UpdateKnobs& knobs, const Tensors& in) {
+  const Tensor p = in[0], g = in[1] * knobs.scale;
+  const double lr = knobs.learning_rate;
+  if (options.kind == OptimizerKind::adamw) {
+    const int64_t n = p.numel();
+    const Tensor decayed = p * (1 - lr * options.weight_decay);
+    const Tensor m = options.beta1 * in[2].narrow(0, 0, n) + (1 - options.beta1) * g;
+    const Tensor v = options.beta2 * in[2].narrow(0, n, n) + (1 - options.beta2) * g * g;
+    const double corrected1 = 1 - std::pow(options.beta1, knobs.step),
+                 corrected2 = 1 - std::pow(options.beta2, knobs.step);
+    const Tensor denominator = at::sqrt(v) / std::sqrt(corrected2) + options.epsilon;
+    return {decayed - lr / corrected1 * m / denominator, at::cat({m, v})};
+  }
+  const Tensor decayed = g + options.weight_decay * p;
+  if (options.kind == OptimizerKind::sgd) return {p - lr * decayed};
+  const Tensor buffer = options.momentum * in[2] + decayed;
+  return {p - lr * buffer, buffer};
+}
+
+void add_updates(std::vector<Row>& table) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+    for (const DType storage : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      for (const DType grad : kTypes) {
+        for (const int64_t numel : {0, 1, 7, 1031}) {
+          OptimizerOptions options;
+          options.kind = kind;
+          options.weight_decay = 0.1;
+          const UpdateKnobs knobs = knobs_for_step(options, /*learning_rate=*/0.02, /*step=*/3, /*scale=*/0.25);
+          const DType state = storage == at::kDouble ? at::kDouble : at::kFloat;
+          Tensors inputs = {random({numel}, storage), random({numel}, grad)};
+          if (kind != OptimizerKind::sgd) inputs.push_back(random({optimizer_states(kind) * numel}, state).abs());
+          const double arithmetic = storage == at::kDouble ? 1e-14 : 5e-7;
+          // Stochastic rounding takes one of the two neighbours: a whole unit in the last place.
+          const double stored = storage == at::kBFloat16 ? 7.9e-3 : arithmetic;
+          Row row{fmt::format("update {} {} by {} [{}]", name_of(kind), dtype_name(storage), dtype_name(grad), numel),
+                  inputs,
+                  [=](const Tensors& in) {
+                    const Tensor on_device = at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
+                                                         knobs.bias_correction2, knobs.step},
+                                                        at::kDouble)
+                                                 .to(in[0].device());
+                    update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), on_device, update_rule(options, 11),
+                                 /*first_index=*/5);
+                    return in.size() > 2 ? Tensors{in[0], in[2]} : Tensors{in[0]};
+                  },
+                  [=](const Tensors& in) { return torch_update(options, knobs, in); },
+                  {{stored, stored}, {arithmetic, arithmetic}}};  // nvcc fuses products and sums
+          table.push_back(std::move(row));
+        }
+      }
+    }
+  }
+}
+
+void add_fills(std::vector<Row>& table) {
+  for (const bool normal : {false, true}) {
+    for (const DType dtype : kTypes) {
+      for (const int64_t numel : {0, 1, 3, 5, 1031}) {
+        for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{7}, (int64_t{1} << 33) + 2}) {
+          const double scale = 0.7;
+          const uint64_t seed = 0xfeedfacecafeull;
+          auto expect = [=](const Tensors&) {
+            Tensor out = at::empty({numel}, at::kDouble);
+            for (int64_t i = 0; i < numel; ++i) {
+              const auto index = static_cast<uint64_t>(first + i);
+              const Philox4 words = philox4x32(seed, index / 4, static_cast<uint64_t>(RandomDomain::inputs));
+              auto unit = [&](uint64_t k) { return std::ldexp(static_cast<double>(words.word[k] >> 8), -24); };
+              const uint64_t k = index % 4, pair = k / 2 * 2;
+              const double radius = std::sqrt(-2 * std::log1p(-unit(pair))), angle = 2 * M_PI * unit(pair + 1);
+              const double value = normal ? radius * (k % 2 ? std::sin(angle) : std::cos(angle)) : 2 * unit(k) - 1;
+              out.data_ptr<double>()[i] = value * scale;
+            }
+            return Tensors{out};
+          };
+          // Values are made in fp32; the angle's rounding grows with the radius.
+          const double made = normal ? 2e-6 : 1e-7,
+                       stored = std::max(made, dtype == at::kDouble ? 0.0 : rounding_of(dtype));
+          table.push_back({fmt::format("{} {} [{}] from {}", normal ? "fill_normal" : "fill_uniform", dtype_name(dtype),
+                                       numel, first),
+                           {at::full({numel}, 77, dtype)},
+                           [=](const Tensors& in) {
+                             (normal ? fill_normal : fill_uniform)(in[0], scale, seed, RandomDomain::inputs, first);
+                             return Tensors{in[0]};
+                           },
+                           expect,
+                           {{stored, normal ? 2 * stored : 0}}});
+        }
+      }
+    }
+  }
+}
+
+std::vector<Row> table() {
+  std::vector<Row> rows;
+  add_squared_error(rows);
+  add_add_losses(rows);
+  add_updates(rows);
+  add_fills(rows);
+  return rows;
+}
+
+void expect_near(const Tensors& got, const Tensors& expected, const Row& row, double Tolerance::*side, int64_t shift) {
+  ASSERT_EQ(got.size(), expected.size()) << row.name;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Tensor a = got[i].cpu().to(at::kDouble), b = expected[i].cpu().to(at::kDouble);
+    ASSERT_EQ(a.numel(), b.numel()) << row.name;
+    if (a.numel() == 0) continue;
+    ASSERT_TRUE(at::isfinite(b).all().item<bool>()) << row.name << ": the table holds finite cases";
+    const double worst = ((a.view(-1) - b.view(-1)).abs() / (1 + b.view(-1).abs())).max().item<double>();
+    EXPECT_LE(worst, row.tolerances[i].*side) << row.name << " shifted by " << shift << ", output " << i;
+  }
+}
+
+TEST(Operations, TheCpuReferenceGivesWhatPlainExpressionsInFp64Give) {
+  int rows = 0;
+  for (const Row& row : table()) {
+    for (const int64_t shift : {0, 1, 3}) {
+      Tensors exact;
+      for (const Tensor& input : row.inputs) exact.push_back(input.to(at::kDouble));
+      const Tensors expected = row.expect(exact);
+      expect_near(row.run(place(row.inputs, cpu_device(), shift)), expected, row, &Tolerance::reference, shift);
+      ++rows;
+    }
+  }
+  EXPECT_GT(rows, 900);
+}
+
+TEST(GpuOperations, TheCudaKernelsGiveWhatTheCpuReferenceGives) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device gpu = gpu_device(0);
+  for (const Row& row : table()) {
+    for (const int64_t shift : {0, 1, 3}) {
+      const Tensors expected = row.run(place(row.inputs, cpu_device(), shift));
+      expect_near(row.run(place(row.inputs, gpu, shift)), expected, row, &Tolerance::gpu, shift);
+    }
+  }
+}
+
+TEST(Operations, ParametersCannotBeStoredInFp16) {
+  const Tensor param = at::full({4}, 1, at::kHalf), knobs = at::full({5}, 1, at::kDouble);
+  EXPECT_THROW(update_shard(param, param.clone(), {}, knobs, {}, 0), std::logic_error);
+}
+
+}  // namespace
+}  // namespace veil
