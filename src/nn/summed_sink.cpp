@@ -76,7 +76,9 @@ int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
     const bool copied = report.accumulate && !report.on_gpu;
     return report.numel * (dtype_bytes(report.compute) + (copied ? dtype_bytes(report.grad) : 0));
   }
-  return report.accumulate ? report.numel * dtype_bytes(report.grad) : 0;
+  // On CPU LibTorch sums into another type by way of a copy of all terms in it.
+  const int64_t terms = report.compute != report.grad && !report.on_gpu ? report.samples : 0;
+  return (terms + (report.accumulate ? 1 : 0)) * report.numel * dtype_bytes(report.grad);
 }
 
 }  // namespace veil

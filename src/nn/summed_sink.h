@@ -25,9 +25,11 @@ class SummedSink final : public GradSink {
   std::vector<std::vector<int64_t>> seen_rows_;  // by parameter: first rows already written in this body
 };
 
-// Temporaries of one report.
+// Temporaries of one report. Not in it: what a library keeps for a product (cuBLAS; on CPU oneDNN, which takes bf16 and fp16 products of more than 4096
+// multiplications and copies their factors).
 struct SinkScratch {
-  int64_t numel;  // of the parameter
+  int64_t samples;  // in the report
+  int64_t numel;    // of the parameter
   bool matrix;    // reported by linear(), otherwise by direct()
   bool accumulate;
   DType compute, grad;

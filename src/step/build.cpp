@@ -360,7 +360,7 @@ class Builder {
   int64_t sink_scratch(const std::vector<ParamId>& reported) const {
     int64_t largest = 0;
     for (ParamId p : reported) {
-      const SinkScratch scratch{shape_.params[p].numel(), shape_.params[p].dims.size() > 1, accumulates_whole_,
+      const SinkScratch scratch{shape_.batch, shape_.params[p].numel(), shape_.params[p].dims.size() > 1, accumulates_whole_,
                                 options_.compute, schedule_.grad_dtype, options_.on_gpu};
       largest = std::max(largest, summed_sink_scratch_bytes(scratch));
     }

@@ -1,5 +1,6 @@
 #include "shard/layout.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,11 +18,11 @@ ModelShape stack(int64_t width, int64_t layers) {
 ModelShape tied() {
   ModelShape shape;
   for (const std::vector<int64_t>& dims : {std::vector<int64_t>{5, 3}, {1}, {8}, {7, 7}, {3}}) {
-    shape.params.push_back({"p" + std::to_string(shape.params.size()), dims, {}});
+    shape.params.push_back({fmt::format("p{}", shape.params.size()), dims, {}});
   }
   for (const std::vector<ParamId>& params : {std::vector<ParamId>{0, 1}, {2, 3}, {4, 0}}) {
     BlockShape block;
-    block.name = "block." + std::to_string(shape.blocks.size());
+    block.name = fmt::format("block.{}", shape.blocks.size());
     block.params = params;
     shape.blocks.push_back(block);
   }

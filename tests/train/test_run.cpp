@@ -107,6 +107,11 @@ std::vector<TestCase> memory_grid() {
       all.push_back(test);
       test.step.reduce = at::kBFloat16;
       all.push_back(test);
+      // More samples than columns: a bias's sum takes more than a weight's product.
+      test.step.storage = test.step.reduce = at::kFloat;
+      test.width = 5;
+      test.batch = 40;
+      all.push_back(test);
     }
   }
   return all;
