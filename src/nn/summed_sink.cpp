@@ -2,10 +2,10 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sum.h>
 
 #include <algorithm>
 
+#include "kernels/column_sum.h"
 #include "tensor/category.h"
 
 namespace veil {
@@ -60,13 +60,7 @@ void SummedSink::linear(ParamId weight, int64_t row, const Tensor& a, const Tens
 }
 
 void SummedSink::direct(ParamId param, const Tensor& per_sample) {
-  Tensor out = target_(param);
-  if (adds(param, 0)) {
-    CategoryScope scope(Category::temporary);
-    out.add_(at::sum(per_sample, 0, false, out.scalar_type()));
-  } else {
-    at::sum_out(out, per_sample, 0, false, out.scalar_type());
-  }
+  column_sum(per_sample, target_(param), adds(param, 0));
 }
 
 int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
@@ -76,9 +70,7 @@ int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
     const bool copied = report.accumulate && !report.on_gpu;
     return report.numel * (dtype_bytes(report.compute) + (copied ? dtype_bytes(report.grad) : 0));
   }
-  // On CPU LibTorch sums into another type by way of a copy of all terms in it.
-  const int64_t terms = report.compute != report.grad && !report.on_gpu ? report.samples : 0;
-  return (terms + (report.accumulate ? 1 : 0)) * report.numel * dtype_bytes(report.grad);
+  return column_sum_scratch_bytes(report.samples, report.numel, report.compute, report.grad, report.on_gpu);
 }
 
 }  // namespace veil

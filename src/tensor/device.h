@@ -41,6 +41,8 @@ Tensor empty_tensor(c10::IntArrayRef shape, DType dtype, Device device, bool pin
 // Makes the workspaces that cuBLAS keeps for the calling thread's current stream now, as Category::temporary: they would otherwise be booked under whatever
 // the first product is for, and a capture would find them missing.
 void reserve_library_workspaces(Device device);
+// Gives memory that the caching allocator holds but nobody uses back to the device.
+void release_cached_memory(Device device);
 // Frees what LibTorch keeps for itself between calls (cuBLAS workspaces), so that a ledger can end at zero.
 void release_library_workspaces(Device device);
 

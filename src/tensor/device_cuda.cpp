@@ -63,6 +63,10 @@ void reserve_library_workspaces(Device device) {
   at::cuda::getCUDABlasLtWorkspace();
 }
 
+void release_cached_memory(Device device) {
+  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
 void release_library_workspaces(Device device) {
   if (!device.is_cuda()) return;
   synchronize(device);

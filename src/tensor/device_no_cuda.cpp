@@ -15,6 +15,7 @@ Device gpu_device(int) {
 
 void synchronize(Device) {}
 void reserve_library_workspaces(Device) {}
+void release_cached_memory(Device) {}
 void release_library_workspaces(Device) {}
 
 }  // namespace veil

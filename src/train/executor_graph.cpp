@@ -44,6 +44,7 @@ void Executor::capture() {
     update_shard(stand_in(8, options_.step.storage), stand_in(8, schedule_.grad_shard_dtype), state, knobs_, rule_, 0);
   }
   wait();
+  release_cached_memory(device_);  // the graphs allocate from a pool of their own
   // Markers of this run would stay in rows that no replay records again (a load outside its graph) and be read as this step's.
   if (timers_) {
     for (auto& runs : timers_->parts) runs.clear();
