@@ -44,7 +44,8 @@ void Executor::capture() {
     update_shard(stand_in(8, options_.step.storage), stand_in(8, schedule_.grad_shard_dtype), state, knobs_, rule_, 0);
   }
   wait();
-  // Markers of this run would stay in rows that no replay records again (a load outside its graph) and be read as this step's.
+  // Markers of this run would stay in rows that no replay records again (a load outside its graph) and be read as a
+  // later step's.
   if (timers_) {
     for (auto& runs : timers_->parts) runs.clear();
   }
