@@ -38,8 +38,8 @@ void synchronize(Device device);
 // Uninitialised tensor. `pinned` asks for page-locked host memory, which a build without CUDA gives as plain memory.
 Tensor empty_tensor(c10::IntArrayRef shape, DType dtype, Device device, bool pinned = false);
 
-// Makes the workspaces that cuBLAS keeps for the calling thread's current stream now, as Category::temporary: they would otherwise be booked under whatever
-// the first product is for, and a capture would find them missing.
+// Makes the workspaces that cuBLAS keeps for the calling thread's current stream now, as Category::temporary: they would
+// otherwise be booked under whatever the first product is for, and a capture would find them missing.
 void reserve_library_workspaces(Device device);
 // Gives memory that the caching allocator holds but nobody uses back to the device.
 void release_cached_memory(Device device);

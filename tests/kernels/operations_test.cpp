@@ -1,5 +1,6 @@
-// Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU reference is held against plain ATen expressions in fp64, the CUDA
-// kernel against the CPU reference. What an operation promises beyond its values (splits, rounding) stands in the tests beside this one.
+// Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU reference is held against
+// plain ATen expressions in fp64, the CUDA kernel against the CPU reference. What an operation promises beyond its
+// values (splits, rounding) stands in the tests beside this one.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

@@ -31,7 +31,7 @@ uint32_t bits_of(float value) {
   return bits;
 }
 
-// Over all 2^16 random values: how often the number above in magnitude is chosen must be exactly what the mean asks for.
+// Over all 2^16 random values: how often the larger magnitude is chosen must be exactly what the mean asks for.
 TEST(StochasticRounding, KeepsTheMeanExactly) {
   for (const float value : {1.0f, 1.001f, -1.001f, 0.1f, 3.3e38f, 1e-39f, -1e-45f, 0.0f}) {
     const uint32_t bits = bits_of(value);

@@ -1,4 +1,5 @@
-// What the operations promise beyond one call's values: any cut of a range gives the same bits, and rounding keeps the mean. On CPU and on the GPU.
+// What the operations promise beyond one call's values: any cut of a range gives the same bits, and rounding keeps the
+// mean. On CPU and on the GPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>

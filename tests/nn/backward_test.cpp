@@ -1,4 +1,5 @@
-// Explicit forward and backward against autograd, and the sink's sums and scratch. Autograd is the oracle here and nowhere in the product.
+// Explicit forward and backward against autograd, and the sink's sums and scratch. Autograd is the oracle here and
+// nowhere in the product.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
