@@ -1,0 +1,375 @@
+#include "report/plots.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "report/tables.h"
+
+namespace veil {
+
+namespace {
+
+constexpr int kWidth = 600;              // of the canvas: small, so that letters stay readable on a telephone
+constexpr const char* kInk = "#767676";  // 4.5 : 1 against white and against black
+constexpr const char* kBlue = "#0072B2";
+const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9",
+                                            "#CC79A7", "#F0E442", "#999999", "#5C4B8A"};
+
+// A category or phase has one colour in all plots.
+std::string color_of(const std::string& name, size_t place) {
+  static const std::map<std::string, std::string> fixed = {{"parameters", "#0072B2"},
+                                                           {"optimizer", "#56B4E9"},
+                                                           {"gradients", "#D55E00"},
+                                                           {"activations", "#E69F00"},
+                                                           {"clip_records", "#CC79A7"},
+                                                           {"norms", "#F0E442"},
+                                                           {"temporary", "#999999"},
+                                                           {"communication", "#009E73"},
+                                                           {"data", "#5C4B8A"},
+                                                           {"forward", "#0072B2"},
+                                                           {"backward", "#E69F00"},
+                                                           {"update", "#CC79A7"},
+                                                           {"loss", "#56B4E9"},
+                                                           {"wait for gather", "#009E73"},
+                                                           {"wait for reduce", "#D55E00"},
+                                                           {"wait for copy", "#F0E442"},
+                                                           {"other", "#999999"}};
+  const auto found = fixed.find(name);
+  return found == fixed.end() ? kOkabeIto[place % kOkabeIto.size()] : found->second;
+}
+
+// Text inside gnuplot's single quotes: the quote itself, and what terminals or gnuplot might take for more than a letter.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '`') {
+      out += "’";
+    } else if (c == '\\') {
+      out += '/';
+    } else {
+      out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+    }
+  }
+  return out + "'";
+}
+
+// At most `letters` of them; never half a UTF-8 letter.
+std::string shortened(const std::string& text, size_t letters) {
+  size_t count = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] & 0xC0) == 0x80) continue;
+    if (++count > letters) return text.substr(0, i) + "…";
+  }
+  return text;
+}
+
+// Broken into two lines at the blank nearest the middle.
+std::string label_of(const Record& record) {
+  const std::string text = shortened(record.label, 40);
+  if (text.size() <= 16) return quoted(text);
+  const size_t middle = text.size() / 2;
+  size_t best = std::string::npos;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto far = [&](size_t at) { return at > middle ? at - middle : middle - at; };
+    if (text[i] == ' ' && (best == std::string::npos || far(i) < far(best))) best = i;
+  }
+  if (best == std::string::npos) return quoted(shortened(text, 20));
+  return quoted(shortened(text.substr(0, best), 20)) + ".\"\\n\"." + quoted(shortened(text.substr(best + 1), 20));
+}
+
+// One unit for a whole plot.
+struct Unit {
+  double size;
+  std::string name;
+};
+Unit bytes_unit(double largest) {
+  if (largest >= static_cast<double>(kGiB)) return {static_cast<double>(kGiB), "GiB"};
+  if (largest >= static_cast<double>(kMiB)) return {static_cast<double>(kMiB), "MiB"};
+  return {static_cast<double>(kKiB), "KiB"};
+}
+
+// `commands` end in a plot command; it is drawn twice.
+std::string script(const std::string& name, int height, const std::string& data, const std::string& commands) {
+  return fmt::format(
+      "# `gnuplot {0}.gp` draws {0}.svg and {0}.png beside it.\n"
+      "{1}"
+      "set encoding utf8\n"
+      "set style fill solid 1 noborder\n"
+      "set border 0\n"
+      "set tics nomirror scale 0 textcolor rgb '{2}'\n"
+      "set key outside bottom center horizontal Left reverse samplen 0.8 spacing 1.15 textcolor rgb '{2}'\n"
+      "set terminal svg size {3},{4} font 'sans-serif,14' noenhanced\n"
+      "set output '{0}.svg'\n"
+      "{5}"
+      "set terminal pngcairo size {6},{7} font 'sans,14' fontscale 2 linewidth 2 noenhanced background '#ffffff'\n"
+      "set output '{0}.png'\n"
+      "replot\n"
+      "set output\n",
+      name, data, kInk, kWidth, height, commands, 2 * kWidth, 2 * height);
+}
+
+// Horizontal bars: experiment i lies at y = -i, so the first is on top and long names have room.
+std::string bar_axes(const std::vector<Record>& records, const std::string& unit, double largest, bool key) {
+  std::string tics;
+  for (size_t i = 0; i < records.size(); ++i) tics += fmt::format("{}{} -{}", i ? ", " : "", label_of(records[i]), i);
+  return fmt::format(
+      "set xlabel {} textcolor rgb '{}'\nset xrange [0:{}]\nset yrange [-{}:0.55]\nset ytics ({})\n"
+      "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\nset xtics autofreq\n{}",
+      quoted(unit), kInk, largest > 0 ? largest * 1.2 : 1, static_cast<double>(records.size()) - 0.45, tics, kInk,
+      key ? "" : "set nokey\n");
+}
+
+std::string bar_end(double x, double y, const std::string& text) {
+  return fmt::format("set label {} at {},{} left offset 0.6,0 textcolor rgb '{}'\n", quoted(text), x, y, kInk);
+}
+
+std::string datablock(const std::string& rows) {
+  return "$figures << EOD\n" + rows + "EOD\n";
+}
+
+int bars_height(size_t bars, int each, bool key) {
+  return static_cast<int>(bars) * each + (key ? 120 : 76);
+}
+
+std::optional<Plot> time_comparison(const std::vector<Record>& records) {
+  std::string rows, labels, spoken;
+  double largest = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto ms = compared_ms(records[i]);
+    const double spread = records[i].std_time_ms.value_or(0);
+    if (ms) largest = std::max(largest, *ms + spread);
+    if (ms) rows += fmt::format("-{} {} {} {}\n", i, *ms, std::max(0.0, *ms - spread), *ms + spread);
+    labels += bar_end(ms ? *ms + spread : 0, -static_cast<double>(i), ms ? format_ms(*ms) : outcome_words(records[i]));
+    spoken += fmt::format(" {}: {}.", records[i].label, ms ? format_ms(*ms) : outcome_words(records[i]));
+  }
+  if (rows.empty()) return {};
+  const std::string name = "time_comparison";
+  const std::string commands =
+      bar_axes(records, "ms a step (less is better; whisker: one standard deviation)", largest, false) + labels +
+      fmt::format(
+          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}' notitle, \\\n"
+          "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth 1.5 linecolor rgb '{}' "
+          "notitle\n",
+          kBlue, kInk);
+  return Plot{name, "Time a step", "Bars: mean time a step, with one standard deviation." + spoken, time_table(records),
+              script(name, bars_height(records.size(), 44, false), datablock(rows), commands)};
+}
+
+// Bars made of parts, side by side in one bar. `amounts` gives a record's parts in its own unit.
+struct Stack {
+  std::string name, title, spoken;
+  std::vector<std::string> parts;
+  std::vector<Amounts> amounts;
+  Unit unit;
+  std::function<std::string(double)> total_text;
+};
+
+std::string stacked_script(const Stack& stack, const std::vector<Record>& records) {
+  std::string rows, labels;
+  double largest = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    double edge = 0;
+    rows += fmt::format("-{} 0", i);
+    for (const std::string& part : stack.parts) {
+      const auto found = stack.amounts[i].find(part);
+      edge += found == stack.amounts[i].end() ? 0 : std::max(0.0, found->second);
+      rows += fmt::format(" {}", edge / stack.unit.size);
+    }
+    rows += "\n";
+    labels += bar_end(edge / stack.unit.size, -static_cast<double>(i),
+                      edge > 0          ? stack.total_text(edge)
+                      : records[i].ok() ? "not recorded"
+                                        : outcome_words(records[i]));
+    largest = std::max(largest, edge / stack.unit.size);
+  }
+  std::vector<std::string> series;
+  for (size_t k = 0; k < stack.parts.size(); ++k) {
+    series.push_back(fmt::format(
+        "$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{2}' title {3}",
+        k + 2, k + 3, color_of(stack.parts[k], k), quoted(spaced(stack.parts[k]))));
+  }
+  const std::string commands =
+      bar_axes(records, stack.unit.name, largest, true) + labels + "plot " + join(series, ", \\\n     ") + "\n";
+  return script(stack.name, bars_height(records.size(), 44, true), datablock(rows), commands);
+}
+
+std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
+  Stack stack{.name = "memory_breakdown",
+              .title = "",
+              .spoken = "",
+              .parts = {},
+              .amounts = {},
+              .unit = {1, ""},
+              .total_text = [](double bytes) { return shown_bytes(bytes); }};
+  std::vector<const Amounts*> views;
+  double largest = 0;
+  for (const Record& record : records) {
+    stack.amounts.push_back(record.breakdown);
+    views.push_back(&record.breakdown);
+    double total = 0;
+    for (const auto& [name, bytes] : record.breakdown) total += bytes;
+    largest = std::max(largest, total);
+    stack.spoken += fmt::format(" {}: {} in all.", record.label, total > 0 ? shown_bytes(total) : "not recorded");
+  }
+  stack.parts = categories_of(views);
+  if (stack.parts.empty()) return {};
+  stack.unit = bytes_unit(largest);
+  stack.unit.name += " at the peak of the measured steps";
+  return Plot{stack.name, "Memory at the peak, by category",
+              "Stacked bars: bytes at the peak by what they are for." + stack.spoken, breakdown_table(records),
+              stacked_script(stack, records)};
+}
+
+std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
+  Stack stack{.name = "phase_breakdown",
+              .title = "",
+              .spoken = "",
+              .parts = step_parts_of(records),
+              .amounts = {},
+              .unit = {1, "ms a step on the compute lane, and its waits"},
+              .total_text = [](double ms) { return format_ms(ms); }};
+  if (stack.parts.empty()) return {};
+  for (const Record& record : records) {
+    stack.amounts.push_back(step_parts(record));
+    std::vector<std::string> parts;
+    for (const auto& [name, ms] : stack.amounts.back()) parts.push_back(spaced(name) + " " + format_ms(ms));
+    stack.spoken += fmt::format(" {}: {}.", record.label, parts.empty() ? "not recorded" : join(parts, ", "));
+  }
+  return Plot{stack.name, "Where a step's time goes", "Stacked bars: time a step by phase." + stack.spoken,
+              phase_table(records), stacked_script(stack, records)};
+}
+
+std::optional<Plot> memory_stages(const std::vector<Record>& records) {
+  const auto& moments = memory_moments();
+  double largest = 0;
+  for (const Record& record : records) {
+    for (const MemoryMoment& moment : moments) largest = std::max(largest, moment.bytes(record).value_or(0));
+  }
+  if (largest <= 0) return {};
+  const Unit unit = bytes_unit(largest);
+  std::string rows, labels, spoken;
+  for (size_t i = 0; i < records.size(); ++i) {
+    rows += fmt::format("-{}", i);
+    std::vector<std::string> parts;
+    for (size_t k = 0; k < moments.size(); ++k) {
+      const auto bytes = moments[k].bytes(records[i]);
+      rows += bytes ? fmt::format(" {}", *bytes / unit.size) : " NaN";
+      const double y = -static_cast<double>(i) + 0.3 - 0.2 * static_cast<double>(k);
+      if (bytes) labels += bar_end(*bytes / unit.size, y, fmt::format("{:.2f}", *bytes / unit.size));
+      parts.push_back(fmt::format("{} {}", moments[k].name, shown_bytes(bytes)));
+    }
+    rows += "\n";
+    spoken += fmt::format(" {}: {}.", records[i].label, join(parts, ", "));
+  }
+  std::vector<std::string> series;
+  for (size_t k = 0; k < moments.size(); ++k) {
+    const double top = 0.39 - 0.2 * static_cast<double>(k);
+    series.push_back(fmt::format(
+        "$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror linecolor rgb '{3}' title {4}",
+        k + 2, top - 0.18, top, kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]], quoted(moments[k].name)));
+  }
+  const std::string name = "memory_stages";
+  const std::string commands =
+      bar_axes(records, unit.name + " allocated, of the rank that holds most", largest / unit.size, true) + labels +
+      "plot " + join(series, ", \\\n     ") + "\n";
+  return Plot{name, "Memory at each stage", "Grouped bars: allocated memory at each stage." + spoken,
+              stage_table(records), script(name, bars_height(records.size(), 88, true), datablock(rows), commands)};
+}
+
+// A name for files: letters, digits, '-' and '_'.
+std::string file_name(const std::string& text) {
+  std::string out;
+  for (const char c : text.substr(0, 60))
+    out += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? static_cast<char>(std::tolower(c)) : '_';
+  return out;
+}
+
+// Rows follow each other in time but last differently; each has the same width here. A row's memory is drawn as a flat
+// piece of a stacked area, one closed curve a category, the topmost first and the lower ones over it.
+Plot memory_timeline(const Record& record, const std::string& name, double largest) {
+  std::vector<const Amounts*> views;
+  for (const RecordRow& row : record.memory_rows) views.push_back(&row.after);
+  const std::vector<std::string> parts = categories_of(views);
+  const Unit unit = bytes_unit(largest);
+  std::string rows, marks, last_part;
+  double highest = 0;
+  size_t highest_row = 0;
+  for (size_t i = 0; i < record.memory_rows.size(); ++i) {
+    const RecordRow& row = record.memory_rows[i];
+    std::string line;
+    double edge = 0;
+    for (const std::string& part : parts) {
+      const auto found = row.after.find(part);
+      edge += found == row.after.end() ? 0 : found->second;
+      line += fmt::format(" {}", edge / unit.size);
+    }
+    const double peak = std::max(edge, row.peak_bytes.value_or(edge));
+    if (peak > highest) {
+      highest = peak;
+      highest_row = i;
+    }
+    rows += fmt::format("{0}{2} {3}\n{1}{2} {3}\n", i, i + 1, line, peak / unit.size);
+    if (row.part != last_part) {
+      marks += fmt::format(
+          "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb '{1}'\n"
+          "set label {2} at {0}, graph 0.95 left offset 0.4,0 textcolor rgb '{1}'\n",
+          i, kInk, quoted(row.part));
+      last_part = row.part;
+    }
+  }
+  std::vector<std::string> series;
+  for (size_t k = parts.size(); k-- > 0;) {
+    series.push_back(fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}' title {}", k + 2,
+                                 color_of(parts[k], k), quoted(spaced(parts[k]))));
+  }
+  series.push_back(
+      fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}' title 'peak inside a row'",
+                  parts.size() + 2, kInk));
+  const RecordRow& top = record.memory_rows[highest_row];
+  const std::string commands = fmt::format(
+      "set xlabel 'row of the schedule' textcolor rgb '{0}'\nset ylabel '{1}' textcolor rgb '{0}'\n"
+      "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype "
+      "3\n{4}plot {5}\n",
+      kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks, join(series, ", \\\n     "));
+  return Plot{
+      name, "Memory over a step: " + record.label,
+      fmt::format(
+          "Stacked area over the {} rows of the schedule. The highest point, {}, is in row {} of the {}, {} {}.",
+          record.memory_rows.size(), shown_bytes(highest), top.row, top.part, top.op, top.on),
+      row_table(record), script(name, 380, datablock(rows), commands)};
+}
+
+}  // namespace
+
+std::vector<Plot> make_plots(const std::vector<Record>& records) {
+  std::vector<Plot> plots;
+  for (auto plot :
+       {time_comparison(records), memory_stages(records), memory_breakdown(records), phase_breakdown(records)}) {
+    if (plot) plots.push_back(std::move(*plot));
+  }
+  double largest = 0;  // one scale for all timelines: they are compared
+  for (const Record& record : records) {
+    for (const RecordRow& row : record.memory_rows) {
+      double sum = 0;
+      for (const auto& [name, bytes] : row.after) sum += bytes;
+      largest = std::max({largest, sum, row.peak_bytes.value_or(0)});
+    }
+  }
+  std::map<std::string, int> taken;
+  for (const Record& record : records) {
+    if (record.memory_rows.empty() || largest <= 0) continue;
+    std::string name = "memory_timeline_" + file_name(record.file.substr(0, record.file.rfind("_result.json")));
+    if (const int again = taken[name]++) name += fmt::format("_{}", again + 1);
+    plots.push_back(memory_timeline(record, name, largest));
+  }
+  return plots;
+}
+
+}  // namespace veil
