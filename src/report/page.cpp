@@ -77,10 +77,10 @@ std::string figures(const PageSource& source) {
   if (!source.plots_hint.empty()) out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
   out += "<div class=\"figures\">\n";
   for (const Plot& plot : source.plots) {
-    const std::string svg = inline_svg(folder, plot.name, plot.title + ". " + plot.description);
+    const std::string svg = inline_svg(folder, plot.name, plot.title + ". " + plot.caption + plot.spoken);
     const std::string table = html_table(plot.figures, plot.title);
     out += fmt::format("<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n", escaped(plot.title), svg,
-                       escaped(plot.description));
+                       escaped(plot.caption));
     out += svg.empty() ? table : "<details><summary>the figures as a table</summary>" + table + "</details>\n";
     out += "</figure>\n";
   }

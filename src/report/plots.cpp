@@ -10,14 +10,13 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/canvas.h"
 #include "report/tables.h"
 
 namespace veil {
 
 namespace {
 
-constexpr int kWidth = 600;              // of the canvas: small, so that letters stay readable on a telephone
-constexpr const char* kInk = "#767676";  // 4.5 : 1 against white and against black
 constexpr const char* kBlue = "#0072B2";
 const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9",
                                             "#CC79A7", "#F0E442", "#999999", "#5C4B8A"};
@@ -45,43 +44,23 @@ std::string color_of(const std::string& name, size_t place) {
   return found == fixed.end() ? kOkabeIto[place % kOkabeIto.size()] : found->second;
 }
 
-// Text inside gnuplot's single quotes: the quote itself, and what terminals or gnuplot might take for more than a letter.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'' || c == '`') {
-      out += "’";
-    } else if (c == '\\') {
-      out += '/';
-    } else {
-      out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
-    }
-  }
-  return out + "'";
-}
-
-// At most `letters` of them; never half a UTF-8 letter.
-std::string shortened(const std::string& text, size_t letters) {
-  size_t count = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if ((text[i] & 0xC0) == 0x80) continue;
-    if (++count > letters) return text.substr(0, i) + "…";
-  }
-  return text;
-}
-
-// Broken into two lines at the blank nearest the middle.
-std::string label_of(const Record& record) {
-  const std::string text = shortened(record.label, 40);
-  if (text.size() <= 16) return quoted(text);
+// The label in one line or two, broken at the blank nearest the middle.
+std::vector<std::string> label_lines(const Record& record) {
+  const std::string text = shortened(record.label, 46);
+  if (text.size() <= 14) return {text};
   const size_t middle = text.size() / 2;
   size_t best = std::string::npos;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto far = [&](size_t at) { return at > middle ? at - middle : middle - at; };
     if (text[i] == ' ' && (best == std::string::npos || far(i) < far(best))) best = i;
   }
-  if (best == std::string::npos) return quoted(shortened(text, 20));
-  return quoted(shortened(text.substr(0, best), 20)) + ".\"\\n\"." + quoted(shortened(text.substr(best + 1), 20));
+  if (best == std::string::npos) return {shortened(text, 22)};
+  return {shortened(text.substr(0, best), 22), shortened(text.substr(best + 1), 22)};
+}
+
+std::string label_of(const Record& record) {
+  const std::vector<std::string> lines = label_lines(record);
+  return lines.size() == 1 ? quoted(lines[0]) : quoted(lines[0]) + ".\"\\n\"." + quoted(lines[1]);
 }
 
 // One unit for a whole plot.
@@ -95,35 +74,24 @@ Unit bytes_unit(double largest) {
   return {static_cast<double>(kKiB), "KiB"};
 }
 
-// `commands` end in a plot command; it is drawn twice.
-std::string script(const std::string& name, int height, const std::string& data, const std::string& commands) {
-  return fmt::format(
-      "# `gnuplot {0}.gp` draws {0}.svg and {0}.png beside it.\n"
-      "{1}"
-      "set encoding utf8\n"
-      "set style fill solid 1 noborder\n"
-      "set border 0\n"
-      "set tics nomirror scale 0 textcolor rgb '{2}'\n"
-      "set key outside bottom center horizontal Left reverse samplen 0.8 spacing 1.15 textcolor rgb '{2}'\n"
-      "set terminal svg size {3},{4} font 'sans-serif,14' noenhanced\n"
-      "set output '{0}.svg'\n"
-      "{5}"
-      "set terminal pngcairo size {6},{7} font 'sans,14' fontscale 2 linewidth 2 noenhanced background '#ffffff'\n"
-      "set output '{0}.png'\n"
-      "replot\n"
-      "set output\n",
-      name, data, kInk, kWidth, height, commands, 2 * kWidth, 2 * height);
-}
-
 // Horizontal bars: experiment i lies at y = -i, so the first is on top and long names have room.
-std::string bar_axes(const std::vector<Record>& records, const std::string& unit, double largest, bool key) {
+std::string bar_axes(const std::vector<Record>& records, double largest) {
   std::string tics;
   for (size_t i = 0; i < records.size(); ++i) tics += fmt::format("{}{} -{}", i ? ", " : "", label_of(records[i]), i);
   return fmt::format(
-      "set xlabel {} textcolor rgb '{}'\nset xrange [0:{}]\nset yrange [-{}:0.55]\nset ytics ({})\n"
-      "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\nset xtics autofreq\n{}",
-      quoted(unit), kInk, largest > 0 ? largest * 1.2 : 1, static_cast<double>(records.size()) - 0.45, tics, kInk,
-      key ? "" : "set nokey\n");
+      "set xrange [0:{}]\nset yrange [-{}:0.5]\nset ytics ({})\n"
+      "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\nset xtics autofreq\n",
+      largest > 0 ? largest * 1.26 : 1, static_cast<double>(records.size()) - 0.5, tics, kInk);
+}
+
+Canvas bar_canvas(const std::vector<Record>& records, int each, Legend legend) {
+  size_t longest = 6;
+  for (const Record& record : records) {
+    for (const std::string& line : label_lines(record)) longest = std::max(longest, letters(line));
+  }
+  return {.left = static_cast<int>(longest) * kLetter + 8,
+          .plot_height = static_cast<int>(records.size()) * each,
+          .legend = std::move(legend)};
 }
 
 std::string bar_end(double x, double y, const std::string& text) {
@@ -132,10 +100,6 @@ std::string bar_end(double x, double y, const std::string& text) {
 
 std::string datablock(const std::string& rows) {
   return "$figures << EOD\n" + rows + "EOD\n";
-}
-
-int bars_height(size_t bars, int each, bool key) {
-  return static_cast<int>(bars) * each + (key ? 120 : 76);
 }
 
 std::optional<Plot> time_comparison(const std::vector<Record>& records) {
@@ -152,19 +116,20 @@ std::optional<Plot> time_comparison(const std::vector<Record>& records) {
   if (rows.empty()) return {};
   const std::string name = "time_comparison";
   const std::string commands =
-      bar_axes(records, "ms a step (less is better; whisker: one standard deviation)", largest, false) + labels +
+      bar_axes(records, largest) + labels +
       fmt::format(
-          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}' notitle, \\\n"
-          "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth 1.5 linecolor rgb '{}' "
-          "notitle\n",
+          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}', \\\n"
+          "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth 1.5 linecolor rgb "
+          "'{}'\n",
           kBlue, kInk);
-  return Plot{name, "Time a step", "Bars: mean time a step, with one standard deviation." + spoken, time_table(records),
-              script(name, bars_height(records.size(), 44, false), datablock(rows), commands)};
+  return Plot{
+      name,   "Time a step",       "Mean of the timed steps; the whisker is one standard deviation to either side.",
+      spoken, time_table(records), script(name, bar_canvas(records, 44, {{}, "ms a step"}), datablock(rows), commands)};
 }
 
 // Bars made of parts, side by side in one bar. `amounts` gives a record's parts in its own unit.
 struct Stack {
-  std::string name, title, spoken;
+  std::string name, spoken;
   std::vector<std::string> parts;
   std::vector<Amounts> amounts;
   Unit unit;
@@ -190,19 +155,19 @@ std::string stacked_script(const Stack& stack, const std::vector<Record>& record
     largest = std::max(largest, edge / stack.unit.size);
   }
   std::vector<std::string> series;
+  Legend legend{{}, stack.unit.name};
   for (size_t k = 0; k < stack.parts.size(); ++k) {
-    series.push_back(fmt::format(
-        "$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{2}' title {3}",
-        k + 2, k + 3, color_of(stack.parts[k], k), quoted(spaced(stack.parts[k]))));
+    series.push_back(
+        fmt::format("$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{2}'",
+                    k + 2, k + 3, color_of(stack.parts[k], k)));
+    legend.entries.push_back({color_of(stack.parts[k], k), spaced(stack.parts[k])});
   }
-  const std::string commands =
-      bar_axes(records, stack.unit.name, largest, true) + labels + "plot " + join(series, ", \\\n     ") + "\n";
-  return script(stack.name, bars_height(records.size(), 44, true), datablock(rows), commands);
+  const std::string commands = bar_axes(records, largest) + labels + "plot " + join(series, ", \\\n     ") + "\n";
+  return script(stack.name, bar_canvas(records, 44, legend), datablock(rows), commands);
 }
 
 std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
   Stack stack{.name = "memory_breakdown",
-              .title = "",
               .spoken = "",
               .parts = {},
               .amounts = {},
@@ -221,19 +186,21 @@ std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
   stack.parts = categories_of(views);
   if (stack.parts.empty()) return {};
   stack.unit = bytes_unit(largest);
-  stack.unit.name += " at the peak of the measured steps";
-  return Plot{stack.name, "Memory at the peak, by category",
-              "Stacked bars: bytes at the peak by what they are for." + stack.spoken, breakdown_table(records),
+  stack.unit.name += " at the peak";
+  return Plot{stack.name,
+              "Memory at the peak, by category",
+              "What the bytes are for at the highest moment of the measured steps.",
+              stack.spoken,
+              breakdown_table(records),
               stacked_script(stack, records)};
 }
 
 std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
   Stack stack{.name = "phase_breakdown",
-              .title = "",
               .spoken = "",
               .parts = step_parts_of(records),
               .amounts = {},
-              .unit = {1, "ms a step on the compute lane, and its waits"},
+              .unit = {1, "ms a step"},
               .total_text = [](double ms) { return format_ms(ms); }};
   if (stack.parts.empty()) return {};
   for (const Record& record : records) {
@@ -242,8 +209,12 @@ std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
     for (const auto& [name, ms] : stack.amounts.back()) parts.push_back(spaced(name) + " " + format_ms(ms));
     stack.spoken += fmt::format(" {}: {}.", record.label, parts.empty() ? "not recorded" : join(parts, ", "));
   }
-  return Plot{stack.name, "Where a step's time goes", "Stacked bars: time a step by phase." + stack.spoken,
-              phase_table(records), stacked_script(stack, records)};
+  return Plot{stack.name,
+              "Where a step's time goes",
+              "Phases on the compute lane, its waits for other lanes, and what lies in neither (other).",
+              stack.spoken,
+              phase_table(records),
+              stacked_script(stack, records)};
 }
 
 std::optional<Plot> memory_stages(const std::vector<Record>& records) {
@@ -269,18 +240,25 @@ std::optional<Plot> memory_stages(const std::vector<Record>& records) {
     spoken += fmt::format(" {}: {}.", records[i].label, join(parts, ", "));
   }
   std::vector<std::string> series;
+  Legend legend{{}, unit.name + " allocated"};
   for (size_t k = 0; k < moments.size(); ++k) {
+    const std::string color = kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]];
     const double top = 0.39 - 0.2 * static_cast<double>(k);
-    series.push_back(fmt::format(
-        "$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror linecolor rgb '{3}' title {4}",
-        k + 2, top - 0.18, top, kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]], quoted(moments[k].name)));
+    series.push_back(
+        fmt::format("$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror linecolor rgb '{3}'",
+                    k + 2, top - 0.18, top, color));
+    legend.entries.push_back({color, moments[k].name});
   }
   const std::string name = "memory_stages";
   const std::string commands =
-      bar_axes(records, unit.name + " allocated, of the rank that holds most", largest / unit.size, true) + labels +
-      "plot " + join(series, ", \\\n     ") + "\n";
-  return Plot{name, "Memory at each stage", "Grouped bars: allocated memory at each stage." + spoken,
-              stage_table(records), script(name, bars_height(records.size(), 88, true), datablock(rows), commands)};
+      bar_axes(records, largest / unit.size) + labels + "plot " + join(series, ", \\\n     ") + "\n";
+  return Plot{
+      name,
+      "Memory at each stage",
+      "What the allocator holds at each stage, and the peak of the measured steps; of the rank that holds most.",
+      spoken,
+      stage_table(records),
+      script(name, bar_canvas(records, 96, legend), datablock(rows), commands)};
 }
 
 // A name for files: letters, digits, '-' and '_'.
@@ -326,24 +304,29 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
   }
   std::vector<std::string> series;
   for (size_t k = parts.size(); k-- > 0;) {
-    series.push_back(fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}' title {}", k + 2,
-                                 color_of(parts[k], k), quoted(spaced(parts[k]))));
+    series.push_back(
+        fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}'", k + 2, color_of(parts[k], k)));
   }
+  Legend legend{{}, "row of the schedule"};
+  for (size_t k = 0; k < parts.size(); ++k) legend.entries.push_back({color_of(parts[k], k), spaced(parts[k])});
+  legend.entries.push_back({kInk, "peak inside a row", true});
   series.push_back(
-      fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}' title 'peak inside a row'",
-                  parts.size() + 2, kInk));
+      fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}'", parts.size() + 2, kInk));
   const RecordRow& top = record.memory_rows[highest_row];
   const std::string commands = fmt::format(
-      "set xlabel 'row of the schedule' textcolor rgb '{0}'\nset ylabel '{1}' textcolor rgb '{0}'\n"
+      "set ylabel '{1}' textcolor rgb '{0}'\n"
       "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype "
       "3\n{4}plot {5}\n",
       kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks, join(series, ", \\\n     "));
   return Plot{
-      name, "Memory over a step: " + record.label,
-      fmt::format(
-          "Stacked area over the {} rows of the schedule. The highest point, {}, is in row {} of the {}, {} {}.",
-          record.memory_rows.size(), shown_bytes(highest), top.row, top.part, top.op, top.on),
-      row_table(record), script(name, 380, datablock(rows), commands)};
+      name,
+      "Memory over a step: " + record.label,
+      fmt::format("Memory after each of the {} rows, all of one width however long they last. The highest point, "
+                  "{}, is in row {} ({} {}).",
+                  record.memory_rows.size(), shown_bytes(highest), highest_row, top.op, top.on),
+      "",
+      row_table(record),
+      script(name, {.left = 64, .plot_height = 250, .legend = legend}, datablock(rows), commands)};
 }
 
 }  // namespace

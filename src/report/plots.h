@@ -12,10 +12,11 @@
 namespace veil {
 
 struct Plot {
-  std::string name;         // of its files
-  std::string title;        // of the figure, unit and all
-  std::string description;  // what it shows, for those who cannot see it
-  Table figures;            // the same in numbers
+  std::string name;     // of its files
+  std::string title;    // of the figure
+  std::string caption;  // how to read it
+  std::string spoken;   // its main figures, for those who cannot see it
+  Table figures;        // all of them
   std::string script;
 };
 

@@ -13,6 +13,7 @@ namespace veil {
 namespace {
 
 constexpr const char* kOther = "other";  // of a step, in no phase
+constexpr const char* kModelled = "computing measured, communication modelled";
 
 std::string shown(std::optional<int64_t> number) {
   return number ? std::to_string(*number) : "-";
@@ -54,6 +55,11 @@ std::string deviation(const Record& record) {
   return record.std_time_ms && compared_ms(record) ? format_ms(*record.std_time_ms) : "-";
 }
 
+bool any_modelled(const std::vector<Record>& records) {
+  return std::any_of(records.begin(), records.end(),
+                     [](const Record& record) { return record.simulated && record.modelled_step_ms && record.ok(); });
+}
+
 // One line a point, indented where it is broken.
 std::string wrapped(const std::string& text, size_t width) {
   std::string out, line = "- ";
@@ -79,7 +85,7 @@ std::string shown_bytes(std::optional<double> bytes) {
 }
 
 std::string shown_ms(std::optional<double> ms) {
-  return ms ? format_ms(*ms) : "-";
+  return !ms ? "-" : *ms == 0 ? "0 ms" : format_ms(*ms);
 }
 
 std::string outcome_words(const Record& record) {
@@ -127,7 +133,7 @@ Table summary_table(const std::vector<Record>& records) {
                "exposed comm.", "host memory"});
   for (const Record& record : records) {
     std::string step = shown_ms(compared_ms(record));
-    if (record.simulated && record.modelled_step_ms && record.ok()) step += " *";
+    if (record.simulated && record.modelled_step_ms && record.ok()) step += "*";
     table.row({record.label, outcome_words(record), shown(record.world), shown(record.batch_size), step,
                deviation(record), shown_bytes(record.peak_memory_bytes),
                shown_bytes(stage_bytes(record, "after model")), shown_bytes(stage_bytes(record, "after warm")),
@@ -220,9 +226,7 @@ std::string summary_csv(const std::vector<Record>& records) {
 
 std::string summary_text(const RecordFolder& folder, const Verdict& verdict) {
   std::string out = verdict.question + "\n" + verdict.headline + "\n\n" + summary_table(folder.records).text();
-  if (std::any_of(folder.records.begin(), folder.records.end(),
-                  [](const Record& record) { return record.simulated && record.modelled_step_ms && record.ok(); }))
-    out += "* computing measured, communication modelled\n";
+  if (any_modelled(folder.records)) out += fmt::format("* {}\n", kModelled);
   out += "\n";
   for (const std::string& words : verdict.findings) out += wrapped(words, 116);
   if (!verdict.caveats.empty()) out += "\nTo keep in mind\n";
@@ -260,6 +264,7 @@ std::string summary_markdown(const RecordFolder& folder, const Verdict& verdict)
   }
   std::string out = fmt::format("### {}\n\n**{}**\n\n{}\n", verdict.question, markdown_words(verdict.headline),
                                 summary_table(escaped).markdown());
+  if (any_modelled(folder.records)) out += fmt::format("\\* {}\n\n", kModelled);
   for (const std::string& words : verdict.findings) out += "- " + markdown_words(words) + "\n";
   for (const std::string& words : verdict.caveats) out += "- _Note:_ " + markdown_words(words) + "\n";
   return out;

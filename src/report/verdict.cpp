@@ -149,7 +149,7 @@ std::string communication_words(const std::vector<const Record*>& records) {
     if (!exposed || !step || *step <= 0) continue;
     double total = 0;
     for (const auto& [kind, transfer] : record->communication)
-      total += record->simulated ? transfer.modelled_ms.value_or(0) : transfer.total_ms.value_or(0);
+      total += transfer.modelled_ms.value_or(transfer.total_ms.value_or(0));
     parts.push_back(fmt::format("{} of {} ({}, {} of its step)", format_ms(*exposed), format_ms(total), record->label,
                                 percent(*exposed / *step)));
   }
@@ -178,9 +178,9 @@ std::string headline_of(const RecordGroup& group) {
   if (!fastest && !smallest) return "No experiment ended well, so there is nothing to compare.";
   if (!fastest || !smallest) {
     const Record* const only = fastest ? fastest : smallest;
-    return fastest ? fmt::format("{} is fastest: {} a step; no memory was recorded.", only->label,
+    return fastest ? fmt::format("Fastest is {}: {} a step; no memory was recorded.", only->label,
                                  format_ms(*compared_ms(*only)))
-                   : fmt::format("{} needs least memory: {}; no time was recorded.", only->label,
+                   : fmt::format("Least memory needs {}: {}; no time was recorded.", only->label,
                                  bytes_text(*peak_bytes(*only)));
   }
   const double ms = *compared_ms(*fastest), bytes = *peak_bytes(*smallest);
@@ -191,15 +191,21 @@ std::string headline_of(const RecordGroup& group) {
     return fmt::format("Take {}: it is the fastest ({} a step) and needs the least memory ({}).", fastest->label,
                        format_ms(ms), bytes_text(bytes));
   }
-  if (compared_ms(*smallest) && within_noise(*fastest, *smallest)) {
-    return fmt::format(
-        "Take {}: it needs the least memory ({}), and {} is not measurably faster ({} against {} a step).",
-        smallest->label, bytes_text(bytes), fastest->label, format_ms(ms), format_ms(*compared_ms(*smallest)));
+  // Of those that are as fast as the fastest, the one that needs least.
+  const std::vector<Choice> front = choices(group);
+  const Choice& take = front.front();
+  std::string words =
+      fmt::format("{}: {} a step in {}", take.record->label, format_ms(take.ms), bytes_text(take.bytes));
+  if (take.record != fastest) {
+    words += fmt::format(", as fast as {} ({}) as far as this run can tell", fastest->label, format_ms(ms));
+    if (peak_bytes(*fastest)) words += fmt::format(", which needs {}", bytes_text(*peak_bytes(*fastest)));
   }
-  const std::string price = peak_bytes(*fastest) ? bytes_text(*peak_bytes(*fastest)) : "unknown memory";
-  return fmt::format("{} if it fits: {} a step in {}. {} if memory is short: {}{}.", fastest->label, format_ms(ms),
-                     price, smallest->label, bytes_text(bytes),
-                     compared_ms(*smallest) ? fmt::format(" at {} a step", format_ms(*compared_ms(*smallest))) : "");
+  words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
+  if (front.size() > 1) {
+    words += fmt::format(" If memory is short, {}: {} at {} a step.", front.back().record->label,
+                         bytes_text(front.back().bytes), format_ms(front.back().ms));
+  }
+  return words;
 }
 
 std::vector<std::string> caveats_of(const RecordFolder& folder) {
@@ -271,7 +277,10 @@ std::vector<Choice> choices(const RecordGroup& group) {
                    [](const Choice& a, const Choice& b) { return a.ms != b.ms ? a.ms < b.ms : a.bytes < b.bytes; });
   std::vector<Choice> front;
   for (const Choice& choice : all) {
-    if (front.empty() || choice.bytes < front.back().bytes) front.push_back(choice);
+    if (!front.empty() && choice.bytes >= front.back().bytes) continue;
+    // One that needs less and is not measurably slower takes the place of the one before.
+    while (!front.empty() && within_noise(*front.back().record, *choice.record)) front.pop_back();
+    front.push_back(choice);
   }
   return front;
 }

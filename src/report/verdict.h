@@ -36,7 +36,8 @@ struct RecordGroup {
 };
 std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records);
 
-// From most memory to least, each slower than the one before.
+// From most memory to least, each measurably slower than the one before: what needs more memory for no time that the
+// noise would let one see is left out.
 std::vector<Choice> choices(const RecordGroup& group);
 
 }  // namespace veil
