@@ -47,8 +47,8 @@ std::string address(const std::string& relative_path) {
 std::string html_table(const Table& table, const std::string& caption) {
   const std::vector<bool> right = table.numeric_columns();
   std::string out = fmt::format(
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-      "aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
+      "<p class=\"caption\">{0}</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">"
+      "<table><thead><tr>",
       escaped(caption));
   const auto style = [&](size_t column) { return right[column] ? " class=\"n\"" : ""; };
   for (size_t i = 0; i < table.header().size(); ++i)

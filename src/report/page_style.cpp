@@ -23,7 +23,7 @@ a { color: var(--accent); }
 ul { padding-left: 1.15rem; margin: 0.4rem 0; max-width: 60rem; }
 li { margin: 0.3rem 0; }
 .caveats { border-left: 4px solid var(--warn); padding: 0.4rem 0.9rem; background: var(--card); margin: 1rem 0; max-width: 60rem; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 0.8rem; margin: 1rem 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(46%, 13rem), 1fr)); gap: 0.8rem; margin: 1rem 0; }
 .card, figure, details.box { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 0.8rem 1rem; }
 .card .name { color: var(--soft); font-size: 0.85rem; }
 .card .value { font-size: 1.55rem; font-weight: 650; font-variant-numeric: tabular-nums; }
@@ -36,11 +36,11 @@ details { margin-top: 0.5rem; }
 details.box { margin: 0.6rem 0; }
 summary { cursor: pointer; color: var(--accent); font-size: 0.9rem; }
 details.box > summary { font-size: 1rem; font-weight: 600; }
-.scroll { overflow-x: auto; margin: 0.5rem 0; }
+.scroll { overflow-x: auto; margin: 0.2rem 0 0.8rem; }
 table { border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); font-size: 0.85rem; padding-bottom: 0.3rem; }
+.caption { color: var(--soft); font-size: 0.88rem; margin: 0.8rem 0 0; }
 th, td { padding: 0.3rem 0.9rem 0.3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-td { white-space: nowrap; }
+td, thead th { white-space: nowrap; }
 .settings td { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { font-weight: 500; min-width: 8.5rem; }

@@ -18,8 +18,9 @@ namespace veil {
 namespace {
 
 constexpr const char* kBlue = "#0072B2";
+// With two greys for their black, which would vanish on a dark page.
 const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9",
-                                            "#CC79A7", "#F0E442", "#999999", "#5C4B8A"};
+                                            "#CC79A7", "#F0E442", "#AAAAAA", "#666666"};
 
 // A category or phase has one colour in all plots.
 std::string color_of(const std::string& name, size_t place) {
@@ -29,9 +30,9 @@ std::string color_of(const std::string& name, size_t place) {
                                                            {"activations", "#E69F00"},
                                                            {"clip_records", "#CC79A7"},
                                                            {"norms", "#F0E442"},
-                                                           {"temporary", "#999999"},
+                                                           {"temporary", "#AAAAAA"},
                                                            {"communication", "#009E73"},
-                                                           {"data", "#5C4B8A"},
+                                                           {"data", "#666666"},
                                                            {"forward", "#0072B2"},
                                                            {"backward", "#E69F00"},
                                                            {"update", "#CC79A7"},
@@ -39,7 +40,7 @@ std::string color_of(const std::string& name, size_t place) {
                                                            {"wait for gather", "#009E73"},
                                                            {"wait for reduce", "#D55E00"},
                                                            {"wait for copy", "#F0E442"},
-                                                           {"other", "#999999"}};
+                                                           {"other", "#AAAAAA"}};
   const auto found = fixed.find(name);
   return found == fixed.end() ? kOkabeIto[place % kOkabeIto.size()] : found->second;
 }
@@ -124,7 +125,7 @@ std::optional<Plot> time_comparison(const std::vector<Record>& records) {
           kBlue, kInk);
   return Plot{
       name,   "Time a step",       "Mean of the timed steps; the whisker is one standard deviation to either side.",
-      spoken, time_table(records), script(name, bar_canvas(records, 44, {{}, "ms a step"}), datablock(rows), commands)};
+      spoken, time_table(records), script(name, bar_canvas(records, 48, {{}, "ms a step"}), datablock(rows), commands)};
 }
 
 // Bars made of parts, side by side in one bar. `amounts` gives a record's parts in its own unit.
@@ -163,7 +164,7 @@ std::string stacked_script(const Stack& stack, const std::vector<Record>& record
     legend.entries.push_back({color_of(stack.parts[k], k), spaced(stack.parts[k])});
   }
   const std::string commands = bar_axes(records, largest) + labels + "plot " + join(series, ", \\\n     ") + "\n";
-  return script(stack.name, bar_canvas(records, 44, legend), datablock(rows), commands);
+  return script(stack.name, bar_canvas(records, 48, legend), datablock(rows), commands);
 }
 
 std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
@@ -334,7 +335,7 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
 std::vector<Plot> make_plots(const std::vector<Record>& records) {
   std::vector<Plot> plots;
   for (auto plot :
-       {time_comparison(records), memory_stages(records), memory_breakdown(records), phase_breakdown(records)}) {
+       {time_comparison(records), phase_breakdown(records), memory_breakdown(records), memory_stages(records)}) {
     if (plot) plots.push_back(std::move(*plot));
   }
   double largest = 0;  // one scale for all timelines: they are compared

@@ -279,7 +279,11 @@ RecordFolder read_records(const std::string& folder) {
   }
   if (error) user_error("cannot read folder '{}': {}", folder, error.message());
   if (paths.empty()) throw UserError(no_record_message(folder));
-  std::sort(paths.begin(), paths.end());
+  // By what stands before the ending: "fsdp" before "fsdp_memory".
+  const auto stem = [](const std::string& path) {
+    return std::string_view(path).substr(0, path.size() - kSuffix.size());
+  };
+  std::sort(paths.begin(), paths.end(), [&](const std::string& a, const std::string& b) { return stem(a) < stem(b); });
   RecordFolder result{.folder = folder, .records = {}, .damaged = {}};
   for (const std::string& path : paths) {
     try {

@@ -129,15 +129,16 @@ std::vector<std::string> step_parts_of(const std::vector<Record>& records) {
 }
 
 Table summary_table(const std::vector<Record>& records) {
-  Table table({"set-up", "outcome", "ranks", "batch", "step", "spread", "peak memory", "after model", "after warm-up",
-               "exposed comm.", "host memory"});
+  // What is asked for first, so that a narrow screen shows it.
+  Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up", "exposed comm.",
+               "host memory", "ranks", "batch", "outcome"});
   for (const Record& record : records) {
     std::string step = shown_ms(compared_ms(record));
     if (record.simulated && record.modelled_step_ms && record.ok()) step += "*";
-    table.row({record.label, outcome_words(record), shown(record.world), shown(record.batch_size), step,
-               deviation(record), shown_bytes(record.peak_memory_bytes),
+    table.row({record.label, step, deviation(record), shown_bytes(record.peak_memory_bytes),
                shown_bytes(stage_bytes(record, "after model")), shown_bytes(stage_bytes(record, "after warm")),
-               shown_ms(exposed_ms(record)), shown_bytes(host_bytes(record))});
+               shown_ms(exposed_ms(record)), shown_bytes(host_bytes(record)), shown(record.world),
+               shown(record.batch_size), outcome_words(record)});
   }
   return table;
 }
@@ -229,6 +230,7 @@ std::string summary_text(const RecordFolder& folder, const Verdict& verdict) {
   if (any_modelled(folder.records)) out += fmt::format("* {}\n", kModelled);
   out += "\n";
   for (const std::string& words : verdict.findings) out += wrapped(words, 116);
+  for (const std::string& words : verdict.choices) out += wrapped(words, 116);
   if (!verdict.caveats.empty()) out += "\nTo keep in mind\n";
   for (const std::string& words : verdict.caveats) out += wrapped(words, 116);
   return out;
@@ -266,6 +268,7 @@ std::string summary_markdown(const RecordFolder& folder, const Verdict& verdict)
                                 summary_table(escaped).markdown());
   if (any_modelled(folder.records)) out += fmt::format("\\* {}\n\n", kModelled);
   for (const std::string& words : verdict.findings) out += "- " + markdown_words(words) + "\n";
+  for (const std::string& words : verdict.choices) out += "- " + markdown_words(words) + "\n";
   for (const std::string& words : verdict.caveats) out += "- _Note:_ " + markdown_words(words) + "\n";
   return out;
 }

@@ -197,8 +197,8 @@ std::string headline_of(const RecordGroup& group) {
   std::string words =
       fmt::format("{}: {} a step in {}", take.record->label, format_ms(take.ms), bytes_text(take.bytes));
   if (take.record != fastest) {
-    words += fmt::format(", as fast as {} ({}) as far as this run can tell", fastest->label, format_ms(ms));
-    if (peak_bytes(*fastest)) words += fmt::format(", which needs {}", bytes_text(*peak_bytes(*fastest)));
+    words += fmt::format(" (not measurably slower than {}, which needs {})", fastest->label,
+                         peak_bytes(*fastest) ? bytes_text(*peak_bytes(*fastest)) : "unknown memory");
   }
   words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
   if (front.size() > 1) {
@@ -286,17 +286,20 @@ std::vector<Choice> choices(const RecordGroup& group) {
 }
 
 Verdict judge(const RecordFolder& folder) {
-  Verdict verdict{.question = question_of(folder), .headline = "", .findings = {}, .caveats = caveats_of(folder)};
+  Verdict verdict;
+  verdict.question = question_of(folder);
+  verdict.caveats = caveats_of(folder);
   const std::vector<RecordGroup> groups = comparable_groups(folder.records);
   std::vector<std::string> headlines;
   for (const RecordGroup& group : groups) {
     const std::string where = groups.size() > 1 && !group.name.empty() ? group.name + ": " : "";
     headlines.push_back(where + headline_of(group));
     for (const std::string& words :
-         {time_words(group.records), memory_words(group.records), strategy_words(group.records), choice_words(group),
+         {time_words(group.records), memory_words(group.records), strategy_words(group.records),
           breakdown_words(group.records), communication_words(group.records), rank_words(group.records)}) {
       if (!words.empty()) verdict.findings.push_back(where + words);
     }
+    if (const std::string words = choice_words(group); !words.empty()) verdict.choices.push_back(where + words);
   }
   verdict.headline = groups.size() <= 3
                          ? join(headlines, " ")

@@ -19,6 +19,7 @@ struct Verdict {
   std::string question;
   std::string headline;               // one sentence that answers it
   std::vector<std::string> findings;  // a sentence or two each
+  std::vector<std::string> choices;   // which to take with how much memory, a sentence a group
   std::vector<std::string> caveats;   // what the figures are not, what failed, what could not be read
 };
 

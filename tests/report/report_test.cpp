@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <regex>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -86,7 +85,8 @@ TEST(Report, TheNumbersInTheCsvAreThoseOfTheRecords) {
     EXPECT_EQ(rows[i].at("seq_length"), "");
     EXPECT_EQ(rows[i].at("last_loss"), "0.37");
     for (const auto& [name, bytes] : record["breakdown"].items()) {
-      if (bytes > 0) EXPECT_EQ(rows[i].at("peak_" + name + "_bytes"), bytes.dump()) << name;
+      if (bytes == 0) continue;  // a category that no record uses has no column
+      EXPECT_EQ(rows[i].at("peak_" + name + "_bytes"), bytes.dump()) << name;
     }
     for (const auto& [name, phase] : record["phases"].items())
       EXPECT_EQ(std::stod(rows[i].at(name + "_ms")), phase["ms"].get<double>()) << name;
@@ -94,6 +94,17 @@ TEST(Report, TheNumbersInTheCsvAreThoseOfTheRecords) {
     EXPECT_EQ(rows[i].at("gather_total_ms").empty(), record["experiment"] == "ddp");
     EXPECT_EQ(rows[i].at("after_data_bytes"), "1073741824");
   }
+}
+
+TEST(Report, RecordsComeInTheOrderTheyGiveAndOtherwiseByName) {
+  Folder folder;
+  std::vector<json> records = test::linear_suite_records();
+  records[0]["order"] = 2;
+  records[3]["order"] = 1;
+  folder.write_records(records);
+  std::vector<std::string> names;
+  for (const Record& record : read_records(folder.path()).records) names.push_back(record.experiment);
+  EXPECT_THAT(names, ::testing::ElementsAre("fsdp_speed", "ddp", "fsdp", "fsdp_memory"));
 }
 
 TEST(Report, ADamagedRecordIsLeftOutAndNamedWithItsReason) {
@@ -166,7 +177,9 @@ TEST(Report, ThePageNamesEveryExperimentAndAsksNothingOfTheNetwork) {
        {"DDP or FSDP", "prefers-color-scheme: dark", "@media print", "aria-label", "<figcaption>"})
     EXPECT_THAT(page, HasSubstr(word));
   if (!gnuplot_here()) return;
-  EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), std::regex("<svg ")), {}), 8);
+  size_t pictures = 0;
+  for (size_t at = page.find("<svg "); at != std::string::npos; at = page.find("<svg ", at + 1)) ++pictures;
+  EXPECT_EQ(pictures, 8u);
   EXPECT_THAT(page, Not(HasSubstr(" id=\"gnuplot")));
   EXPECT_THAT(page, HasSubstr("var(--plot-ink)\" font-family"));
 }
