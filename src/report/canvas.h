@@ -26,8 +26,9 @@ struct Legend {
 };
 
 struct Canvas {
-  int left;         // pixels for the labels of the vertical axis
-  int plot_height;  // pixels between the axes
+  std::string title;  // in the PNG, which travels alone; a page gives an SVG its title
+  int left;           // pixels for the labels of the vertical axis
+  int plot_height;    // pixels between the axes
   Legend legend;
 };
 

@@ -85,12 +85,13 @@ std::string bar_axes(const std::vector<Record>& records, double largest) {
       largest > 0 ? largest * 1.26 : 1, static_cast<double>(records.size()) - 0.5, tics, kInk);
 }
 
-Canvas bar_canvas(const std::vector<Record>& records, int each, Legend legend) {
+Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each, Legend legend) {
   size_t longest = 6;
   for (const Record& record : records) {
     for (const std::string& line : label_lines(record)) longest = std::max(longest, letters(line));
   }
-  return {.left = static_cast<int>(longest) * kLetter + 8,
+  return {.title = title,
+          .left = static_cast<int>(longest) * kLetter + 8,
           .plot_height = static_cast<int>(records.size()) * each,
           .legend = std::move(legend)};
 }
@@ -123,14 +124,17 @@ std::optional<Plot> time_comparison(const std::vector<Record>& records) {
           "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth 1.5 linecolor rgb "
           "'{}'\n",
           kBlue, kInk);
-  return Plot{
-      name,   "Time a step",       "Mean of the timed steps; the whisker is one standard deviation to either side.",
-      spoken, time_table(records), script(name, bar_canvas(records, 48, {{}, "ms a step"}), datablock(rows), commands)};
+  return Plot{name,
+              "Time a step",
+              "Mean of the timed steps; the whisker is one standard deviation to either side.",
+              spoken,
+              time_table(records),
+              script(name, bar_canvas("Time a step", records, 48, {{}, "ms a step"}), datablock(rows), commands)};
 }
 
 // Bars made of parts, side by side in one bar. `amounts` gives a record's parts in its own unit.
 struct Stack {
-  std::string name, spoken;
+  std::string name, title, spoken;
   std::vector<std::string> parts;
   std::vector<Amounts> amounts;
   Unit unit;
@@ -164,11 +168,12 @@ std::string stacked_script(const Stack& stack, const std::vector<Record>& record
     legend.entries.push_back({color_of(stack.parts[k], k), spaced(stack.parts[k])});
   }
   const std::string commands = bar_axes(records, largest) + labels + "plot " + join(series, ", \\\n     ") + "\n";
-  return script(stack.name, bar_canvas(records, 48, legend), datablock(rows), commands);
+  return script(stack.name, bar_canvas(stack.title, records, 48, legend), datablock(rows), commands);
 }
 
 std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
   Stack stack{.name = "memory_breakdown",
+              .title = "Memory at the peak, by category",
               .spoken = "",
               .parts = {},
               .amounts = {},
@@ -189,7 +194,7 @@ std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
   stack.unit = bytes_unit(largest);
   stack.unit.name += " at the peak";
   return Plot{stack.name,
-              "Memory at the peak, by category",
+              stack.title,
               "What the bytes are for at the highest moment of the measured steps.",
               stack.spoken,
               breakdown_table(records),
@@ -198,6 +203,7 @@ std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
 
 std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
   Stack stack{.name = "phase_breakdown",
+              .title = "Where a step's time goes",
               .spoken = "",
               .parts = step_parts_of(records),
               .amounts = {},
@@ -211,7 +217,7 @@ std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
     stack.spoken += fmt::format(" {}: {}.", record.label, parts.empty() ? "not recorded" : join(parts, ", "));
   }
   return Plot{stack.name,
-              "Where a step's time goes",
+              stack.title,
               "Phases on the compute lane, its waits for other lanes, and what lies in neither (other).",
               stack.spoken,
               phase_table(records),
@@ -259,7 +265,7 @@ std::optional<Plot> memory_stages(const std::vector<Record>& records) {
       "What the allocator holds at each stage, and the peak of the measured steps; of the rank that holds most.",
       spoken,
       stage_table(records),
-      script(name, bar_canvas(records, 96, legend), datablock(rows), commands)};
+      script(name, bar_canvas("Memory at each stage", records, 96, legend), datablock(rows), commands)};
 }
 
 // A name for files: letters, digits, '-' and '_'.
@@ -319,15 +325,16 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
       "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype "
       "3\n{4}plot {5}\n",
       kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks, join(series, ", \\\n     "));
+  const std::string title = "Memory over a step: " + record.label;
   return Plot{
       name,
-      "Memory over a step: " + record.label,
+      title,
       fmt::format("Memory after each of the {} rows, all of one width however long they last. The highest point, "
                   "{}, is in row {} ({} {}).",
                   record.memory_rows.size(), shown_bytes(highest), highest_row, top.op, top.on),
       "",
       row_table(record),
-      script(name, {.left = 64, .plot_height = 250, .legend = legend}, datablock(rows), commands)};
+      script(name, {.title = title, .left = 64, .plot_height = 250, .legend = legend}, datablock(rows), commands)};
 }
 
 }  // namespace
