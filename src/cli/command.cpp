@@ -15,6 +15,7 @@ const std::vector<Command>& commands() {
       {"plan", "a step's program and its bytes, without running it", run_plan},
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
       {"suite", "a question answered by several experiments in one table", run_suite},
+      {"report", "tables, plots and one page from a folder of records", run_report},
   };
   return table;
 }

@@ -1,0 +1,104 @@
+// Plots become pictures: gnuplot is run without a shell, and its SVG is made fit for the inside of a page.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <regex>
+
+#include "base/files.h"
+#include "report/html.h"
+#include "report/plots.h"
+
+namespace veil {
+
+namespace {
+
+struct Drawing {
+  int spawn_error = 0;  // errno if it could not be started
+  int status = 0;       // as waitpid gives it
+};
+
+// gnuplot's own words are of no use to a person here; the line that draw_plots answers tells how to see them.
+Drawing run_gnuplot(const std::string& folder, const std::string& script) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::string program = "gnuplot", words = script;
+  std::array<char*, 3> arguments = {program.data(), words.data(), nullptr};
+  pid_t child = 0;
+  Drawing drawing;
+  drawing.spawn_error = posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (drawing.spawn_error == 0) {
+    while (waitpid(child, &drawing.status, 0) < 0 && errno == EINTR) {
+    }
+  }
+  return drawing;
+}
+
+}  // namespace
+
+std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder) {
+  std::error_code ignored;
+  for (const Plot& plot : plots) {
+    write_file_atomically(join_path(folder, plot.name + ".gp"), plot.script);
+    // A picture of earlier figures must not stand beside this script.
+    for (const char* const ending : {".svg", ".png"})
+      std::filesystem::remove(join_path(folder, plot.name + ending), ignored);
+  }
+  std::string failed;
+  for (const Plot& plot : plots) {
+    const Drawing drawing = run_gnuplot(folder, plot.name + ".gp");
+    if (drawing.spawn_error == ENOENT) {
+      return fmt::format(
+          "no pictures, for gnuplot is missing: `apt-get install gnuplot-nox`, then `cd '{}' && for f in *.gp; do "
+          "gnuplot $f; done`",
+          folder);
+    }
+    if (drawing.spawn_error != 0)
+      return fmt::format("no pictures, for gnuplot cannot be started: {}", std::strerror(drawing.spawn_error));
+    if (drawing.status != 0 && failed.empty()) failed = plot.name;
+  }
+  if (failed.empty()) return "";
+  return fmt::format("gnuplot did not draw '{0}': `cd '{1}' && gnuplot {0}.gp` says why", failed, folder);
+}
+
+std::string inline_svg(const std::string& folder, const std::string& name, const std::string& label) {
+  const std::string path = join_path(folder, name + ".svg");
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return "";
+  std::string svg = read_file(path);
+  const auto strip = [&](const char* pattern, const char* by) {
+    svg = std::regex_replace(svg, std::regex(pattern), by);
+  };
+  // Cut by hand what is long: std::regex recurses over it.
+  const auto cut = [&](const std::string& from, const std::string& to) {
+    const size_t start = svg.find(from), end = svg.find(to, start == std::string::npos ? 0 : start);
+    if (start != std::string::npos && end != std::string::npos) svg.erase(start, end + to.size() - start);
+  };
+  std::smatch box;
+  if (!std::regex_search(svg, box, std::regex("viewBox=\"([0-9. ]+)\""))) return "";
+  const std::string view = box[1];
+  const size_t open = svg.find("<svg"), body = svg.find('>', open);
+  if (open == std::string::npos || body == std::string::npos) return "";
+  svg.erase(0, body + 1);
+  cut("<defs>", "</defs>");  // marks for points, which no plot uses
+  cut("<desc>", "</desc>");
+  strip("<title>[^<]*</title>", "");
+  strip(" id=\"[^\"]*\"", "");
+  strip("rgb\\( *118, *118, *118\\)", "var(--plot-ink)");
+  strip("fill=\"black\"", "fill=\"var(--plot-ink)\"");
+  strip("\n[ \t]*\n+", "\n");
+  return fmt::format("<svg viewBox=\"{}\" role=\"img\" aria-label=\"{}\">{}", view, escaped(label), svg);
+}
+
+}  // namespace veil

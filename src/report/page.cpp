@@ -1,0 +1,231 @@
+#include "report/page.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/build_info.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "report/html.h"
+#include "report/page_style.h"
+#include "report/tables.h"
+
+namespace veil {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+// "Time: ..." with its first word set off.
+std::string finding(const std::string& words) {
+  const size_t colon = words.find(": ");
+  if (colon == std::string::npos || colon > 60) return escaped(words);
+  return fmt::format("<span class=\"lead\">{}</span> {}", escaped(words.substr(0, colon + 1)),
+                     escaped(words.substr(colon + 2)));
+}
+
+std::string list_of(const std::vector<std::string>& items, bool set_off) {
+  std::string out = "<ul>\n";
+  for (const std::string& item : items) out += "<li>" + (set_off ? finding(item) : escaped(item)) + "</li>\n";
+  return out + "</ul>\n";
+}
+
+std::string card(const std::string& name, const std::string& value, const std::string& who) {
+  return fmt::format(
+      "<div class=\"card\"><div class=\"name\">{}</div><div class=\"value\">{}</div><div "
+      "class=\"who\">{}</div></div>\n",
+      escaped(name), escaped(value), escaped(who));
+}
+
+// Key figures of the first group; further ones are in the table.
+std::string cards(const RecordGroup& group) {
+  const Record *fast = nullptr, *small = nullptr;
+  for (const Record* const record : group.records) {
+    if (compared_ms(*record) && (!fast || *compared_ms(*record) < *compared_ms(*fast))) fast = record;
+    if (record->ok() && record->peak_memory_bytes && (!small || *record->peak_memory_bytes < *small->peak_memory_bytes))
+      small = record;
+  }
+  std::string out;
+  if (fast) out += card("fastest step", shown_ms(compared_ms(*fast)), fast->label);
+  if (small) out += card("smallest peak", shown_bytes(small->peak_memory_bytes), small->label);
+  if (fast && fast->total_batch_size && *compared_ms(*fast) > 0) {
+    const double rate = static_cast<double>(*fast->total_batch_size) / (*compared_ms(*fast) / 1000);
+    out += card("most samples a second", format_count(rate), fast->label);
+  }
+  const size_t ok = static_cast<size_t>(
+      std::count_if(group.records.begin(), group.records.end(), [](const Record* r) { return r->ok(); }));
+  out += card("experiments", fmt::format("{} of {} ended well", ok, group.records.size()), group.name);
+  return "<div class=\"cards\">\n" + out + "</div>\n";
+}
+
+std::string choice_table(const RecordGroup& group) {
+  const std::vector<Choice> front = choices(group);
+  if (front.size() < 2) return "";
+  Table table({"memory for a rank", "take", "a step"});
+  for (const Choice& choice : front)
+    table.row({shown_bytes(choice.bytes) + " or more", choice.record->label, format_ms(choice.ms)});
+  return html_table(table, "By the memory you have" + (group.name.empty() ? "" : " (" + group.name + ")"));
+}
+
+std::string figures(const PageSource& source) {
+  const std::string folder = join_path(source.output_folder, "visualizations");
+  std::string out;
+  if (!source.plots_hint.empty()) out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
+  out += "<div class=\"figures\">\n";
+  for (const Plot& plot : source.plots) {
+    const std::string svg = inline_svg(folder, plot.name, plot.title + ". " + plot.caption + plot.spoken);
+    const std::string table = html_table(plot.figures, plot.title);
+    out += fmt::format("<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n", escaped(plot.title), svg,
+                       escaped(plot.caption));
+    out += svg.empty() ? table : "<details><summary>the figures as a table</summary>" + table + "</details>\n";
+    out += "</figure>\n";
+  }
+  return out + "</div>\n";
+}
+
+// Every leaf under its path: "gpus.0.name".
+void flatten(const json& value, const std::string& path, std::map<std::string, std::string>& leaves) {
+  if (value.is_object() || value.is_array()) {
+    for (const auto& [key, below] : value.items()) flatten(below, path.empty() ? key : path + "." + key, leaves);
+    return;
+  }
+  std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
+  if (path.ends_with("_bytes") && value.is_number()) text = format_bytes(value.get<int64_t>());
+  leaves[path] = text.empty() ? "-" : text;
+}
+
+// Settings or environments side by side: what is the same is said once.
+struct Comparison {
+  Table differing, common;
+};
+Comparison compare(const std::vector<Record>& records, const std::vector<json Record::*>& sources) {
+  std::vector<std::map<std::string, std::string>> all;
+  std::map<std::string, std::string> keys;
+  for (const Record& record : records) {
+    all.emplace_back();
+    for (const auto source : sources) flatten(record.*source, "", all.back());
+    keys.insert(all.back().begin(), all.back().end());
+  }
+  std::vector<std::string> header = {"setting"};
+  for (const Record& record : records) header.push_back(record.label);
+  Comparison result{Table(header), Table({"setting", "value"})};
+  for (const auto& [key, unused] : keys) {
+    std::vector<std::string> cells = {key};
+    for (const auto& one : all) cells.push_back(one.count(key) ? one.at(key) : "-");
+    if (std::all_of(cells.begin() + 1, cells.end(), [&](const std::string& cell) { return cell == cells[1]; })) {
+      result.common.row({key, cells[1]});
+    } else {
+      result.differing.row(cells);
+    }
+  }
+  return result;
+}
+
+std::string comparison_html(const Comparison& comparison, const std::string& what) {
+  std::string out = "<div class=\"settings\">\n";
+  if (comparison.differing.rows() > 0) out += html_table(comparison.differing, what + " that differ");
+  if (comparison.common.rows() > 0) {
+    out += fmt::format("<details><summary>{} that all share ({})</summary>{}</details>\n", escaped(what),
+                       comparison.common.rows(), html_table(comparison.common, what + " that all share"));
+  }
+  return out + "</div>\n";
+}
+
+std::string relative(const std::string& path, const std::string& from) {
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  return absolute.lexically_relative(fs::absolute(from).lexically_normal()).generic_string();
+}
+
+std::string link(const PageSource& source, const std::string& name) {
+  const std::string path = relative(join_path(source.folder.folder, name), source.output_folder);
+  return fmt::format("<a href=\"{}\">{}</a>", address(path), escaped(name));
+}
+
+std::string experiment(const PageSource& source, const Record& record) {
+  std::string out = fmt::format("<details class=\"box\"><summary>{}</summary>\n", escaped(record.label));
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty()) out += fmt::format("<p>{}: {}</p>\n", name, escaped(value));
+  };
+  line("experiment", record.experiment);
+  line("outcome", outcome_words(record));
+  line("message", record.message);
+  line("CUDA graph", record.graph);
+  if (!record.losses.empty()) {
+    std::vector<std::string> losses;
+    for (const auto& loss : record.losses) losses.push_back(loss ? fmt::format("{:.6g}", *loss) : "no number");
+    if (losses.size() > 12) losses.erase(losses.begin() + 6, losses.end() - 6);
+    line(record.losses.size() > 12 ? "loss (first and last six)" : "loss", join(losses, ", "));
+  }
+  if (!record.command.empty())
+    out += fmt::format("<p><code class=\"command\">{}</code></p>\n", escaped(record.command));
+  if (!record.ranks.empty()) {
+    Table ranks({"rank", "a step", "peak memory"});
+    for (const RecordRank& rank : record.ranks)
+      ranks.row({std::to_string(rank.rank), shown_ms(rank.avg_time_ms), shown_bytes(rank.peak_memory_bytes)});
+    out += html_table(ranks, "Ranks");
+  }
+  if (!record.stages.empty()) {
+    Table stages({"stage", "rank", "allocated", "most so far", "host memory"});
+    for (const RecordStage& stage : record.stages)
+      stages.row({stage.stage, std::to_string(stage.rank), shown_bytes(stage.allocated_bytes),
+                  shown_bytes(stage.max_allocated_bytes), shown_bytes(stage.host_bytes)});
+    out += html_table(stages, "Memory lines");
+  }
+  out += "<p>raw record: " + link(source, record.file) + "</p>\n";
+  if (!record.traces.empty()) {
+    out += "<p>traces:</p><ul>\n";
+    for (const std::string& trace : record.traces) out += "<li>" + link(source, trace) + "</li>\n";
+    out += "</ul>\n";
+  }
+  return out + "</details>\n";
+}
+
+std::string section(const std::string& title, const std::string& body) {
+  return body.empty() ? "" : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escaped(title), body);
+}
+
+}  // namespace
+
+std::string make_page(const PageSource& source) {
+  const std::vector<Record>& records = source.folder.records;
+  const std::vector<RecordGroup> groups = comparable_groups(records);
+  const std::string suite = records.front().suite.empty() ? "veil" : "veil suite " + records.front().suite;
+  std::string out = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
+      "content=\"light dark\">\n"
+      "<title>{0}: {1}</title>\n<style>{2}</style>\n</head>\n<body>\n<header>\n<div "
+      "class=\"suite\">{0}</div>\n<h1>{1}</h1>\n"
+      "<p class=\"headline\">{3}</p>\n</header>\n<main>\n",
+      escaped(suite), escaped(source.verdict.question), kPageStyle, escaped(source.verdict.headline));
+  out += cards(groups.front());
+  if (!source.verdict.caveats.empty())
+    out += "<div class=\"caveats\">" + list_of(source.verdict.caveats, false) + "</div>\n";
+  std::string by_memory;
+  for (const RecordGroup& group : groups) by_memory += choice_table(group);
+  out += section("What the figures say", list_of(source.verdict.findings, true) + by_memory);
+  out += section("All set-ups", html_table(summary_table(records),
+                                           "Mean step, standard deviation of single steps, and memory of the rank that "
+                                           "holds most; * computing measured, communication modelled"));
+  out += section("Plots", figures(source));
+  const Table communication = communication_table(records);
+  if (communication.rows() > 0)
+    out += section("Communication", html_table(communication, "A step's transfers; exposed is what no computing hid"));
+  out += section("Settings", comparison_html(compare(records, {&Record::config}), "Settings"));
+  out += section("Environment", comparison_html(compare(records, {&Record::build, &Record::machine}), "Facts"));
+  std::string experiments;
+  for (const Record& record : records) experiments += experiment(source, record);
+  out += section("Experiments and raw records", experiments);
+  const BuildInfo& build = build_info();
+  return out +
+         fmt::format(
+             "</main>\n<footer>Written by veil {}{} from {} record{}. GiB is 2^30 bytes.</footer>\n</body>\n</html>\n",
+             escaped(build.version), build.commit.empty() ? "" : " (" + escaped(build.commit) + ")", records.size(),
+             records.size() == 1 ? "" : "s");
+}
+
+}  // namespace veil

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace veil {
+
+extern const char* const kPageStyle;  // the page's CSS
+
+}  // namespace veil

@@ -1,0 +1,366 @@
+#include "report/plots.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "report/canvas.h"
+#include "report/tables.h"
+
+namespace veil {
+
+namespace {
+
+constexpr const char* kBlue = "#0072B2";
+// With two greys for their black, which would vanish on a dark page.
+const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9",
+                                            "#CC79A7", "#F0E442", "#AAAAAA", "#666666"};
+
+// A category or phase has one colour in all plots.
+std::string color_of(const std::string& name, size_t place) {
+  static const std::map<std::string, std::string> fixed = {{"parameters", "#0072B2"},
+                                                           {"optimizer", "#56B4E9"},
+                                                           {"gradients", "#D55E00"},
+                                                           {"activations", "#E69F00"},
+                                                           {"clip_records", "#CC79A7"},
+                                                           {"norms", "#F0E442"},
+                                                           {"temporary", "#AAAAAA"},
+                                                           {"communication", "#009E73"},
+                                                           {"data", "#666666"},
+                                                           {"forward", "#0072B2"},
+                                                           {"backward", "#E69F00"},
+                                                           {"update", "#CC79A7"},
+                                                           {"loss", "#56B4E9"},
+                                                           {"wait for gather", "#009E73"},
+                                                           {"wait for reduce", "#D55E00"},
+                                                           {"wait for copy", "#F0E442"},
+                                                           {"other", "#AAAAAA"}};
+  const auto found = fixed.find(name);
+  return found == fixed.end() ? kOkabeIto[place % kOkabeIto.size()] : found->second;
+}
+
+// The label in one line or two, broken at the blank nearest the middle.
+std::vector<std::string> label_lines(const Record& record) {
+  const std::string text = shortened(record.label, 46);
+  if (text.size() <= 14) return {text};
+  const size_t middle = text.size() / 2;
+  size_t best = std::string::npos;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto far = [&](size_t at) { return at > middle ? at - middle : middle - at; };
+    if (text[i] == ' ' && (best == std::string::npos || far(i) < far(best))) best = i;
+  }
+  if (best == std::string::npos) return {shortened(text, 22)};
+  return {shortened(text.substr(0, best), 22), shortened(text.substr(best + 1), 22)};
+}
+
+std::string label_of(const Record& record) {
+  const std::vector<std::string> lines = label_lines(record);
+  return lines.size() == 1 ? quoted(lines[0]) : quoted(lines[0]) + ".\"\\n\"." + quoted(lines[1]);
+}
+
+// One unit for a whole plot.
+struct Unit {
+  double size;
+  std::string name;
+};
+Unit bytes_unit(double largest) {
+  if (largest >= static_cast<double>(kGiB)) return {static_cast<double>(kGiB), "GiB"};
+  if (largest >= static_cast<double>(kMiB)) return {static_cast<double>(kMiB), "MiB"};
+  return {static_cast<double>(kKiB), "KiB"};
+}
+
+// Horizontal bars: experiment i lies at y = -i, so the first is on top and long names have room.
+std::string bar_axes(const std::vector<Record>& records, double largest) {
+  std::string tics;
+  for (size_t i = 0; i < records.size(); ++i) tics += fmt::format("{}{} -{}", i ? ", " : "", label_of(records[i]), i);
+  return fmt::format(
+      "set xrange [0:{}]\nset yrange [-{}:0.5]\nset ytics ({})\n"
+      "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\nset xtics autofreq\n",
+      largest > 0 ? largest * 1.26 : 1, static_cast<double>(records.size()) - 0.5, tics, kInk);
+}
+
+Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each, Legend legend) {
+  size_t longest = 6;
+  for (const Record& record : records) {
+    for (const std::string& line : label_lines(record)) longest = std::max(longest, letters(line));
+  }
+  return {.title = title,
+          .left = static_cast<int>(longest) * kLetter + 8,
+          .plot_height = static_cast<int>(records.size()) * each,
+          .legend = std::move(legend)};
+}
+
+std::string bar_end(double x, double y, const std::string& text) {
+  return fmt::format("set label {} at {},{} left offset 0.6,0 textcolor rgb '{}'\n", quoted(text), x, y, kInk);
+}
+
+std::string datablock(const std::string& rows) {
+  return "$figures << EOD\n" + rows + "EOD\n";
+}
+
+std::optional<Plot> time_comparison(const std::vector<Record>& records) {
+  std::string rows, labels, spoken;
+  double largest = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto ms = compared_ms(records[i]);
+    const double spread = records[i].std_time_ms.value_or(0);
+    if (ms) largest = std::max(largest, *ms + spread);
+    if (ms) rows += fmt::format("-{} {} {} {}\n", i, *ms, std::max(0.0, *ms - spread), *ms + spread);
+    labels += bar_end(ms ? *ms + spread : 0, -static_cast<double>(i), ms ? format_ms(*ms) : outcome_words(records[i]));
+    spoken += fmt::format(" {}: {}.", records[i].label, ms ? format_ms(*ms) : outcome_words(records[i]));
+  }
+  if (rows.empty()) return {};
+  const std::string name = "time_comparison";
+  const std::string commands =
+      bar_axes(records, largest) + labels +
+      fmt::format(
+          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}', \\\n"
+          "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth 1.5 linecolor rgb "
+          "'{}'\n",
+          kBlue, kInk);
+  return Plot{name,
+              "Time a step",
+              "Mean of the timed steps; the whisker is one standard deviation to either side.",
+              spoken,
+              time_table(records),
+              script(name, bar_canvas("Time a step", records, 48, {{}, "ms a step"}), datablock(rows), commands)};
+}
+
+// Bars made of parts, side by side in one bar. `amounts` gives a record's parts in its own unit.
+struct Stack {
+  std::string name, title, spoken;
+  std::vector<std::string> parts;
+  std::vector<Amounts> amounts;
+  Unit unit;
+  std::function<std::string(double)> total_text;
+};
+
+std::string stacked_script(const Stack& stack, const std::vector<Record>& records) {
+  std::string rows, labels;
+  double largest = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    double edge = 0;
+    rows += fmt::format("-{} 0", i);
+    for (const std::string& part : stack.parts) {
+      const auto found = stack.amounts[i].find(part);
+      edge += found == stack.amounts[i].end() ? 0 : std::max(0.0, found->second);
+      rows += fmt::format(" {}", edge / stack.unit.size);
+    }
+    rows += "\n";
+    labels += bar_end(edge / stack.unit.size, -static_cast<double>(i),
+                      edge > 0          ? stack.total_text(edge)
+                      : records[i].ok() ? "not recorded"
+                                        : outcome_words(records[i]));
+    largest = std::max(largest, edge / stack.unit.size);
+  }
+  std::vector<std::string> series;
+  Legend legend{{}, stack.unit.name};
+  for (size_t k = 0; k < stack.parts.size(); ++k) {
+    series.push_back(
+        fmt::format("$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{2}'",
+                    k + 2, k + 3, color_of(stack.parts[k], k)));
+    legend.entries.push_back({color_of(stack.parts[k], k), spaced(stack.parts[k])});
+  }
+  const std::string commands = bar_axes(records, largest) + labels + "plot " + join(series, ", \\\n     ") + "\n";
+  return script(stack.name, bar_canvas(stack.title, records, 48, legend), datablock(rows), commands);
+}
+
+std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
+  Stack stack{.name = "memory_breakdown",
+              .title = "Memory at the peak, by category",
+              .spoken = "",
+              .parts = {},
+              .amounts = {},
+              .unit = {1, ""},
+              .total_text = [](double bytes) { return shown_bytes(bytes); }};
+  std::vector<const Amounts*> views;
+  double largest = 0;
+  for (const Record& record : records) {
+    stack.amounts.push_back(record.breakdown);
+    views.push_back(&record.breakdown);
+    double total = 0;
+    for (const auto& [name, bytes] : record.breakdown) total += bytes;
+    largest = std::max(largest, total);
+    stack.spoken += fmt::format(" {}: {} in all.", record.label, total > 0 ? shown_bytes(total) : "not recorded");
+  }
+  stack.parts = categories_of(views);
+  if (stack.parts.empty()) return {};
+  stack.unit = bytes_unit(largest);
+  stack.unit.name += " at the peak";
+  return Plot{stack.name,
+              stack.title,
+              "What the bytes are for at the highest moment of the measured steps.",
+              stack.spoken,
+              breakdown_table(records),
+              stacked_script(stack, records)};
+}
+
+std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
+  Stack stack{.name = "phase_breakdown",
+              .title = "Where a step's time goes",
+              .spoken = "",
+              .parts = step_parts_of(records),
+              .amounts = {},
+              .unit = {1, "ms a step"},
+              .total_text = [](double ms) { return format_ms(ms); }};
+  if (stack.parts.empty()) return {};
+  for (const Record& record : records) {
+    stack.amounts.push_back(step_parts(record));
+    std::vector<std::string> parts;
+    for (const auto& [name, ms] : stack.amounts.back()) parts.push_back(spaced(name) + " " + format_ms(ms));
+    stack.spoken += fmt::format(" {}: {}.", record.label, parts.empty() ? "not recorded" : join(parts, ", "));
+  }
+  return Plot{stack.name,
+              stack.title,
+              "Phases on the compute lane, its waits for other lanes, and what lies in neither (other).",
+              stack.spoken,
+              phase_table(records),
+              stacked_script(stack, records)};
+}
+
+std::optional<Plot> memory_stages(const std::vector<Record>& records) {
+  const auto& moments = memory_moments();
+  double largest = 0;
+  for (const Record& record : records) {
+    for (const MemoryMoment& moment : moments) largest = std::max(largest, moment.bytes(record).value_or(0));
+  }
+  if (largest <= 0) return {};
+  const Unit unit = bytes_unit(largest);
+  std::string rows, labels, spoken;
+  for (size_t i = 0; i < records.size(); ++i) {
+    rows += fmt::format("-{}", i);
+    std::vector<std::string> parts;
+    for (size_t k = 0; k < moments.size(); ++k) {
+      const auto bytes = moments[k].bytes(records[i]);
+      rows += bytes ? fmt::format(" {}", *bytes / unit.size) : " NaN";
+      const double y = -static_cast<double>(i) + 0.3 - 0.2 * static_cast<double>(k);
+      if (bytes) labels += bar_end(*bytes / unit.size, y, fmt::format("{:.2f}", *bytes / unit.size));
+      parts.push_back(fmt::format("{} {}", moments[k].name, shown_bytes(bytes)));
+    }
+    rows += "\n";
+    spoken += fmt::format(" {}: {}.", records[i].label, join(parts, ", "));
+  }
+  std::vector<std::string> series;
+  Legend legend{{}, unit.name + " allocated"};
+  for (size_t k = 0; k < moments.size(); ++k) {
+    const std::string color = kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]];
+    const double top = 0.39 - 0.2 * static_cast<double>(k);
+    series.push_back(
+        fmt::format("$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror linecolor rgb '{3}'",
+                    k + 2, top - 0.18, top, color));
+    legend.entries.push_back({color, moments[k].name});
+  }
+  const std::string name = "memory_stages";
+  const std::string commands =
+      bar_axes(records, largest / unit.size) + labels + "plot " + join(series, ", \\\n     ") + "\n";
+  return Plot{
+      name,
+      "Memory at each stage",
+      "What the allocator holds at each stage, and the peak of the measured steps; of the rank that holds most.",
+      spoken,
+      stage_table(records),
+      script(name, bar_canvas("Memory at each stage", records, 96, legend), datablock(rows), commands)};
+}
+
+// A name for files: letters, digits, '-' and '_'.
+std::string file_name(const std::string& text) {
+  std::string out;
+  for (const char c : text.substr(0, 60))
+    out += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? static_cast<char>(std::tolower(c)) : '_';
+  return out;
+}
+
+// Rows follow each other in time but last differently; each has the same width here. A row's memory is drawn as a flat
+// piece of a stacked area, one closed curve a category, the topmost first and the lower ones over it.
+Plot memory_timeline(const Record& record, const std::string& name, double largest) {
+  std::vector<const Amounts*> views;
+  for (const RecordRow& row : record.memory_rows) views.push_back(&row.after);
+  const std::vector<std::string> parts = categories_of(views);
+  const Unit unit = bytes_unit(largest);
+  std::string rows, marks, last_part;
+  double highest = 0;
+  size_t highest_row = 0;
+  for (size_t i = 0; i < record.memory_rows.size(); ++i) {
+    const RecordRow& row = record.memory_rows[i];
+    std::string line;
+    double edge = 0;
+    for (const std::string& part : parts) {
+      const auto found = row.after.find(part);
+      edge += found == row.after.end() ? 0 : found->second;
+      line += fmt::format(" {}", edge / unit.size);
+    }
+    const double peak = std::max(edge, row.peak_bytes.value_or(edge));
+    if (peak > highest) {
+      highest = peak;
+      highest_row = i;
+    }
+    rows += fmt::format("{0}{2} {3}\n{1}{2} {3}\n", i, i + 1, line, peak / unit.size);
+    if (row.part != last_part) {
+      marks += fmt::format(
+          "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb '{1}'\n"
+          "set label {2} at {0}, graph 0.95 left offset 0.4,0 textcolor rgb '{1}'\n",
+          i, kInk, quoted(row.part));
+      last_part = row.part;
+    }
+  }
+  std::vector<std::string> series;
+  for (size_t k = parts.size(); k-- > 0;) {
+    series.push_back(
+        fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}'", k + 2, color_of(parts[k], k)));
+  }
+  Legend legend{{}, "row of the schedule"};
+  for (size_t k = 0; k < parts.size(); ++k) legend.entries.push_back({color_of(parts[k], k), spaced(parts[k])});
+  legend.entries.push_back({kInk, "peak inside a row", true});
+  series.push_back(
+      fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}'", parts.size() + 2, kInk));
+  const RecordRow& top = record.memory_rows[highest_row];
+  const std::string commands = fmt::format(
+      "set ylabel '{1}' textcolor rgb '{0}'\n"
+      "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype "
+      "3\n{4}plot {5}\n",
+      kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks, join(series, ", \\\n     "));
+  const std::string title = "Memory over a step: " + record.label;
+  return Plot{
+      name,
+      title,
+      fmt::format("Memory after each of the {} rows, all of one width however long they last. The highest point, "
+                  "{}, is in row {} ({} {}).",
+                  record.memory_rows.size(), shown_bytes(highest), highest_row, top.op, top.on),
+      "",
+      row_table(record),
+      script(name, {.title = title, .left = 64, .plot_height = 250, .legend = legend}, datablock(rows), commands)};
+}
+
+}  // namespace
+
+std::vector<Plot> make_plots(const std::vector<Record>& records) {
+  std::vector<Plot> plots;
+  for (auto plot :
+       {time_comparison(records), phase_breakdown(records), memory_breakdown(records), memory_stages(records)}) {
+    if (plot) plots.push_back(std::move(*plot));
+  }
+  double largest = 0;  // one scale for all timelines: they are compared
+  for (const Record& record : records) {
+    for (const RecordRow& row : record.memory_rows) {
+      double sum = 0;
+      for (const auto& [name, bytes] : row.after) sum += bytes;
+      largest = std::max({largest, sum, row.peak_bytes.value_or(0)});
+    }
+  }
+  std::map<std::string, int> taken;
+  for (const Record& record : records) {
+    if (record.memory_rows.empty() || largest <= 0) continue;
+    std::string name = "memory_timeline_" + file_name(record.file.substr(0, record.file.rfind("_result.json")));
+    if (const int again = taken[name]++) name += fmt::format("_{}", again + 1);
+    plots.push_back(memory_timeline(record, name, largest));
+  }
+  return plots;
+}
+
+}  // namespace veil

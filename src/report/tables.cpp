@@ -1,0 +1,348 @@
+#include "report/tables.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/units.h"
+
+namespace veil {
+
+namespace {
+
+constexpr const char* kOther = "other";  // of a step, in no phase
+constexpr const char* kModelled = "computing measured, communication modelled";
+
+std::string shown(std::optional<int64_t> number) {
+  return number ? std::to_string(*number) : "-";
+}
+
+std::string exact(std::optional<double> number) {
+  return number ? fmt::format("{}", *number) : "";
+}
+std::string exact(std::optional<int64_t> number) {
+  return number ? std::to_string(*number) : "";
+}
+// Bytes are whole: not 1.1e+10.
+std::string exact_bytes(std::optional<double> bytes) {
+  return bytes ? fmt::format("{:.0f}", *bytes) : "";
+}
+
+std::optional<double> amount(const Amounts& amounts, const std::string& name) {
+  const auto found = amounts.find(name);
+  return found == amounts.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<const Amounts*> breakdowns(const std::vector<Record>& records) {
+  std::vector<const Amounts*> all;
+  for (const Record& record : records) all.push_back(&record.breakdown);
+  return all;
+}
+
+std::vector<std::string> transfer_kinds(const std::vector<Record>& records) {
+  Amounts present;
+  for (const Record& record : records) {
+    for (const auto& [kind, transfer] : record.communication) present[kind] = 1;
+  }
+  std::vector<std::string> kinds;
+  for (const auto& [kind, unused] : present) kinds.push_back(kind);
+  return kinds;
+}
+
+std::string deviation(const Record& record) {
+  return record.std_time_ms && compared_ms(record) ? format_ms(*record.std_time_ms) : "-";
+}
+
+bool any_modelled(const std::vector<Record>& records) {
+  return std::any_of(records.begin(), records.end(),
+                     [](const Record& record) { return record.simulated && record.modelled_step_ms && record.ok(); });
+}
+
+// One line a point, indented where it is broken.
+std::string wrapped(const std::string& text, size_t width) {
+  std::string out, line = "- ";
+  for (const std::string& word : split(text, ' ')) {
+    if (line.size() > 2 && line.size() + word.size() > width) {
+      out += line + "\n";
+      line = "  ";
+    }
+    line += (line.size() > 2 ? " " : "") + word;
+  }
+  return out + line + "\n";
+}
+
+}  // namespace
+
+std::string spaced(std::string name) {
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+
+std::string shown_bytes(std::optional<double> bytes) {
+  return bytes ? format_bytes(static_cast<int64_t>(std::llround(*bytes))) : "-";
+}
+
+std::string shown_ms(std::optional<double> ms) {
+  return !ms ? "-" : *ms == 0 ? "0 ms" : format_ms(*ms);
+}
+
+std::string outcome_words(const Record& record) {
+  if (record.outcome == "oom") return "out of memory";
+  if (record.outcome == "error") return "failed";
+  return record.outcome.empty() ? "-" : record.outcome;
+}
+
+const std::vector<MemoryMoment>& memory_moments() {
+  static const std::vector<MemoryMoment> moments = {
+      {"after data", [](const Record& record) { return stage_bytes(record, "after data"); }},
+      {"after model", [](const Record& record) { return stage_bytes(record, "after model"); }},
+      {"after warm-up", [](const Record& record) { return stage_bytes(record, "after warm"); }},
+      {"peak", [](const Record& record) { return record.peak_memory_bytes; }}};
+  return moments;
+}
+
+Amounts step_parts(const Record& record) {
+  Amounts parts = record.phases;
+  for (const auto& [kind, transfer] : record.communication) {
+    if (transfer.exposed_ms.value_or(0) > 0) parts["wait for " + kind] = *transfer.exposed_ms;
+  }
+  double sum = 0;
+  for (const auto& [name, ms] : parts) sum += ms;
+  const auto step = compared_ms(record);
+  if (!parts.empty() && step && *step > sum) parts[kOther] = *step - sum;
+  return parts;
+}
+
+std::vector<std::string> step_parts_of(const std::vector<Record>& records) {
+  std::vector<Amounts> all;
+  for (const Record& record : records) all.push_back(step_parts(record));
+  std::vector<const Amounts*> views;
+  for (const Amounts& one : all) views.push_back(&one);
+  std::vector<std::string> names = phases_of(views);
+  // Waits behind computing, and what is left over last.
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name != kOther; });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return name != kOther && !name.starts_with("wait for "); });
+  return names;
+}
+
+Table summary_table(const std::vector<Record>& records) {
+  // What is asked for first, so that a narrow screen shows it.
+  Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up", "exposed comm.",
+               "host memory", "ranks", "batch", "outcome"});
+  for (const Record& record : records) {
+    std::string step = shown_ms(compared_ms(record));
+    if (record.simulated && record.modelled_step_ms && record.ok()) step += "*";
+    table.row({record.label, step, deviation(record), shown_bytes(record.peak_memory_bytes),
+               shown_bytes(stage_bytes(record, "after model")), shown_bytes(stage_bytes(record, "after warm")),
+               shown_ms(exposed_ms(record)), shown_bytes(host_bytes(record)), shown(record.world),
+               shown(record.batch_size), outcome_words(record)});
+  }
+  return table;
+}
+
+std::string summary_csv(const std::vector<Record>& records) {
+  const std::vector<std::string> categories = categories_of(breakdowns(records));
+  const std::vector<std::string> kinds = transfer_kinds(records);
+  std::vector<const Amounts*> phase_amounts;
+  for (const Record& record : records) phase_amounts.push_back(&record.phases);
+  const std::vector<std::string> phases = phases_of(phase_amounts);
+  std::vector<std::string> header = {"suite",
+                                     "experiment",
+                                     "title",
+                                     "outcome",
+                                     "message",
+                                     "mode",
+                                     "seq_length",
+                                     "batch_size",
+                                     "total_batch_size",
+                                     "num_gpus",
+                                     "world",
+                                     "simulated",
+                                     "device",
+                                     "avg_time_ms",
+                                     "std_time_ms",
+                                     "modelled_step_ms",
+                                     "timed_steps",
+                                     "last_loss",
+                                     "peak_memory_bytes",
+                                     "peak_memory_mb",
+                                     "peak_memory_gb",
+                                     "after_data_bytes",
+                                     "after_model_bytes",
+                                     "after_warmup_bytes",
+                                     "host_memory_bytes",
+                                     "graph"};
+  for (const std::string& name : categories) header.push_back("peak_" + name + "_bytes");
+  for (const std::string& name : phases) header.push_back(name + "_ms");
+  for (const std::string& kind : kinds) {
+    for (const char* const what : {"_total_ms", "_exposed_ms", "_modelled_ms", "_bytes"}) header.push_back(kind + what);
+  }
+  header.insert(header.end(), {"command", "record"});
+  Table table(header);
+  for (const Record& record : records) {
+    const auto& peak = record.peak_memory_bytes;
+    const auto in = [&](double unit) { return exact(peak ? std::optional(*peak / unit) : std::nullopt); };
+    std::vector<std::string> cells = {record.suite,
+                                      record.experiment,
+                                      record.title,
+                                      record.outcome,
+                                      record.message,
+                                      record.mode,
+                                      exact(record.seq_length),
+                                      exact(record.batch_size),
+                                      exact(record.total_batch_size),
+                                      exact(record.num_gpus),
+                                      exact(record.world),
+                                      record.simulated ? "true" : "false",
+                                      record.device,
+                                      exact(record.avg_time_ms),
+                                      exact(record.std_time_ms),
+                                      exact(record.modelled_step_ms),
+                                      std::to_string(record.times_ms.size()),
+                                      record.losses.empty() ? "" : exact(record.losses.back()),
+                                      exact_bytes(peak),
+                                      in(1e6),
+                                      in(1e9),
+                                      exact_bytes(stage_bytes(record, "after data")),
+                                      exact_bytes(stage_bytes(record, "after model")),
+                                      exact_bytes(stage_bytes(record, "after warm")),
+                                      exact_bytes(host_bytes(record)),
+                                      record.graph};
+    for (const std::string& name : categories) cells.push_back(exact_bytes(amount(record.breakdown, name)));
+    for (const std::string& name : phases) cells.push_back(exact(amount(record.phases, name)));
+    for (const std::string& kind : kinds) {
+      const auto found = record.communication.find(kind);
+      const RecordTransfer transfer = found == record.communication.end() ? RecordTransfer{} : found->second;
+      cells.insert(cells.end(), {exact(transfer.total_ms), exact(transfer.exposed_ms), exact(transfer.modelled_ms),
+                                 exact_bytes(transfer.bytes)});
+    }
+    cells.insert(cells.end(), {record.command, record.file});
+    table.row(std::move(cells));
+  }
+  return table.csv();
+}
+
+std::string summary_text(const RecordFolder& folder, const Verdict& verdict) {
+  std::string out = verdict.question + "\n" + verdict.headline + "\n\n" + summary_table(folder.records).text();
+  if (any_modelled(folder.records)) out += fmt::format("* {}\n", kModelled);
+  out += "\n";
+  for (const std::string& words : verdict.findings) out += wrapped(words, 116);
+  for (const std::string& words : verdict.choices) out += wrapped(words, 116);
+  if (!verdict.caveats.empty()) out += "\nTo keep in mind\n";
+  for (const std::string& words : verdict.caveats) out += wrapped(words, 116);
+  return out;
+}
+
+namespace {
+
+// Text between markdown: nothing in it may become a tag, a link or a list.
+std::string markdown_words(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<') {
+      out += "&lt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == '\n') {
+      out += ' ';
+    } else {
+      if (std::string_view("\\`*_[]#").find(c) != std::string_view::npos) out += '\\';
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string summary_markdown(const RecordFolder& folder, const Verdict& verdict) {
+  std::vector<Record> escaped = folder.records;
+  for (Record& record : escaped) {
+    record.label = markdown_words(record.label);
+    record.outcome = markdown_words(record.outcome);
+  }
+  std::string out = fmt::format("### {}\n\n**{}**\n\n{}\n", verdict.question, markdown_words(verdict.headline),
+                                summary_table(escaped).markdown());
+  if (any_modelled(folder.records)) out += fmt::format("\\* {}\n\n", kModelled);
+  for (const std::string& words : verdict.findings) out += "- " + markdown_words(words) + "\n";
+  for (const std::string& words : verdict.choices) out += "- " + markdown_words(words) + "\n";
+  for (const std::string& words : verdict.caveats) out += "- _Note:_ " + markdown_words(words) + "\n";
+  return out;
+}
+
+Table time_table(const std::vector<Record>& records) {
+  Table table({"set-up", "step", "spread", "timed steps", "fastest", "slowest"});
+  for (const Record& record : records) {
+    const auto& times = record.times_ms;
+    const bool any = !times.empty();
+    table.row({record.label, record.ok() ? shown_ms(compared_ms(record)) : outcome_words(record), deviation(record),
+               std::to_string(times.size()), any ? format_ms(*std::min_element(times.begin(), times.end())) : "-",
+               any ? format_ms(*std::max_element(times.begin(), times.end())) : "-"});
+  }
+  return table;
+}
+
+Table stage_table(const std::vector<Record>& records) {
+  std::vector<std::string> header = {"set-up"};
+  for (const MemoryMoment& moment : memory_moments()) header.emplace_back(moment.name);
+  Table table(header);
+  for (const Record& record : records) {
+    std::vector<std::string> cells = {record.label};
+    for (const MemoryMoment& moment : memory_moments()) cells.push_back(shown_bytes(moment.bytes(record)));
+    table.row(cells);
+  }
+  return table;
+}
+
+Table breakdown_table(const std::vector<Record>& records) {
+  const std::vector<std::string> categories = categories_of(breakdowns(records));
+  std::vector<std::string> header = {"set-up"};
+  for (const std::string& name : categories) header.push_back(spaced(name));
+  Table table(header);
+  for (const Record& record : records) {
+    std::vector<std::string> cells = {record.label};
+    for (const std::string& name : categories) cells.push_back(shown_bytes(amount(record.breakdown, name)));
+    table.row(cells);
+  }
+  return table;
+}
+
+Table phase_table(const std::vector<Record>& records) {
+  const std::vector<std::string> names = step_parts_of(records);
+  std::vector<std::string> header = {"set-up"};
+  for (const std::string& name : names) header.push_back(spaced(name));
+  Table table(header);
+  for (const Record& record : records) {
+    const Amounts parts = step_parts(record);
+    std::vector<std::string> cells = {record.label};
+    for (const std::string& name : names) cells.push_back(shown_ms(amount(parts, name)));
+    table.row(cells);
+  }
+  return table;
+}
+
+Table row_table(const Record& record) {
+  Table table({"part", "row", "operation", "on", "after", "peak"});
+  for (const RecordRow& row : record.memory_rows) {
+    double total = 0;
+    for (const auto& [name, bytes] : row.after) total += bytes;
+    table.row({row.part, std::to_string(row.row), row.op, row.on, shown_bytes(total), shown_bytes(row.peak_bytes)});
+  }
+  return table;
+}
+
+Table communication_table(const std::vector<Record>& records) {
+  Table table({"set-up", "kind", "total", "exposed", "modelled", "a step moves"});
+  for (const Record& record : records) {
+    for (const auto& [kind, transfer] : record.communication) {
+      table.row({record.label, kind, shown_ms(transfer.total_ms), shown_ms(transfer.exposed_ms),
+                 shown_ms(transfer.modelled_ms), shown_bytes(transfer.bytes)});
+    }
+  }
+  return table;
+}
+
+}  // namespace veil

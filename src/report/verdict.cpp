@@ -1,0 +1,312 @@
+#include "report/verdict.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/units.h"
+
+namespace veil {
+
+namespace {
+
+std::string bytes_text(double bytes) {
+  return format_bytes(static_cast<int64_t>(std::llround(bytes)));
+}
+
+std::string percent(double share) {
+  return share < 0.1 ? fmt::format("{:.1f}%", share * 100) : fmt::format("{:.0f}%", share * 100);
+}
+
+std::string question_of(const RecordFolder& folder) {
+  const std::string& suite = folder.records.front().suite;
+  if (suite == "linear") return "DDP or FSDP, and with which options, for my memory and my time?";
+  return "Which set-up, for my memory and my time?";
+}
+
+// "ddp", "zero3", ... as the settings have it, in whichever spelling; "" if they do not say.
+std::string strategy_of(const Record& record) {
+  for (const char* const key : {"data-parallel", "data_parallel", "strategy"}) {
+    const auto found = record.config.find(key);
+    if (found != record.config.end() && found->is_string()) return canonical(found->get<std::string>());
+  }
+  return "";
+}
+
+using Figure = std::optional<double> (*)(const Record&);
+
+std::optional<double> peak_bytes(const Record& record) {
+  return record.ok() ? record.peak_memory_bytes : std::nullopt;
+}
+
+const Record* least(const std::vector<const Record*>& records, Figure figure) {
+  const Record* best = nullptr;
+  for (const Record* const record : records) {
+    if (figure(*record) && (!best || *figure(*record) < *figure(*best))) best = record;
+  }
+  return best;
+}
+
+// Whether two means differ by more than the steps of either spread. The spread of single steps is taken, not the error
+// of the mean: neighbouring steps are not independent.
+std::string noise_words(const Record& a, const Record& b, double difference_ms) {
+  if (!a.std_time_ms || !b.std_time_ms) return "one timed step each, so the noise is not known";
+  const double spread = std::hypot(*a.std_time_ms, *b.std_time_ms);
+  return difference_ms > spread
+             ? fmt::format("more than the steps' spread of {}", format_ms(spread))
+             : fmt::format("within the steps' spread of {}, so they are equally fast as far as this run can tell",
+                           format_ms(spread));
+}
+
+bool within_noise(const Record& a, const Record& b) {
+  const double spread = std::hypot(a.std_time_ms.value_or(0), b.std_time_ms.value_or(0));
+  return std::abs(*compared_ms(a) - *compared_ms(b)) <= spread;
+}
+
+std::string time_words(const std::vector<const Record*>& records) {
+  const Record* const fastest = least(records, compared_ms);
+  std::vector<const Record*> others;
+  for (const Record* const record : records) {
+    if (record != fastest) others.push_back(record);
+  }
+  const Record* const next = least(others, compared_ms);
+  if (!fastest || !next) return "";
+  const double ms = *compared_ms(*fastest), more = *compared_ms(*next) - ms;
+  return fmt::format("Time: {} is fastest with {} a step; {} follows with {} more ({}), {}.", fastest->label,
+                     format_ms(ms), next->label, format_ms(more), percent(ms > 0 ? more / ms : 0),
+                     noise_words(*fastest, *next, more));
+}
+
+std::string memory_words(const std::vector<const Record*>& records) {
+  const Record* const smallest = least(records, peak_bytes);
+  const Record* largest = nullptr;
+  for (const Record* const record : records) {
+    if (peak_bytes(*record) && (!largest || *peak_bytes(*record) > *peak_bytes(*largest))) largest = record;
+  }
+  if (!smallest || smallest == largest) return "";
+  const double low = *peak_bytes(*smallest), high = *peak_bytes(*largest);
+  if (low == high) return fmt::format("Memory: all need the same, {} at the peak.", bytes_text(low));
+  return fmt::format("Memory: {} needs least, {} at the peak; {} needs most, {} ({:.1f} times as much).",
+                     smallest->label, bytes_text(low), largest->label, bytes_text(high), low > 0 ? high / low : 0);
+}
+
+// The question's own pair: the fastest of each side.
+std::string strategy_words(const std::vector<const Record*>& records) {
+  std::vector<const Record*> replicated, sharded;
+  for (const Record* const record : records) {
+    const std::string strategy = strategy_of(*record);
+    if (strategy == "ddp" || strategy == "no-shard") {
+      replicated.push_back(record);
+    } else if (!strategy.empty()) {
+      sharded.push_back(record);
+    }
+  }
+  const Record* const ddp = least(replicated, compared_ms);
+  const Record* const fsdp = least(sharded, compared_ms);
+  if (!ddp || !fsdp || !peak_bytes(*ddp) || !peak_bytes(*fsdp)) return "";
+  const double saved = *peak_bytes(*ddp) - *peak_bytes(*fsdp), longer = *compared_ms(*fsdp) - *compared_ms(*ddp);
+  return fmt::format("Sharding: {} takes {} {} and {} {} than {}.", fsdp->label, bytes_text(std::abs(saved)),
+                     saved >= 0 ? "less" : "more", format_ms(std::abs(longer)), longer >= 0 ? "longer" : "less time",
+                     ddp->label);
+}
+
+std::string choice_words(const RecordGroup& group) {
+  const std::vector<Choice> front = choices(group);
+  if (front.size() < 2) return "";
+  std::vector<std::string> parts;
+  for (const Choice& choice : front) {
+    parts.push_back(
+        fmt::format("from {} on {} ({})", bytes_text(choice.bytes), choice.record->label, format_ms(choice.ms)));
+  }
+  return "Choose by the memory you have: " + join(parts, "; ") + ".";
+}
+
+std::string breakdown_words(const std::vector<const Record*>& records) {
+  std::vector<std::string> parts;
+  for (const Record* const record : records) {
+    double total = 0;
+    const std::pair<const std::string, double>* largest = nullptr;
+    for (const auto& entry : record->breakdown) {
+      total += entry.second;
+      if (!largest || entry.second > largest->second) largest = &entry;
+    }
+    if (!largest || total <= 0) continue;
+    std::string name = largest->first;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    parts.push_back(
+        fmt::format("{} {} of {} ({})", name, percent(largest->second / total), bytes_text(total), record->label));
+  }
+  return parts.empty() ? "" : "What fills the peak: " + join(parts, "; ") + ".";
+}
+
+std::string communication_words(const std::vector<const Record*>& records) {
+  std::vector<std::string> parts;
+  for (const Record* const record : records) {
+    const auto exposed = exposed_ms(*record);
+    const auto step = compared_ms(*record);
+    if (!exposed || !step || *step <= 0) continue;
+    double total = 0;
+    for (const auto& [kind, transfer] : record->communication)
+      total += transfer.modelled_ms.value_or(transfer.total_ms.value_or(0));
+    parts.push_back(fmt::format("{} of {} ({}, {} of its step)", format_ms(*exposed), format_ms(total), record->label,
+                                percent(*exposed / *step)));
+  }
+  return parts.empty() ? "" : "Communication and copies that no computing hid: " + join(parts, "; ") + ".";
+}
+
+std::string rank_words(const std::vector<const Record*>& records) {
+  for (const Record* const record : records) {
+    const RecordRank *slow = nullptr, *fast = nullptr;
+    for (const RecordRank& rank : record->ranks) {
+      if (!rank.avg_time_ms) continue;
+      if (!slow || *rank.avg_time_ms > *slow->avg_time_ms) slow = &rank;
+      if (!fast || *rank.avg_time_ms < *fast->avg_time_ms) fast = &rank;
+    }
+    if (!slow || *slow->avg_time_ms <= 1.05 * *fast->avg_time_ms) continue;
+    return fmt::format("Ranks: in {} rank {} takes {} a step and rank {} {}; the others wait for the slow one.",
+                       record->label, slow->rank, format_ms(*slow->avg_time_ms), fast->rank,
+                       format_ms(*fast->avg_time_ms));
+  }
+  return "";
+}
+
+std::string headline_of(const RecordGroup& group) {
+  const Record* const fastest = least(group.records, compared_ms);
+  const Record* const smallest = least(group.records, peak_bytes);
+  if (!fastest && !smallest) return "No experiment ended well, so there is nothing to compare.";
+  if (!fastest || !smallest) {
+    const Record* const only = fastest ? fastest : smallest;
+    return fastest ? fmt::format("Fastest is {}: {} a step; no memory was recorded.", only->label,
+                                 format_ms(*compared_ms(*only)))
+                   : fmt::format("Least memory needs {}: {}; no time was recorded.", only->label,
+                                 bytes_text(*peak_bytes(*only)));
+  }
+  const double ms = *compared_ms(*fastest), bytes = *peak_bytes(*smallest);
+  if (group.records.size() == 1) {
+    return fmt::format("{} takes {} a step and {} at its peak.", fastest->label, format_ms(ms), bytes_text(bytes));
+  }
+  if (fastest == smallest) {
+    return fmt::format("Take {}: it is the fastest ({} a step) and needs the least memory ({}).", fastest->label,
+                       format_ms(ms), bytes_text(bytes));
+  }
+  // Of those that are as fast as the fastest, the one that needs least.
+  const std::vector<Choice> front = choices(group);
+  const Choice& take = front.front();
+  std::string words =
+      fmt::format("{}: {} a step in {}", take.record->label, format_ms(take.ms), bytes_text(take.bytes));
+  if (take.record != fastest) {
+    words += fmt::format(" (not measurably slower than {}, which needs {})", fastest->label,
+                         peak_bytes(*fastest) ? bytes_text(*peak_bytes(*fastest)) : "unknown memory");
+  }
+  words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
+  if (front.size() > 1) {
+    words += fmt::format(" If memory is short, {}: {} at {} a step.", front.back().record->label,
+                         bytes_text(front.back().bytes), format_ms(front.back().ms));
+  }
+  return words;
+}
+
+std::vector<std::string> caveats_of(const RecordFolder& folder) {
+  std::vector<std::string> result;
+  std::vector<std::string> simulated;
+  for (const Record& record : folder.records) {
+    if (record.simulated) simulated.push_back(record.label);
+  }
+  if (!simulated.empty()) {
+    const Record& one =
+        *std::find_if(folder.records.begin(), folder.records.end(), [](const Record& r) { return r.simulated; });
+    result.push_back(
+        fmt::format("{} ran as one rank of a simulated world{}: memory and computing are measured, communication is "
+                    "modelled, and a "
+                    "step's time is the modelled one. Losses mean nothing there.",
+                    simulated.size() == folder.records.size() ? "All experiments" : join(simulated, ", "),
+                    one.world ? fmt::format(" of {}", *one.world) : ""));
+  }
+  for (const Record& record : folder.records) {
+    if (record.outcome == "oom") {
+      result.push_back(fmt::format("{} did not fit: out of memory{}", record.label,
+                                   record.message.empty() ? "." : " (" + record.message + ")."));
+    } else if (!record.ok()) {
+      result.push_back(fmt::format("{} failed{}", record.label, record.message.empty() ? "." : ": " + record.message));
+    }
+    const auto nothing = std::count(record.losses.begin(), record.losses.end(), std::nullopt);
+    if (nothing > 0) result.push_back(fmt::format("{}: the loss was no number in {} steps.", record.label, nothing));
+  }
+  for (const DamagedRecord& damaged : folder.damaged) {
+    result.push_back(fmt::format("{} is left out: {}.", damaged.file, damaged.reason));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<double> compared_ms(const Record& record) {
+  if (!record.ok()) return {};
+  return record.simulated && record.modelled_step_ms ? record.modelled_step_ms : record.avg_time_ms;
+}
+
+std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records) {
+  std::vector<RecordGroup> groups;
+  for (const Record& record : records) {
+    std::vector<std::string> parts;
+    const auto& batch = record.total_batch_size ? record.total_batch_size : record.batch_size;
+    if (batch) parts.push_back(fmt::format("batch {}", *batch));
+    if (record.seq_length) parts.push_back(fmt::format("sequence {}", *record.seq_length));
+    if (record.world)
+      parts.push_back(fmt::format("{}{} rank{}", record.simulated ? "simulated world of " : "", *record.world,
+                                  *record.world == 1 ? "" : "s"));
+    if (!record.device.empty()) parts.push_back(record.device);
+    const std::string name = join(parts, ", ");
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const RecordGroup& g) { return g.name == name; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {name, {}});
+    group->records.push_back(&record);
+  }
+  return groups;
+}
+
+std::vector<Choice> choices(const RecordGroup& group) {
+  std::vector<Choice> all;
+  for (const Record* const record : group.records) {
+    const auto ms = compared_ms(*record);
+    const auto bytes = peak_bytes(*record);
+    if (ms && bytes) all.push_back({record, *ms, *bytes});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Choice& a, const Choice& b) { return a.ms != b.ms ? a.ms < b.ms : a.bytes < b.bytes; });
+  std::vector<Choice> front;
+  for (const Choice& choice : all) {
+    if (!front.empty() && choice.bytes >= front.back().bytes) continue;
+    // One that needs less and is not measurably slower takes the place of the one before.
+    while (!front.empty() && within_noise(*front.back().record, *choice.record)) front.pop_back();
+    front.push_back(choice);
+  }
+  return front;
+}
+
+Verdict judge(const RecordFolder& folder) {
+  Verdict verdict;
+  verdict.question = question_of(folder);
+  verdict.caveats = caveats_of(folder);
+  const std::vector<RecordGroup> groups = comparable_groups(folder.records);
+  std::vector<std::string> headlines;
+  for (const RecordGroup& group : groups) {
+    const std::string where = groups.size() > 1 && !group.name.empty() ? group.name + ": " : "";
+    headlines.push_back(where + headline_of(group));
+    for (const std::string& words :
+         {time_words(group.records), memory_words(group.records), strategy_words(group.records),
+          breakdown_words(group.records), communication_words(group.records), rank_words(group.records)}) {
+      if (!words.empty()) verdict.findings.push_back(where + words);
+    }
+    if (const std::string words = choice_words(group); !words.empty()) verdict.choices.push_back(where + words);
+  }
+  verdict.headline = groups.size() <= 3
+                         ? join(headlines, " ")
+                         : fmt::format("{} experiments in {} groups that do the same work; each is judged below.",
+                                       folder.records.size(), groups.size());
+  if (groups.size() > 3) verdict.findings.insert(verdict.findings.begin(), headlines.begin(), headlines.end());
+  return verdict;
+}
+
+}  // namespace veil
