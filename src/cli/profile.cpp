@@ -65,7 +65,7 @@ void print_summary(const Json& record) {
   if (!record["communication"].empty()) {
     Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes a step"});
     for (const auto& [lane, entry] : record["communication"].items()) {
-      lanes.row({lane, number(entry["total_ms"]), number(entry["exposed_ms"]), number(entry["modelled_ms"]), format_bytes(entry["bytes"])});
+      lanes.row({lane, number(entry["total_ms"]), number(entry["exposed_ms"]), number(entry.value("modelled_ms", Json())), format_bytes(entry["bytes"])});
     }
     fmt::print("\n{}", lanes.text());
   }

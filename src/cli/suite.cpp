@@ -2,11 +2,10 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/table.h"
-#include "base/units.h"
 #include "cli/command.h"
 #include "cli/experiment_options.h"
 #include "cli/progress.h"
+#include "report/report.h"
 #include "suite/linear.h"
 #include "suite/profile_run.h"
 
@@ -36,37 +35,6 @@ std::vector<std::string> passed_on(const std::vector<std::string>& arguments, co
   }
   words.insert(words.end(), {"--output-dir", join_path(folder, "traces")});
   return words;
-}
-
-std::string gib(const Json& record, const char* stage, const char* key) {
-  if (!record.contains("stages")) return "-";
-  for (const auto& line : record["stages"]) {
-    if (line.value("stage", "") == stage && line.contains(key)) return fmt::format("{:.4f}", line[key].get<double>());
-  }
-  return "-";
-}
-
-std::string ms(const Json& record, const char* key) { return record.contains(key) ? fmt::format("{:.2f}", record[key].get<double>()) : "-"; }
-
-Table comparison(const std::vector<Json>& records) {
-  bool simulated = false;
-  for (const Json& record : records) simulated = simulated || record.value("simulated", false);
-  std::vector<std::string> header = {"set-up", "outcome", "step ms", "+-", "after model GiB", "after warm-up GiB", "peak GiB", "exposed ms"};
-  if (simulated) header.insert(header.begin() + 4, "modelled ms");
-  Table table(header);
-  for (const Json& record : records) {
-    double exposed = 0;
-    if (record.contains("communication")) {
-      for (const auto& [lane, entry] : record["communication"].items()) exposed += entry.value("exposed_ms", 0.0);
-    }
-    const bool ok = record.value("outcome", "") == "ok";
-    std::vector<std::string> cells = {record.value("title", record.value("experiment", "?")), record.value("outcome", "?"), ms(record, "avg_time_ms"), ms(record, "std_time_ms"),
-                                      gib(record, "after model creation", "cuda_memory_allocated_GB"), gib(record, "after warmup", "cuda_memory_allocated_GB"),
-                                      ok ? fmt::format("{:.4f}", to_gib(record["peak_memory_bytes"])) : "-", ok ? fmt::format("{:.2f}", exposed) : "-"};
-    if (simulated) cells.insert(cells.begin() + 4, ms(record, "modelled_step_ms"));
-    table.row(cells);
-  }
-  return table;
 }
 
 }  // namespace
@@ -118,13 +86,13 @@ int run_suite(const std::vector<std::string>& arguments) {
     fmt::print("[{}/{}] {}: {}{}\n", index + 1, plan.size(), experiment.title, record->value("outcome", "?"),
                record->value("outcome", "") == "error" ? " (" + record->value("message", "") + ")" : "");
   });
+  const ReportFiles report = write_report(sweep.folder, "");
   if (command.json) {
     fmt::print("{}\n", Json(result.records).dump(1));
   } else {
-    fmt::print("\n{}", comparison(result.records).text());
+    fmt::print("\n{}\npage      {}\nrecords   {}\n", report.summary, join_path(report.output_folder, "index.html"), sweep.folder);
+    if (!report.plots_hint.empty()) fmt::print("{}\n", report.plots_hint);
   }
-  write_file_atomically(join_path(sweep.folder, "comparison.md"), comparison(result.records).markdown());
-  if (!command.json) fmt::print("\nrecords: {}\n", sweep.folder);
   return result.failed ? kExitFailed : kExitDone;
 }
 

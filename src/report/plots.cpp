@@ -304,8 +304,8 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
     if (row.part != last_part) {
       marks += fmt::format(
           "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb '{1}'\n"
-          "set label {2} at {0}, graph 0.95 left offset 0.4,0 textcolor rgb '{1}'\n",
-          i, kInk, quoted(row.part));
+          "set label {2} at {0}, graph {3} left offset 0.4,0 textcolor rgb '{1}'\n",
+          i, kInk, quoted(row.part), last_part == "prologue" ? 0.88 : 0.95);  // short parts' names would overlap
       last_part = row.part;
     }
   }

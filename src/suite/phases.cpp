@@ -38,23 +38,33 @@ PhaseTimes summarise(const std::vector<StepTime>& steps, const Schedule& schedul
   for (const StepTime& step : steps) {
     times.step_ms += share * step.total_ms;
     double last_end = 0;
+    int part = -1, micro_batch = -1;
+    const Op* unawaited = nullptr;  // the last operation of another lane that no row of its part has waited for
     for (const RowTime& row : step.rows) {
       const Op& op = op_of(row, schedule);
+      const bool first = row.part != part || row.micro_batch != micro_batch;
       if (op.lane != Lane::compute) {
         LaneTime& lane = times.lanes[name_of(op.lane)];
         lane.total_ms += share * row.ms();
         lane.modelled_ms += share * row.modelled_ms;
         lane.bytes += sent_bytes(op, schedule);
+        unawaited = &op;
         continue;
       }
       times.compute_ms[name_of(op.kind)] += share * row.ms();
       times.row_ms[name_of(op.kind) + " " + op_target(op, schedule, shape)] += share * row.ms();
-      // The wait belongs to the other lane's operation that this row named, if it named one.
+      part = row.part;
+      micro_batch = row.micro_batch;
+      // The wait belongs to the other lane's operation that this row named, if it named one. A part ends when all lanes have ended: the wait before the next
+      // part's first row is theirs.
       const Op* waited = nullptr;
       for (int earlier : op.after) {
         const Op& candidate = schedule.parts[row.part][earlier];
         if (candidate.lane != Lane::compute) waited = &candidate;
+        if (&candidate == unawaited) unawaited = nullptr;
       }
+      if (first && !waited) waited = unawaited;
+      if (first) unawaited = nullptr;
       if (waited) {
         times.lanes[name_of(waited->lane)].exposed_ms += share * row.wait_ms;
       } else {

@@ -74,10 +74,11 @@ Json phases_json(const PhaseTimes& times, bool layers) {
   return json;
 }
 
-Json communication_json(const PhaseTimes& times) {
+Json communication_json(const PhaseTimes& times, bool simulated) {
   Json json = Json::object();
   for (const auto& [lane, time] : times.lanes) {
-    json[lane] = {{"total_ms", time.total_ms}, {"exposed_ms", time.exposed_ms}, {"modelled_ms", time.modelled_ms}, {"bytes", time.bytes}};
+    json[lane] = {{"total_ms", time.total_ms}, {"exposed_ms", time.exposed_ms}, {"bytes", time.bytes}};
+    if (simulated && lane != name_of(Lane::copy)) json[lane]["modelled_ms"] = time.modelled_ms;
   }
   return json;
 }
@@ -270,7 +271,7 @@ class Run {
     if (!steps_.empty()) {
       const PhaseTimes times = summarise(steps_, executor.schedule(), executor.shape());
       record_["phases"] = phases_json(times, options_.wants(ProfileKind::layers));
-      record_["communication"] = communication_json(times);
+      record_["communication"] = communication_json(times, options_.simulate_world.has_value());
       record_["phase_sum_ms"] = times.sum_ms();
       if (options_.simulate_world) {
         std::vector<double> modelled;
