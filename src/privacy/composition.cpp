@@ -1,0 +1,227 @@
+#include "privacy/composition.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "privacy/fft.h"
+#include "privacy/normal.h"
+
+namespace veil::privacy {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kOutside = 1e-13;           // tilted mass that the window may leave out, each side
+constexpr size_t kSmallest = size_t{1} << 10, kLargest = size_t{1} << 21;  // of the transforms
+
+// The x > 0 that makes f smallest, by a scan over powers and a golden-section search around the best.
+template <typename F>
+double minimize(double from, double to, F f) {
+  const int points = 1 + static_cast<int>(std::ceil(6 * std::log10(to / from)));
+  const double step = std::log(to / from) / (points - 1);
+  int best = 0;
+  double least = kInfinity;
+  for (int i = 0; i < points; ++i) {
+    const double value = f(from * std::exp(i * step));
+    if (value < least) {
+      least = value;
+      best = i;
+    }
+  }
+  double a = (best - 1) * step, b = (best + 1) * step;
+  constexpr double kGolden = 0.3819660112501051;
+  for (int i = 0; i < 25; ++i) {
+    const double c = a + kGolden * (b - a), d = b - kGolden * (b - a);
+    if (f(from * std::exp(c)) < f(from * std::exp(d))) {
+      b = d;
+    } else {
+      a = c;
+    }
+  }
+  return from * std::exp(0.5 * (a + b));
+}
+
+Complex power(Complex base, double exponent) {
+  const double magnitude = std::abs(base);
+  if (magnitude == 0) return 0;
+  const double log_magnitude = exponent * std::log(magnitude);
+  return log_magnitude < -100 ? Complex(0) : std::polar(std::exp(log_magnitude), exponent * std::arg(base));
+}
+
+}  // namespace
+
+double log_highest_weight(double tilt) {
+  return -tilt * std::log1p(1 / tilt) - std::log1p(tilt);
+}
+
+Composition::Composition(const std::vector<Phase>& phases, Direction direction, double negligible, const Goal& goal) {
+  for (const Phase& phase : phases) total_steps_ += static_cast<double>(phase.steps);
+  // Phi(-z) <= exp(-z^2/2) / 2
+  const double z = std::sqrt(2 * std::max(1.0, std::log(total_steps_ / (2 * negligible))));
+  infinite_mass_ = total_steps_ * std::exp(log_normal_cdf(-z));
+  for (const Phase& phase : phases) {
+    const StepLoss loss{.sigma = phase.sigma, .q = phase.q, .direction = direction};
+    const Cut cut{.low = -z * phase.sigma, .high = loss.end(z)};
+    parts_.push_back({loss, static_cast<double>(phase.steps), cut, LossProfile(loss, cut)});
+  }
+  tilt_ = minimize(1e-7, 1e9, [&](double tilt) { return goal(tilt, log_moment(tilt)); });
+  goal_ = goal(tilt_, log_moment(tilt_));
+}
+
+double Composition::log_moment(double tilt) const {
+  double sum = 0;
+  for (const Part& part : parts_) sum += part.steps * part.profile.log_moment(tilt);
+  return sum;
+}
+
+// Where S lies under the tilt, by Chernoff's bound on either side.
+Composition::Window Composition::find_window() const {
+  const double here = log_moment(tilt_);
+  const auto reach = [&](double sign) {
+    return [this, sign, here](double more) {
+      return (log_moment(tilt_ + sign * more) - here - std::log(kOutside)) / more;
+    };
+  };
+  const double up = minimize(1e-7, 1e9, reach(1)), down = minimize(1e-7, 1e9, reach(-1));
+  return {.low = -reach(-1)(down), .high = reach(1)(up), .up_tilt = up, .down_tilt = down};
+}
+
+void Composition::compose(double epsilon_error) {
+  const Window window = find_window();
+  const double width = window.high - window.low;
+  // A rounding up by D, E exp(-D) = 1, E D^2 about spacing^2 / 6, raises ln delta by tilt (1 + tilt) E D^2 / 2 a step.
+  const double wanted = std::sqrt(12 * epsilon_error / (total_steps_ * (1 + tilt_)));
+  const double cells = std::clamp(width / wanted, static_cast<double>(kSmallest), static_cast<double>(kLargest));
+  const size_t size = std::bit_ceil(static_cast<size_t>(cells));
+  spacing_ = width / static_cast<double>(size - 2);
+  first_ = static_cast<int64_t>(std::floor(window.low / spacing_));
+
+  std::vector<GridMass> up, down;
+  scale_ = 0;
+  for (const Part& part : parts_) {
+    Grid grid{.spacing = spacing_, .tilt = tilt_, .scale = part.profile.log_moment(tilt_)};
+    Cut cut = part.cut;
+    cut.low = part.profile.low_cut(part.loss, tilt_, 1e-16 / total_steps_);
+    up.push_back(rounded_up(part.loss, cut, grid));
+    down.push_back(rounded_down(part.loss, cut, grid));
+    // Weights that sum to 1 exactly, so that their powers stay near 1.
+    double sum = 0;
+    for (const double value : up.back().values) sum += value;
+    for (double& value : up.back().values) value /= sum;
+    for (double& value : down.back().values) value /= sum;
+    scale_ += part.steps * (grid.scale + std::log(sum));
+  }
+  // Rounding: the relative error of a transform is about log2(size) units, and powers multiply it by the steps.
+  const double rounding = 4 * std::numeric_limits<double>::epsilon() * (total_steps_ + 1) * std::bit_width(size);
+  weight_error_ = std::max(outside(up, window), outside(down, window)) + rounding;
+  transform(up, down, size);
+}
+
+// Tilted mass of S outside the window.
+double Composition::outside(const std::vector<GridMass>& masses, const Window& window) const {
+  const auto chernoff = [&](double more, double edge) {
+    double sum = -more * edge;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      double moment = 0;
+      const double middle = parts_[i].profile.tilted_mean(tilt_);
+      for (size_t j = 0; j < masses[i].values.size(); ++j) {
+        const double loss = static_cast<double>(masses[i].first + static_cast<int64_t>(j)) * spacing_;
+        if (masses[i].values[j] > 0) moment += masses[i].values[j] * std::exp(more * (loss - middle));
+      }
+      sum += parts_[i].steps * (std::log(moment) + more * middle);
+    }
+    return std::exp(sum);
+  };
+  return chernoff(window.up_tilt, window.high) + chernoff(-window.down_tilt, window.low);
+}
+
+// Both bounds in one transform: the upper one as real, the lower one as imaginary part.
+void Composition::transform(const std::vector<GridMass>& up, const std::vector<GridMass>& down, size_t size) {
+  const auto wrapped = [size](int64_t index) { return static_cast<size_t>(index) & (size - 1); };
+  std::vector<Complex> product(size);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    std::vector<Complex> spectrum(size);
+    for (size_t j = 0; j < up[part].values.size(); ++j)
+      spectrum[wrapped(up[part].first + static_cast<int64_t>(j))] += up[part].values[j];
+    for (size_t j = 0; j < down[part].values.size(); ++j)
+      spectrum[wrapped(down[part].first + static_cast<int64_t>(j))] += Complex(0, down[part].values[j]);
+    fft(spectrum);
+    for (size_t k = 0; k <= size / 2; ++k) {
+      const size_t mirror = (size - k) & (size - 1);
+      const Complex here = spectrum[k], there = std::conj(spectrum[mirror]);
+      Complex upper = power(0.5 * (here + there), parts_[part].steps);
+      Complex lower = power(Complex(0, -0.5) * (here - there), parts_[part].steps);
+      if (part > 0) {
+        const Complex before = product[k], before_there = std::conj(product[mirror]);
+        upper *= 0.5 * (before + before_there);
+        lower *= Complex(0, -0.5) * (before - before_there);
+      }
+      product[k] = upper + Complex(0, 1) * lower;
+      product[mirror] = std::conj(upper) + Complex(0, 1) * std::conj(lower);
+    }
+  }
+  inverse_fft(product);
+
+  reference_ = static_cast<double>(first_) * spacing_;
+  for (int which = 0; which < 2; ++which) {
+    sum_[which].assign(size + 1, 0);
+    exp_sum_[which].assign(size + 1, 0);
+  }
+  for (size_t j = size; j-- > 0;) {
+    const Complex mass = product[wrapped(first_ + static_cast<int64_t>(j))];
+    const double above = static_cast<double>(j) * spacing_;
+    const double weight = std::exp(-tilt_ * above), exp_weight = weight * std::exp(-above);
+    for (int which = 0; which < 2; ++which) {
+      const double value = which == 1 ? mass.real() : mass.imag();
+      sum_[which][j] = sum_[which][j + 1] + value * weight;
+      exp_sum_[which][j] = exp_sum_[which][j + 1] + value * exp_weight;
+    }
+  }
+}
+
+// What the window, rounding and the cut at `high` can change of delta.
+double Composition::slack(double epsilon) const {
+  return std::exp(scale_ - tilt_ * epsilon + log_highest_weight(tilt_)) * weight_error_;
+}
+
+// delta from the values at `index` and above.
+double Composition::suffix_delta(bool upper, size_t index, double epsilon) const {
+  const double value = sum_[upper][index] - std::exp(epsilon - reference_) * exp_sum_[upper][index];
+  const double result = std::exp(scale_ - tilt_ * reference_) * value;
+  return upper ? result + slack(epsilon) + infinite_mass_ : result - slack(epsilon);
+}
+
+Bounds Composition::delta(double epsilon) const {
+  const double place = (epsilon - reference_) / spacing_;
+  const size_t size = sum_[0].size() - 1;
+  const size_t index = static_cast<size_t>(std::clamp(std::ceil(place), 0.0, static_cast<double>(size)));
+  return {.lower = std::max(0.0, suffix_delta(false, index, epsilon)),
+          .upper = place < 0 ? 1 : std::min(1.0, suffix_delta(true, index, epsilon))};
+}
+
+Bounds Composition::epsilon(double delta) const {
+  return {.lower = std::max(0.0, solve(false, delta)), .upper = std::max(0.0, solve(true, delta))};
+}
+
+// The epsilon where one bound of delta crosses `delta`. Epsilons below the window are not told apart.
+double Composition::solve(bool upper, double delta) const {
+  const size_t size = sum_[0].size() - 1;
+  const auto at = [&](size_t index) { return reference_ + static_cast<double>(index) * spacing_; };
+  size_t low = 0, high = size;  // delta is above the target at low and not above it at high
+  if (suffix_delta(upper, low, at(low)) <= delta) return upper ? at(low) : 0;
+  if (suffix_delta(upper, high, at(high)) > delta) return upper ? kInfinity : at(high);
+  while (high - low > 1) {
+    const size_t middle = (low + high) / 2;
+    (suffix_delta(upper, middle, at(middle)) > delta ? low : high) = middle;
+  }
+  double left = at(low), right = at(high);
+  for (int i = 0; i < 60 && right - left > 1e-14 * std::abs(right); ++i) {
+    const double middle = 0.5 * (left + right);
+    (suffix_delta(upper, high, middle) > delta ? left : right) = middle;
+  }
+  return upper ? right : left;
+}
+
+}  // namespace veil::privacy
