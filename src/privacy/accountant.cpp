@@ -43,9 +43,12 @@ const NameTable<AccountantKind>& names(AccountantKind) {
 
 std::unique_ptr<Accountant> make_accountant(AccountantKind kind) {
   switch (kind) {
-    case AccountantKind::pld: return std::make_unique<PldAccountant>();
-    case AccountantKind::rdp: return std::make_unique<RdpAccountant>();
-    case AccountantKind::gdp: return std::make_unique<GdpAccountant>();
+    case AccountantKind::pld:
+      return std::make_unique<PldAccountant>();
+    case AccountantKind::rdp:
+      return std::make_unique<RdpAccountant>();
+    case AccountantKind::gdp:
+      return std::make_unique<GdpAccountant>();
   }
   VEIL_CHECK(false, "an accountant without a case");
 }

@@ -20,9 +20,9 @@ struct Phase {
 };
 
 struct Spent {
-  double epsilon = 0;            // infinity where nothing protects
-  std::optional<double> error;   // the exact epsilon is at least epsilon - error; absent where that is not known
-  std::optional<double> order;   // RDP: the Renyi order that gave it
+  double epsilon = 0;           // infinity where nothing protects
+  std::optional<double> error;  // the exact epsilon is at least epsilon - error; absent where that is not known
+  std::optional<double> order;  // RDP: the Renyi order that gave it
 };
 
 enum class AccountantKind { pld, rdp, gdp };

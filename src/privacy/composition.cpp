@@ -13,7 +13,7 @@ namespace {
 
 using Complex = std::complex<double>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kOutside = 1e-13;           // tilted mass that the window may leave out, each side
+constexpr double kOutside = 1e-13;  // tilted mass that the window may leave out, each side
 constexpr size_t kSmallest = size_t{1} << 10, kLargest = size_t{1} << 21;  // of the transforms
 
 // The x > 0 that makes f smallest, by a scan over powers and a golden-section search around the best.
@@ -84,7 +84,11 @@ Composition::Window Composition::find_window() const {
       return (log_moment(tilt_ + sign * more) - here - std::log(kOutside)) / more;
     };
   };
-  const double up = minimize(1e-7, 1e9, reach(1)), down = minimize(1e-7, 1e9, reach(-1));
+  double variance = 0;
+  for (const Part& part : parts_) variance += part.steps * part.profile.tilted_variance(tilt_);
+  // For a normal S the best is sqrt(-2 ln kOutside) deviations^-1, about 8.
+  const double unit = 1 / std::sqrt(variance);
+  const double up = minimize(0.001 * unit, 100 * unit, reach(1)), down = minimize(0.001 * unit, 100 * unit, reach(-1));
   return {.low = -reach(-1)(down), .high = reach(1)(up), .up_tilt = up, .down_tilt = down};
 }
 
@@ -96,57 +100,65 @@ void Composition::compose(double epsilon_error) {
   const double cells = std::clamp(width / wanted, static_cast<double>(kSmallest), static_cast<double>(kLargest));
   const size_t size = std::bit_ceil(static_cast<size_t>(cells));
   spacing_ = width / static_cast<double>(size - 2);
-  first_ = static_cast<int64_t>(std::floor(window.low / spacing_));
-
-  std::vector<GridMass> up, down;
+  std::vector<Rounded> rounded;
+  double offset = 0;  // of S
   scale_ = 0;
   for (const Part& part : parts_) {
-    Grid grid{.spacing = spacing_, .tilt = tilt_, .scale = part.profile.log_moment(tilt_)};
+    Grid grid{.spacing = spacing_,
+              .offset = grid_offset(part.loss, part.cut, spacing_),
+              .tilt = tilt_,
+              .scale = part.profile.log_moment(tilt_)};
+    offset += part.steps * grid.offset;
     Cut cut = part.cut;
     cut.low = part.profile.low_cut(part.loss, tilt_, 1e-16 / total_steps_);
-    up.push_back(rounded_up(part.loss, cut, grid));
-    down.push_back(rounded_down(part.loss, cut, grid));
-    // Weights that sum to 1 exactly, so that their powers stay near 1.
+    grid.points = part.profile.grid_points(part.loss.at(cut.low), grid);
+    GridMass up = rounded_up(part.loss, cut, grid), down = rounded_down(part.loss, cut, grid);
+    // Weights that sum to 1, so that their powers stay near 1.
     double sum = 0;
-    for (const double value : up.back().values) sum += value;
-    for (double& value : up.back().values) value /= sum;
-    for (double& value : down.back().values) value /= sum;
+    for (const double value : up) sum += value;
+    for (double& value : up) value /= sum;
+    for (double& value : down) value /= sum;
     scale_ += part.steps * (grid.scale + std::log(sum));
+    rounded.push_back({std::move(grid), std::move(up), std::move(down)});
   }
   // Rounding: the relative error of a transform is about log2(size) units, and powers multiply it by the steps.
   const double rounding = 4 * std::numeric_limits<double>::epsilon() * (total_steps_ + 1) * std::bit_width(size);
-  weight_error_ = std::max(outside(up, window), outside(down, window)) + rounding;
-  transform(up, down, size);
+  weight_error_ = std::max(outside(rounded, &Rounded::up, window), outside(rounded, &Rounded::down, window)) + rounding;
+  first_ = static_cast<int64_t>(std::floor((window.low - offset) / spacing_));
+  reference_ = static_cast<double>(first_) * spacing_ + offset;
+  transform(rounded, size);
 }
 
-// Tilted mass of S outside the window.
-double Composition::outside(const std::vector<GridMass>& masses, const Window& window) const {
+// Tilted mass of S outside the window, by Chernoff's bound.
+double Composition::outside(const std::vector<Rounded>& rounded, GridMass Rounded::*bound, const Window& window) const {
   const auto chernoff = [&](double more, double edge) {
-    double sum = -more * edge;
-    for (size_t i = 0; i < parts_.size(); ++i) {
+    double log_sum = -more * edge;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      const Grid& grid = rounded[part].grid;
+      const GridMass& mass = rounded[part].*bound;
+      const double middle = parts_[part].profile.tilted_mean(tilt_);
       double moment = 0;
-      const double middle = parts_[i].profile.tilted_mean(tilt_);
-      for (size_t j = 0; j < masses[i].values.size(); ++j) {
-        const double loss = static_cast<double>(masses[i].first + static_cast<int64_t>(j)) * spacing_;
-        if (masses[i].values[j] > 0) moment += masses[i].values[j] * std::exp(more * (loss - middle));
+      for (size_t i = 0; i < mass.size(); ++i) {
+        if (mass[i] <= 0) continue;
+        const double exponent = more * (grid.loss(i) - middle);
+        moment += exponent > 500 ? std::exp(exponent + std::log(mass[i])) : mass[i] * std::exp(exponent);
       }
-      sum += parts_[i].steps * (std::log(moment) + more * middle);
+      log_sum += parts_[part].steps * (std::log(moment) + more * middle);
     }
-    return std::exp(sum);
+    return std::exp(log_sum);
   };
   return chernoff(window.up_tilt, window.high) + chernoff(-window.down_tilt, window.low);
 }
 
 // Both bounds in one transform: the upper one as real, the lower one as imaginary part.
-void Composition::transform(const std::vector<GridMass>& up, const std::vector<GridMass>& down, size_t size) {
+void Composition::transform(const std::vector<Rounded>& rounded, size_t size) {
   const auto wrapped = [size](int64_t index) { return static_cast<size_t>(index) & (size - 1); };
   std::vector<Complex> product(size);
   for (size_t part = 0; part < parts_.size(); ++part) {
     std::vector<Complex> spectrum(size);
-    for (size_t j = 0; j < up[part].values.size(); ++j)
-      spectrum[wrapped(up[part].first + static_cast<int64_t>(j))] += up[part].values[j];
-    for (size_t j = 0; j < down[part].values.size(); ++j)
-      spectrum[wrapped(down[part].first + static_cast<int64_t>(j))] += Complex(0, down[part].values[j]);
+    const std::vector<int64_t>& points = rounded[part].grid.points;
+    for (size_t i = 0; i < points.size(); ++i)
+      spectrum[wrapped(points[i])] += Complex(rounded[part].up[i], rounded[part].down[i]);
     fft(spectrum);
     for (size_t k = 0; k <= size / 2; ++k) {
       const size_t mirror = (size - k) & (size - 1);
@@ -164,7 +176,6 @@ void Composition::transform(const std::vector<GridMass>& up, const std::vector<G
   }
   inverse_fft(product);
 
-  reference_ = static_cast<double>(first_) * spacing_;
   for (int which = 0; which < 2; ++which) {
     sum_[which].assign(size + 1, 0);
     exp_sum_[which].assign(size + 1, 0);
@@ -202,21 +213,43 @@ Bounds Composition::delta(double epsilon) const {
 }
 
 Bounds Composition::epsilon(double delta) const {
-  return {.lower = std::max(0.0, solve(false, delta)), .upper = std::max(0.0, solve(true, delta))};
+  const double upper = solve_upper(delta);
+  return {.lower = std::max(0.0, solve_lower(delta, upper)), .upper = std::max(0.0, upper)};
 }
 
-// The epsilon where one bound of delta crosses `delta`. Epsilons below the window are not told apart.
-double Composition::solve(bool upper, double delta) const {
-  const size_t size = sum_[0].size() - 1;
-  const auto at = [&](size_t index) { return reference_ + static_cast<double>(index) * spacing_; };
-  size_t low = 0, high = size;  // delta is above the target at low and not above it at high
-  if (suffix_delta(upper, low, at(low)) <= delta) return upper ? at(low) : 0;
-  if (suffix_delta(upper, high, at(high)) > delta) return upper ? kInfinity : at(high);
+// The upper bound of delta falls all the way. An epsilon below the window is given as the window's end.
+double Composition::solve_upper(double delta) const {
+  size_t low = 0, high = sum_[0].size() - 1;
+  if (suffix_delta(true, low, grid_value(low)) <= delta) return grid_value(low);
+  if (suffix_delta(true, high, grid_value(high)) > delta) return kInfinity;
   while (high - low > 1) {
     const size_t middle = (low + high) / 2;
-    (suffix_delta(upper, middle, at(middle)) > delta ? low : high) = middle;
+    (suffix_delta(true, middle, grid_value(middle)) > delta ? low : high) = middle;
   }
-  double left = at(low), right = at(high);
+  return solve_between(true, delta, low, high);
+}
+
+// The lower bound does not: its slack grows downwards. So the search goes down from the upper epsilon, in growing steps.
+double Composition::solve_lower(double delta, double upper) const {
+  const size_t size = sum_[0].size() - 1;
+  const double place = std::isinf(upper) ? static_cast<double>(size) : std::ceil((upper - reference_) / spacing_);
+  size_t high = static_cast<size_t>(std::clamp(place, 0.0, static_cast<double>(size))), low = high;
+  for (size_t step = 1; suffix_delta(false, low, grid_value(low)) <= delta; step *= 2) {
+    if (low == 0) return 0;
+    high = low;
+    low -= std::min(low, step);
+  }
+  if (low == high) return grid_value(low);
+  while (high - low > 1) {
+    const size_t middle = (low + high) / 2;
+    (suffix_delta(false, middle, grid_value(middle)) > delta ? low : high) = middle;
+  }
+  return solve_between(false, delta, low, high);
+}
+
+// Between two neighbouring grid values; delta is above the target at the first and not above it at the second.
+double Composition::solve_between(bool upper, double delta, size_t low, size_t high) const {
+  double left = grid_value(low), right = grid_value(high);
   for (int i = 0; i < 60 && right - left > 1e-14 * std::abs(right); ++i) {
     const double middle = 0.5 * (left + right);
     (suffix_delta(upper, high, middle) > delta ? left : right) = middle;

@@ -36,24 +36,31 @@ class Composition {
     LossProfile profile;
   };
   struct Window {
-    double low, high;            // of S
-    double up_tilt, down_tilt;   // Chernoff bounds of what lies outside use these
+    double low, high;           // of S
+    double up_tilt, down_tilt;  // Chernoff bounds of what lies outside use these
   };
   double log_moment(double tilt) const;
   Window find_window() const;
-  void transform(const std::vector<GridMass>& up, const std::vector<GridMass>& down, size_t size);
-  double outside(const std::vector<GridMass>& masses, const Window& window) const;
+  struct Rounded {
+    Grid grid;
+    GridMass up, down;
+  };
+  void transform(const std::vector<Rounded>& rounded, size_t size);
+  double outside(const std::vector<Rounded>& rounded, GridMass Rounded::*bound, const Window& window) const;
   double slack(double epsilon) const;
   double suffix_delta(bool upper, size_t index, double epsilon) const;
-  double solve(bool upper, double delta) const;
+  double solve_upper(double delta) const;
+  double solve_lower(double delta, double upper) const;
+  double solve_between(bool upper, double delta, size_t low, size_t high) const;
+  double grid_value(size_t index) const { return reference_ + static_cast<double>(index) * spacing_; }
 
   std::vector<Part> parts_;
   double total_steps_ = 0, infinite_mass_ = 0;
   double tilt_ = 0, goal_ = 0;
-  double spacing_ = 0, scale_ = 0;  // ln of the factor that undoes the weights
-  double weight_error_ = 0;         // how far the tilted weights can be off in sum
-  int64_t first_ = 0;               // grid index of the window's first value
-  double reference_ = 0;            // suffix sums hold exp(-tilt (S - reference)): no overflow
+  double spacing_ = 0, scale_ = 0;           // ln of the factor that undoes the weights
+  double weight_error_ = 0;                  // how far the tilted weights can be off in sum
+  int64_t first_ = 0;                        // grid index of the window's first value
+  double reference_ = 0;                     // suffix sums hold exp(-tilt (S - reference)): no overflow
   std::vector<double> sum_[2], exp_sum_[2];  // lower, upper; suffix sums over the window
 };
 

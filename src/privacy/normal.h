@@ -3,8 +3,8 @@
 
 namespace veil::privacy {
 
-double log_erfc(double x);        // also where erfc(x) underflows
-double log_normal_cdf(double z);  // ln Phi(z)
+double log_erfc(double x);           // also where erfc(x) underflows
+double log_normal_cdf(double z);     // ln Phi(z)
 double log_add(double a, double b);  // ln(e^a + e^b); -infinity stands for 0
 
 // The curve of mu-GDP (Dong, Roth, Su 2022), exact for a Gaussian of sensitivity mu * sigma:

@@ -41,7 +41,7 @@ void quadrature(double a, double b, double widest, Visit visit) {
                                                     0.9061798459386640};
   static constexpr std::array<double, 5> kWeights5 = {0.2369268850561891, 0.4786286704993665, 0.5688888888888889,
                                                       0.4786286704993665, 0.2369268850561891};
-  const int pieces = std::max(1, static_cast<int>(std::ceil((b - a) / widest)));
+  const int pieces = std::max(1, static_cast<int>(std::ceil(std::abs(b - a) / widest)));
   const double half = (b - a) / (2 * pieces);
   for (int piece = 0; piece < pieces; ++piece) {
     const double middle = a + (2 * piece + 1) * half;
@@ -57,16 +57,6 @@ void quadrature(double a, double b, double widest, Visit visit) {
 double widest_piece(const StepLoss& loss, Cut cut) {
   return std::max(std::min(loss.sigma, loss.sigma * loss.sigma) / 4, (cut.high - cut.low) / 20000);
 }
-
-class Collector {
- public:
-  explicit Collector(int64_t first, int64_t last) : mass_{first, std::vector<double>(last - first + 1)} {}
-  double& operator[](int64_t index) { return mass_.values[index - mass_.first]; }
-  GridMass take() { return std::move(mass_); }
-
- private:
-  GridMass mass_;
-};
 
 }  // namespace
 
@@ -87,7 +77,7 @@ double StepLoss::end(double z) const {
   return (direction == Direction::remove ? 1 : 0) + z * sigma;
 }
 
-LossProfile::LossProfile(const StepLoss& loss, Cut cut) {
+LossProfile::LossProfile(const StepLoss& loss, Cut cut) : last_loss_(loss.at(cut.high)) {
   const double wanted = std::min(loss.sigma, loss.sigma * loss.sigma) / 8;
   const int count = static_cast<int>(std::clamp((cut.high - cut.low) / wanted, 100.0, 4000.0));
   const double step = (cut.high - cut.low) / count;
@@ -127,18 +117,72 @@ double LossProfile::low_cut(const StepLoss& loss, double tilt, double mass) cons
   return result;
 }
 
+double LossProfile::tilted_variance(double tilt) const {
+  const double total = log_moment(tilt), mean = tilted_mean(tilt);
+  double sum = 0;
+  for (size_t i = 0; i < loss_.size(); ++i) {
+    const double apart = loss_[i] - mean;
+    sum += std::exp(log_mass_[i] + tilt * loss_[i] - total) * apart * apart;
+  }
+  return sum;
+}
+
+std::vector<int64_t> LossProfile::grid_points(double lowest, const Grid& grid) const {
+  const double tilt = grid.tilt, spacing = grid.spacing, offset = grid.offset;
+  const size_t count = loss_.size();
+  const double total = log_moment(tilt);
+  std::vector<double> below(count + 1), above(count + 1);  // tilted mass before and from node i on
+  for (size_t i = 0; i < count; ++i) below[i + 1] = below[i] + std::exp(log_mass_[i] + tilt * loss_[i] - total);
+  for (size_t i = count; i-- > 0;) above[i] = above[i + 1] + std::exp(log_mass_[i] + tilt * loss_[i] - total);
+  const auto node = [&](int64_t point) {  // the first with a larger loss
+    return static_cast<size_t>(
+        std::upper_bound(loss_.begin(), loss_.end(), static_cast<double>(point) * spacing + offset) - loss_.begin());
+  };
+  const int64_t farthest = std::max<int64_t>(1, static_cast<int64_t>(0.2 / ((1 + tilt) * spacing)));
+  const int64_t last = static_cast<int64_t>(std::floor((last_loss_ - offset) / spacing)) + 1;
+  std::vector<int64_t> points{static_cast<int64_t>(std::floor((lowest - offset) / spacing))};
+  int64_t stride = farthest;
+  while (points.back() < last) {
+    const size_t begin = node(points.back());
+    const double from_here = above[begin > 1 ? begin - 2 : 0];
+    for (stride = std::min(farthest, 2 * stride); stride > 1; stride /= 2) {
+      const double rare = std::min(from_here, below[std::min(count, node(points.back() + stride) + 2)]);
+      if (static_cast<double>(stride) <= std::pow(rare, -0.4)) break;
+    }
+    points.push_back(points.back() + stride);
+  }
+  return points;
+}
+
+double grid_offset(const StepLoss& loss, Cut cut, double spacing) {
+  double begin = cut.low, end = cut.high;
+  if (loss.direction == Direction::remove) {
+    end = std::clamp(loss.position(loss.at(cut.low) + spacing / 2), begin, end);
+  } else {
+    begin = std::clamp(loss.position(loss.at(cut.high) - spacing / 2), begin, end);
+  }
+  double p = 0, q_less_p = 0;
+  quadrature(begin, end, widest_piece(loss, cut), [&](double y, double weight) {
+    const double density = weight * std::exp(loss.log_density(y));
+    p += density;
+    q_less_p += density * std::expm1(-loss.at(y));
+  });
+  return p > 1e-3 ? -std::log1p(q_less_p / p) : 0;
+}
+
 GridMass rounded_up(const StepLoss& loss, Cut cut, const Grid& grid) {
-  const double spacing = grid.spacing;
-  const int64_t lowest = static_cast<int64_t>(std::floor(loss.at(cut.low) / spacing));
-  const int64_t highest = static_cast<int64_t>(std::floor(loss.at(cut.high) / spacing));
-  Collector mass(lowest, highest + 1);
-  const double widest = widest_piece(loss, cut), whole = std::expm1(-spacing), lift = std::exp(grid.tilt * spacing);
-  for (int64_t k = lowest; k <= highest; ++k) {
-    const double floor = static_cast<double>(k) * spacing;
-    const double begin = std::max(cut.low, loss.position(floor));
-    const double end = std::min(cut.high, loss.position(floor + spacing));
-    if (!(begin < end)) continue;
-    const double shift = grid.tilt * floor - grid.scale;
+  GridMass mass(grid.points.size());
+  const double widest = widest_piece(loss, cut), lowest = loss.at(cut.low);
+  double end = cut.low;
+  for (size_t i = 0; i + 1 < mass.size(); ++i) {
+    const double floor = grid.loss(i), ceiling = grid.loss(i + 1);
+    // What lies below the cut; P(y < low) is at most that of N(0, sigma^2) in both directions.
+    if (floor <= lowest && lowest < ceiling)
+      mass[i + 1] += std::exp(log_normal_cdf(cut.low / loss.sigma) + grid.tilt * ceiling - grid.scale);
+    const double begin = end;
+    end = std::clamp(loss.position(ceiling), begin, cut.high);
+    if (begin == end) continue;
+    const double shift = grid.tilt * floor - grid.scale, whole = std::expm1(floor - ceiling);
     double stays = 0, rises = 0;
     quadrature(begin, end, widest, [&](double y, double weight) {
       const double share = std::clamp(std::expm1(floor - loss.at(y)) / whole, 0.0, 1.0);
@@ -146,13 +190,10 @@ GridMass rounded_up(const StepLoss& loss, Cut cut, const Grid& grid) {
       stays += density * (1 - share);
       rises += density * share;
     });
-    mass[k] += stays;
-    mass[k + 1] += rises * lift;
+    mass[i] += stays;
+    mass[i + 1] += rises * std::exp(grid.tilt * (ceiling - floor));
   }
-  // What lies below the cut; P(y < low) is at most that of N(0, sigma^2) in both directions.
-  mass[lowest + 1] += std::exp(log_normal_cdf(cut.low / loss.sigma) +
-                               grid.tilt * static_cast<double>(lowest + 1) * spacing - grid.scale);
-  return mass.take();
+  return mass;
 }
 
 namespace {
@@ -166,6 +207,7 @@ struct Stretch {
 struct Cell {
   double end = 0;
   Stretch sum;
+  bool reaches = true;  // whether P/Q of the cell is the target; the last cell can fall short
 };
 
 struct CellCutter {
@@ -181,25 +223,23 @@ struct CellCutter {
     });
     return sum;
   }
-  double slope(double y) const {
-    return -std::exp(loss.log_density(y) + shift) * std::expm1(target - loss.at(y));
-  }
+  double slope(double y) const { return -std::exp(loss.log_density(y) + shift) * std::expm1(target - loss.at(y)); }
 
-  // The end of the cell that begins at `begin`, or `high` with a negative excess where no end gives the target.
-  Cell cell(double begin, double high, double spacing) const {
+  // The cell that begins at `begin`; it ends at `high` if no end gives the target.
+  Cell cell(double begin, double high) const {
     const auto plus = [](Stretch a, Stretch b) { return Stretch{a.mass + b.mass, a.excess + b.excess}; };
-    double low = std::min(high, loss.position(target));  // excess only falls up to here
+    double low = std::clamp(loss.position(target), begin, high);  // excess only falls up to here
     const Stretch falling = over(begin, low);
-    double end = std::min(high, loss.position(2 * target - loss.at(begin)));
+    double end = std::clamp(loss.position(2 * target - loss.at(begin)), low, high);
     Stretch sum = plus(falling, over(low, end));
     while (sum.excess < 0 && end < high) {
       low = end;
       end = std::min(high, end + (end - begin));
       sum = plus(sum, over(low, end));
     }
-    if (sum.excess < 0) return {high, sum};
+    if (sum.excess < 0) return {high, sum, false};
     double bracket = end;
-    const double enough = 1e-13 * spacing;
+    const double enough = 1e-13 * (target - loss.at(begin));
     for (int i = 0; i < 60 && std::abs(sum.excess) > enough * sum.mass; ++i) {
       (sum.excess < 0 ? low : bracket) = end;
       const double gradient = slope(end);
@@ -209,36 +249,38 @@ struct CellCutter {
       sum = plus(sum, over(end, next));
       end = next;
     }
-    return {end, sum};
+    return {end, sum, true};
   }
 };
 
 }  // namespace
 
 GridMass rounded_down(const StepLoss& loss, Cut cut, const Grid& grid) {
-  const double spacing = grid.spacing;
-  const int64_t lowest = static_cast<int64_t>(std::floor(loss.at(cut.low) / spacing));
-  const int64_t highest = static_cast<int64_t>(std::floor(loss.at(cut.high) / spacing));
-  Collector mass(lowest, highest + 3);
+  GridMass mass(grid.points.size());
   CellCutter cutter{.loss = loss, .widest = widest_piece(loss, cut), .target = 0, .shift = 0};
   double begin = cut.low;
+  size_t i = 0;
   while (begin < cut.high) {
-    const double here = loss.at(begin) / spacing;
-    const int64_t k = static_cast<int64_t>(std::floor(here + 0.05)) + 1;  // the next grid point that is not too near
-    cutter.target = static_cast<double>(k) * spacing;
+    const double here = loss.at(begin);
+    // The next grid point that is not too near; the first may be (Grid::offset).
+    const double nearest = begin == cut.low ? 0 : 0.05;
+    while (i + 1 < mass.size() && grid.loss(i) <= here + nearest * (grid.loss(i + 1) - here)) ++i;
+    cutter.target = grid.loss(i);
     cutter.shift = grid.tilt * cutter.target - grid.scale;
-    const auto [end, sum] = cutter.cell(begin, cut.high, spacing);
-    if (sum.excess < 0 && end == cut.high && sum.excess < -1e-12 * spacing * sum.mass) {
-      // The rest does not reach the grid point: all of its losses are at least that of `begin`.
-      const int64_t below = static_cast<int64_t>(std::floor(here));
-      mass[below] += sum.mass * std::exp(grid.tilt * spacing * static_cast<double>(below - k));
+    const Cell cell = cutter.cell(begin, cut.high);
+    if (cell.reaches) {
+      mass[i] += cell.sum.mass;
     } else {
-      mass[k] += sum.mass;
+      // The rest stays below the grid point: all of its losses are at least that of `begin`.
+      size_t below = i;
+      while (below > 0 && grid.loss(below) > here) --below;
+      if (grid.loss(below) <= here)
+        mass[below] += cell.sum.mass * std::exp(grid.tilt * (grid.loss(below) - cutter.target));
     }
-    if (!(end > begin)) break;
-    begin = end;
+    if (!(cell.end > begin)) break;
+    begin = cell.end;
   }
-  return mass.take();
+  return mass;
 }
 
 }  // namespace veil::privacy
