@@ -14,7 +14,7 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kOutside = 1e-13;  // tilted mass that the window may leave out, each side
-constexpr size_t kSmallest = size_t{1} << 10, kLargest = size_t{1} << 21;  // of the transforms
+constexpr size_t kSmallest = size_t{1} << 10, kLargest = size_t{1} << 20;  // of the transforms
 
 // The x > 0 that makes f smallest, by a scan over powers and a golden-section search around the best.
 template <typename F>
@@ -68,6 +68,11 @@ Composition::Composition(const std::vector<Phase>& phases, Direction direction, 
   }
   tilt_ = minimize(1e-7, 1e9, [&](double tilt) { return goal(tilt, log_moment(tilt)); });
   goal_ = goal(tilt_, log_moment(tilt_));
+  // Where losses have an end (add) the best tilt can be so large that no grid resolves it. For a normal S it is
+  // sqrt(-2 ln delta) deviations^-1.
+  double variance = 0;
+  for (const Part& part : parts_) variance += part.steps * part.profile.tilted_variance(0);
+  tilt_ = std::min(tilt_, 4 * std::sqrt(-2 * std::log(negligible) / variance));
 }
 
 double Composition::log_moment(double tilt) const {
@@ -88,7 +93,7 @@ Composition::Window Composition::find_window() const {
   for (const Part& part : parts_) variance += part.steps * part.profile.tilted_variance(tilt_);
   // For a normal S the best is sqrt(-2 ln kOutside) deviations^-1, about 8.
   const double unit = 1 / std::sqrt(variance);
-  const double up = minimize(0.001 * unit, 100 * unit, reach(1)), down = minimize(0.001 * unit, 100 * unit, reach(-1));
+  const double up = minimize(0.001 * unit, 20 * unit, reach(1)), down = minimize(0.001 * unit, 20 * unit, reach(-1));
   return {.low = -reach(-1)(down), .high = reach(1)(up), .up_tilt = up, .down_tilt = down};
 }
 
@@ -123,7 +128,8 @@ void Composition::compose(double epsilon_error) {
   }
   // Rounding: the relative error of a transform is about log2(size) units, and powers multiply it by the steps.
   const double rounding = 4 * std::numeric_limits<double>::epsilon() * (total_steps_ + 1) * std::bit_width(size);
-  weight_error_ = std::max(outside(rounded, &Rounded::up, window), outside(rounded, &Rounded::down, window)) + rounding;
+  weight_error_[1] = outside(rounded, &Rounded::up, window) + rounding;
+  weight_error_[0] = outside(rounded, &Rounded::down, window) + rounding;
   first_ = static_cast<int64_t>(std::floor((window.low - offset) / spacing_));
   reference_ = static_cast<double>(first_) * spacing_ + offset;
   transform(rounded, size);
@@ -176,32 +182,27 @@ void Composition::transform(const std::vector<Rounded>& rounded, size_t size) {
   }
   inverse_fft(product);
 
+  const double fall = std::exp(-tilt_ * spacing_), exp_fall = fall * std::exp(-spacing_);
   for (int which = 0; which < 2; ++which) {
     sum_[which].assign(size + 1, 0);
     exp_sum_[which].assign(size + 1, 0);
-  }
-  for (size_t j = size; j-- > 0;) {
-    const Complex mass = product[wrapped(first_ + static_cast<int64_t>(j))];
-    const double above = static_cast<double>(j) * spacing_;
-    const double weight = std::exp(-tilt_ * above), exp_weight = weight * std::exp(-above);
-    for (int which = 0; which < 2; ++which) {
+    for (size_t j = size; j-- > 0;) {
+      const Complex mass = product[wrapped(first_ + static_cast<int64_t>(j))];
       const double value = which == 1 ? mass.real() : mass.imag();
-      sum_[which][j] = sum_[which][j + 1] + value * weight;
-      exp_sum_[which][j] = exp_sum_[which][j + 1] + value * exp_weight;
+      sum_[which][j] = value + fall * sum_[which][j + 1];
+      exp_sum_[which][j] = value + exp_fall * exp_sum_[which][j + 1];
     }
   }
 }
 
-// What the window, rounding and the cut at `high` can change of delta.
-double Composition::slack(double epsilon) const {
-  return std::exp(scale_ - tilt_ * epsilon + log_highest_weight(tilt_)) * weight_error_;
-}
-
-// delta from the values at `index` and above.
+// delta from the values at `index` and above; epsilon is not above grid_value(index). What the window, rounding and the
+// cut of the losses can change is added to the upper bound and taken from the lower.
 double Composition::suffix_delta(bool upper, size_t index, double epsilon) const {
-  const double value = sum_[upper][index] - std::exp(epsilon - reference_) * exp_sum_[upper][index];
-  const double result = std::exp(scale_ - tilt_ * reference_) * value;
-  return upper ? result + slack(epsilon) + infinite_mass_ : result - slack(epsilon);
+  const double here = grid_value(index);
+  const double value = sum_[upper][index] - std::exp(epsilon - here) * exp_sum_[upper][index];
+  const double delta = std::exp(scale_ - tilt_ * here) * value;
+  const double slack = std::exp(scale_ - tilt_ * epsilon + log_highest_weight(tilt_)) * weight_error_[upper];
+  return upper ? delta + slack + infinite_mass_ : delta - slack;
 }
 
 Bounds Composition::delta(double epsilon) const {

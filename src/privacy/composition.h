@@ -47,7 +47,6 @@ class Composition {
   };
   void transform(const std::vector<Rounded>& rounded, size_t size);
   double outside(const std::vector<Rounded>& rounded, GridMass Rounded::*bound, const Window& window) const;
-  double slack(double epsilon) const;
   double suffix_delta(bool upper, size_t index, double epsilon) const;
   double solve_upper(double delta) const;
   double solve_lower(double delta, double upper) const;
@@ -58,10 +57,11 @@ class Composition {
   double total_steps_ = 0, infinite_mass_ = 0;
   double tilt_ = 0, goal_ = 0;
   double spacing_ = 0, scale_ = 0;           // ln of the factor that undoes the weights
-  double weight_error_ = 0;                  // how far the tilted weights can be off in sum
+  double weight_error_[2] = {};     // lower, upper: how far the tilted weights can be off in sum
   int64_t first_ = 0;                        // grid index of the window's first value
-  double reference_ = 0;                     // suffix sums hold exp(-tilt (S - reference)): no overflow
-  std::vector<double> sum_[2], exp_sum_[2];  // lower, upper; suffix sums over the window
+  double reference_ = 0;            // and what S is there
+  // Lower, upper; sums over the window from a value on, of weights exp(-tilt u) and exp(-(1 + tilt) u), u the distance.
+  std::vector<double> sum_[2], exp_sum_[2];
 };
 
 }  // namespace veil::privacy

@@ -23,6 +23,41 @@ std::optional<double> plain_gaussian_mu(const std::vector<Phase>& run) {
   return std::sqrt(squared);
 }
 
+// The largest summed loss: infinite for remove, but a record that is added shows no more than that it was left out.
+double largest_loss(Direction direction, const std::vector<Phase>& run) {
+  double sum = 0;
+  for (const Phase& phase : run) sum -= static_cast<double>(phase.steps) * std::log1p(-phase.q);
+  return direction == Direction::add ? sum : kInfinity;
+}
+
+// Bounds in one direction. They need not be near each other where the upper one is not above `enough`.
+Bounds epsilon_in(Direction direction, const std::vector<Phase>& run, double delta, double accuracy, double enough) {
+  // Chernoff's bound of epsilon at this delta gives the tilt.
+  const auto first_goal = [&](double tilt, double log_moment) {
+    return (log_moment + log_highest_weight(tilt) - std::log(delta)) / tilt;
+  };
+  Composition first(run, direction, 1e-10 * delta, first_goal);
+  if (first.goal() <= 0) return {};
+  const double largest = largest_loss(direction, run);
+  if (largest <= enough) return {0, largest};
+  double aim = accuracy * std::max(1.0, first.goal());
+  first.compose(aim);
+  Bounds bounds = first.epsilon(delta);
+  // Where losses are rare and large that tilt is not the best, nor is the grid: again with those of the epsilon found.
+  for (int round = 0; round < 2; ++round) {
+    const double wanted = 15 * accuracy * std::max(1.0, bounds.lower);
+    if (bounds.upper - bounds.lower <= wanted || bounds.upper <= enough) break;
+    const double near = std::min(bounds.upper, first.goal());
+    aim /= 10;
+    Composition again(run, direction, 1e-10 * delta,
+                      [near](double tilt, double log_moment) { return log_moment - tilt * near; });
+    again.compose(aim);
+    const Bounds found = again.epsilon(delta);
+    bounds = {std::max(bounds.lower, found.lower), std::min(bounds.upper, found.upper)};
+  }
+  return {bounds.lower, std::min(bounds.upper, largest)};
+}
+
 }  // namespace
 
 Bounds pld_epsilon_bounds(const std::vector<Phase>& phases, double delta, double accuracy) {
@@ -37,13 +72,7 @@ Bounds pld_epsilon_bounds(const std::vector<Phase>& phases, double delta, double
   }
   Bounds worst;
   for (const Direction direction : kDirections) {
-    // Chernoff's bound of epsilon at this delta
-    Composition sum(run, direction, 1e-10 * delta, [&](double tilt, double log_moment) {
-      return (log_moment + log_highest_weight(tilt) - std::log(delta)) / tilt;
-    });
-    if (sum.goal() <= 0) continue;
-    sum.compose(accuracy * std::max(1.0, sum.goal()));
-    const Bounds bounds = sum.epsilon(delta);
+    const Bounds bounds = epsilon_in(direction, run, delta, accuracy, worst.upper);
     worst = {std::max(worst.lower, bounds.lower), std::max(worst.upper, bounds.upper)};
   }
   return worst;

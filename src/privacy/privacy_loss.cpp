@@ -23,7 +23,10 @@ double log_ratio(double sigma, double q, double x) {
 
 // The x where log_ratio is `value`.
 double ratio_position(double sigma, double q, double value) {
-  const double rest = -std::expm1(-value) + q * std::exp(-value);  // 1 - (1-q) exp(-value), without cancellation
+  // 1 - (1-q) exp(-value); near 0 without cancellation
+  const double rest = q == 1       ? 1
+                      : value < -1 ? 1 - (1 - q) * std::exp(-value)
+                                   : -std::expm1(-value) + q * std::exp(-value);
   if (rest <= 0) return -kInfinity;
   return sigma * sigma * (std::log(rest) + value - std::log(q)) + 0.5;
 }
