@@ -56,9 +56,9 @@ class Composition {
   std::vector<Part> parts_;
   double total_steps_ = 0, infinite_mass_ = 0;
   double tilt_ = 0, goal_ = 0;
-  double spacing_ = 0, scale_ = 0;           // ln of the factor that undoes the weights
+  double spacing_ = 0, scale_ = 0;  // ln of the factor that undoes the weights
   double weight_error_[2] = {};     // lower, upper: how far the tilted weights can be off in sum
-  int64_t first_ = 0;                        // grid index of the window's first value
+  int64_t first_ = 0;               // grid index of the window's first value
   double reference_ = 0;            // and what S is there
   // Lower, upper; sums over the window from a value on, of weights exp(-tilt u) and exp(-(1 + tilt) u), u the distance.
   std::vector<double> sum_[2], exp_sum_[2];

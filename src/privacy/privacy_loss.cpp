@@ -210,7 +210,7 @@ struct Stretch {
 struct Cell {
   double end = 0;
   Stretch sum;
-  bool reaches = true;  // whether P/Q of the cell is the target; the last cell can fall short
+  bool reaches = true;  // whether P/Q of the cell is the target
 };
 
 struct CellCutter {
@@ -228,12 +228,15 @@ struct CellCutter {
   }
   double slope(double y) const { return -std::exp(loss.log_density(y) + shift) * std::expm1(target - loss.at(y)); }
 
-  // The cell that begins at `begin`; it ends at `high` if no end gives the target.
-  Cell cell(double begin, double high) const {
+  // The cell that begins at `begin`. Where losses get rarer steeply, or end, none has the target that does not go far
+  // beyond it.
+  Cell cell(double begin, double highest, double spacing) const {
+    const double here = loss.at(begin);
+    const double high = std::clamp(loss.position(target + 3 * spacing), begin, highest);
     const auto plus = [](Stretch a, Stretch b) { return Stretch{a.mass + b.mass, a.excess + b.excess}; };
     double low = std::clamp(loss.position(target), begin, high);  // excess only falls up to here
     const Stretch falling = over(begin, low);
-    double end = std::clamp(loss.position(2 * target - loss.at(begin)), low, high);
+    double end = std::clamp(loss.position(2 * target - here), low, high);
     Stretch sum = plus(falling, over(low, end));
     while (sum.excess < 0 && end < high) {
       low = end;
@@ -242,7 +245,7 @@ struct CellCutter {
     }
     if (sum.excess < 0) return {high, sum, false};
     double bracket = end;
-    const double enough = 1e-13 * (target - loss.at(begin));
+    const double enough = 1e-13 * (target - here);
     for (int i = 0; i < 60 && std::abs(sum.excess) > enough * sum.mass; ++i) {
       (sum.excess < 0 ? low : bracket) = end;
       const double gradient = slope(end);
@@ -270,18 +273,21 @@ GridMass rounded_down(const StepLoss& loss, Cut cut, const Grid& grid) {
     while (i + 1 < mass.size() && grid.loss(i) <= here + nearest * (grid.loss(i + 1) - here)) ++i;
     cutter.target = grid.loss(i);
     cutter.shift = grid.tilt * cutter.target - grid.scale;
-    const Cell cell = cutter.cell(begin, cut.high);
+    const Cell cell =
+        cutter.cell(begin, cut.high, i + 1 < mass.size() ? grid.loss(i + 1) - grid.loss(i) : grid.spacing);
+    double end = cell.end;
     if (cell.reaches) {
       mass[i] += cell.sum.mass;
     } else {
-      // The rest stays below the grid point: all of its losses are at least that of `begin`.
+      // Plain rounding down, up to the grid point.
       size_t below = i;
       while (below > 0 && grid.loss(below) > here) --below;
-      if (grid.loss(below) <= here)
-        mass[below] += cell.sum.mass * std::exp(grid.tilt * (grid.loss(below) - cutter.target));
+      end = std::clamp(loss.position(cutter.target), begin, cut.high);
+      const double lowered = std::exp(grid.tilt * (grid.loss(below) - cutter.target));
+      if (grid.loss(below) <= here) mass[below] += cutter.over(begin, end).mass * lowered;
     }
-    if (!(cell.end > begin)) break;
-    begin = cell.end;
+    if (!(end > begin)) break;
+    begin = end;
   }
   return mass;
 }
