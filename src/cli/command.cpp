@@ -13,6 +13,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"doctor", "what this build and this machine have, and what is missing", run_doctor},
       {"plan", "a step's program and its bytes, without running it", run_plan},
+      {"privacy", "epsilon of a private run, or the sigma that a budget asks for", run_privacy},
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
       {"suite", "a question answered by several experiments in one table", run_suite},
       {"report", "tables, plots and one page from a folder of records", run_report},

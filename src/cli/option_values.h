@@ -17,6 +17,7 @@ struct OptionSpec {
   std::string help = "";
   std::optional<double> minimum = {}, maximum = {};  // of numbers, both allowed
   std::optional<std::string> bare = {};  // the value of the option given without one ("flag with optional value")
+  bool repeated = false;                 // of a list: --x A --x B, and commas belong to the values
   bool positional = false;               // stands without its name as well
   bool required = false;
   bool secret = false;     // shown and recorded as "***"

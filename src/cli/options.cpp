@@ -67,7 +67,7 @@ void Options::unknown_option(const std::string& given) const {
 
 void Options::set(Setting& setting, const std::vector<std::string>& values, Source source) {
   std::vector<std::string> texts = values;
-  if (setting.list) {
+  if (setting.list && !setting.spec.repeated) {
     texts.clear();
     for (const std::string& value : values) {
       for (const std::string& part : split(value, ',')) texts.push_back(part);
@@ -141,7 +141,7 @@ std::vector<std::string> Options::normalized(const std::vector<std::string>& arg
     }
     if (!setting) unknown_option(argument.substr(2, equals - 2));
     if (value == "=") user_error("--{}=: no value stands after '='", setting->name);
-    if (!seen.insert(setting->name).second) {
+    if (!seen.insert(setting->name).second && !setting->spec.repeated) {
       user_error("--{} is given twice: allowed is once{}", setting->name,
                  setting->list ? fmt::format("; give a list as --{} A,B", setting->name) : "");
     }
@@ -163,7 +163,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     CLI::Option* option = setting.flag ? app.add_flag(names) : app.add_option(names);
     if (!setting.flag)
       option->expected(setting.spec.bare ? 0 : 1, setting.list ? CLI::detail::expected_max_vector_size : 1);
-    option->allow_extra_args(setting.list);
+    option->allow_extra_args(setting.list && !setting.spec.repeated);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     parsed.push_back(option);
   }

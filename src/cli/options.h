@@ -108,7 +108,8 @@ void Options::add(const std::string& name, std::optional<T>& field, OptionSpec s
 
 template <typename T>
 void Options::add(const std::string& name, std::vector<T>& field, OptionSpec spec) {
-  Setting setting{.name = name, .spec = spec, .kind = option_values::kind<T>(spec) + ",...", .list = true};
+  Setting setting{
+      .name = name, .spec = spec, .kind = option_values::kind<T>(spec) + (spec.repeated ? "" : ",..."), .list = true};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     std::vector<T> values;
     for (const std::string& text : texts) {

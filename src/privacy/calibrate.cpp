@@ -1,0 +1,57 @@
+#include "privacy/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace veil::privacy {
+namespace {
+
+constexpr double kSmallestSigma = 0.01, kLargestSigma = 1e5;
+
+}  // namespace
+
+Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q, int64_t steps,
+                            double tolerance) {
+  if (!(epsilon > 0) || std::isinf(epsilon)) user_error("epsilon {}: allowed is more than 0", epsilon);
+  check_delta(delta);
+  check_phases({{.sigma = 1, .q = q, .steps = steps}});
+  if (q == 0 || steps == 0) return {};
+  const auto at = [&](double sigma) {
+    return Calibration{sigma, accountant.epsilon({{.sigma = sigma, .q = q, .steps = steps}}, delta)};
+  };
+
+  // A bracket: too little noise at `low`, enough at `high`.
+  Calibration low, high = at(1);
+  if (high.spent.epsilon <= epsilon) {
+    for (low = at(0.5); low.spent.epsilon <= epsilon; low = at(std::max(kSmallestSigma, low.sigma / 2))) {
+      high = low;
+      if (low.sigma == kSmallestSigma) return low;
+    }
+  } else {
+    for (low = high, high = at(2); high.spent.epsilon > epsilon; high = at(std::min(kLargestSigma, 2 * high.sigma))) {
+      low = high;
+      if (high.sigma == kLargestSigma) {
+        user_error("epsilon {}: with q {}, {} steps and delta {} the {} accountant reaches no less than {:.4g}",
+                   epsilon, q, steps, delta, name_of(accountant.kind()), high.spent.epsilon);
+      }
+    }
+  }
+
+  // ln epsilon is nearly straight in ln sigma: regula falsi, aimed a little above the root so that the bracket closes
+  // from both sides, and halved when a side does not move.
+  for (int i = 0; high.sigma - low.sigma > tolerance; ++i) {
+    double share = 0.5;
+    if (i % 3 != 2 && low.spent.epsilon < HUGE_VAL && high.spent.epsilon > 0) {
+      const double fall = std::log(low.spent.epsilon / high.spent.epsilon);
+      share = std::clamp(std::log(low.spent.epsilon / epsilon) / fall, 0.02, 0.98);
+    }
+    const double guess = low.sigma * std::pow(high.sigma / low.sigma, share);
+    const double aim = i % 3 == 0 ? std::min(guess + 0.4 * tolerance, 0.5 * (guess + high.sigma))
+                                  : std::max(guess - 0.4 * tolerance, 0.5 * (guess + low.sigma));
+    const Calibration tried = at(i % 3 == 2 ? guess : aim);
+    (tried.spent.epsilon > epsilon ? low : high) = tried;
+  }
+  return high;
+}
+
+}  // namespace veil::privacy
