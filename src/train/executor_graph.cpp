@@ -34,6 +34,10 @@ void Executor::prepare() {
 void Executor::capture() {
   const bool watched = options_.watch_memory;
   options_.watch_memory = false;
+  // A lane that only the tail uses (ddp that accumulates whole gradients) would make its first call inside the capture.
+  for (Communicator* lane : {ranks_.gather.get(), ranks_.reduce.get()}) {
+    if (lane) lane->barrier();
+  }
   run_part(Part::prologue, 0);
   run_part(Part::body, 0);
   drop_step_buffers();

@@ -77,6 +77,7 @@ TEST(Simulated, AWorldOfOneOverMpiNeedsNoLauncher) {
 // On a GPU, eagerly and replayed from a graph: the results and their order with the compute stream.
 void gathers_and_reduces_on_gpu(Communicator& comm) {
   const Device device = gpu_device(0);
+  const StreamGuard guard(Stream::create(device));  // the default stream cannot be captured
   const auto options = at::TensorOptions(at::kFloat).device(device);
   const int64_t n = 100'003;
   const Tensor shard = at::zeros({n}, options), whole = at::zeros({comm.size() * n}, options),
