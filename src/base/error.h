@@ -41,7 +41,7 @@ template <typename... Args>
 }  // namespace veil
 
 // For what only a programmer can mend: no user input may reach it.
-#define VEIL_CHECK(condition, ...)                                                                  \
-  do {                                                                                              \
+#define VEIL_CHECK(condition, ...)                                                                    \
+  do {                                                                                                \
     if (!(condition)) ::veil::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

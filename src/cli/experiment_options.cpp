@@ -4,26 +4,50 @@ namespace veil {
 
 void add_step_options(Options& options, ExperimentOptions& e) {
   options.add("model", e.model, {.aliases = {"model_name"}, .help = "what is trained"});
-  options.add("input-size", e.input_size, {.aliases = {"hidden_size", "width"}, .help = "width of the linear stack", .minimum = 1, .maximum = 1 << 20});
-  options.add("layers", e.layers, {.aliases = {"num_layers"}, .help = "layers; as many as ranks if not given", .minimum = 1, .maximum = 100000});
+  options.add(
+      "input-size", e.input_size,
+      {.aliases = {"hidden_size", "width"}, .help = "width of the linear stack", .minimum = 1, .maximum = 1 << 20});
+  options.add(
+      "layers", e.layers,
+      {.aliases = {"num_layers"}, .help = "layers; as many as ranks if not given", .minimum = 1, .maximum = 100000});
   options.add("batch-size", e.batch_size, {.help = "samples a rank and micro-batch", .minimum = 1});
-  options.add("total-batch-size", e.total_batch_size, {.aliases = {"global_batch_size"}, .help = "samples of a logical batch over all ranks, instead of --batch-size", .minimum = 1});
-  options.add("strategy", e.strategy, {.aliases = {"data_parallel"}, .help = "how parameters, gradients and optimizer state are spread"});
+  options.add("total-batch-size", e.total_batch_size,
+              {.aliases = {"global_batch_size"},
+               .help = "samples of a logical batch over all ranks, instead of --batch-size",
+               .minimum = 1});
+  options.add("strategy", e.strategy,
+              {.aliases = {"data_parallel"}, .help = "how parameters, gradients and optimizer state are spread"});
   options.add("cpu-offload", e.cpu_offload, {.help = "keep parameters and optimizer state in host memory"});
   options.add("offload-params", e.offload_params, {.help = "keep parameters in host memory"});
   options.add("offload-optimizer", e.offload_optimizer, {.help = "keep optimizer state in host memory"});
-  options.add("forward-prefetch", e.forward_prefetch, {.help = "units gathered ahead in forward; the bare flag is 1", .minimum = 0, .maximum = 1000, .bare = "1"});
-  options.add("backward-prefetch", e.backward_prefetch, {.help = "when backward gathers the next unit: before the current one runs, after it, or without overlap"});
-  options.add("wrap", e.wrap, {.aliases = {"auto_wrap_policy", "wrap_policy"}, .help = "what is gathered together: each module, modules up to --min-num-params, or all"});
-  options.add("min-num-params", e.min_num_params, {.help = "parameters at which size-based wrapping closes a unit", .minimum = 0});
-  options.add("checkpointing", e.checkpointing, {.aliases = {"activation_checkpointing"}, .help = "recompute activations in backward", .bare = "full"});
-  options.add("accumulation", e.accumulation, {.aliases = {"gradient_accumulation_steps", "accumulate_steps"}, .help = "micro-batches in a logical batch", .minimum = 1, .maximum = 1000000});
+  options.add(
+      "forward-prefetch", e.forward_prefetch,
+      {.help = "units gathered ahead in forward; the bare flag is 1", .minimum = 0, .maximum = 1000, .bare = "1"});
+  options.add(
+      "backward-prefetch", e.backward_prefetch,
+      {.help = "when backward gathers the next unit: before the current one runs, after it, or without overlap"});
+  options.add("wrap", e.wrap,
+              {.aliases = {"auto_wrap_policy", "wrap_policy"},
+               .help = "what is gathered together: each module, modules up to --min-num-params, or all"});
+  options.add("min-num-params", e.min_num_params,
+              {.help = "parameters at which size-based wrapping closes a unit", .minimum = 0});
+  options.add("checkpointing", e.checkpointing,
+              {.aliases = {"activation_checkpointing"}, .help = "recompute activations in backward", .bare = "full"});
+  options.add("accumulation", e.accumulation,
+              {.aliases = {"gradient_accumulation_steps", "accumulate_steps"},
+               .help = "micro-batches in a logical batch",
+               .minimum = 1,
+               .maximum = 1000000});
   options.add("accumulate", e.accumulate_in, {.help = "sum micro-batches in reduced shards, or whole and reduce once"});
   options.add("storage", e.storage, {.help = "type of parameters between steps"});
   options.add("compute", e.compute, {.aliases = {"dtype", "precision"}, .help = "type inside a step"});
   options.add("reduce", e.reduce, {.help = "type of gradients between ranks"});
   options.add("optimizer", e.optimizer, {.help = "update rule"});
-  options.add("simulate-world", e.simulate_world, {.help = "measure one rank of a world of W in one process, without peers", .minimum = 1, .maximum = 65536, .value = "W"});
+  options.add("simulate-world", e.simulate_world,
+              {.help = "measure one rank of a world of W in one process, without peers",
+               .minimum = 1,
+               .maximum = 65536,
+               .value = "W"});
   options.add("simulate-rank", e.simulate_rank, {.help = "which rank of it", .minimum = 0});
   options.add("link", e.link_gb_per_s, {.help = "GB/s of a simulated world's links", .minimum = 1e-3, .value = "GB/S"});
 }
@@ -34,17 +58,25 @@ void add_measuring_options(Options& options, ExperimentOptions& e) {
   options.add("weight-decay", e.weight_decay, {.minimum = 0});
   options.add("seed", e.seed, {.help = "of parameters and synthetic data", .minimum = 0});
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
-  options.add("warmup", e.warmup, {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
-  options.add("iterations", e.iterations, {.aliases = {"steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
+  options.add(
+      "warmup", e.warmup,
+      {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
+  options.add("iterations", e.iterations,
+              {.aliases = {"steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
   options.add("graph", e.graph, {.help = "capture the step in CUDA graphs"});
   options.add("device", e.device, {.help = "where it runs; auto takes a GPU if one answers"});
   options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
-  options.add("ranks", e.ranks, {.aliases = {"nproc_per_node", "num_gpus"}, .help = "local ranks to start; those of mpirun, srun or torchrun otherwise", .minimum = 1, .maximum = 4096});
+  options.add("ranks", e.ranks,
+              {.aliases = {"nproc_per_node", "num_gpus"},
+               .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
+               .minimum = 1,
+               .maximum = 4096});
   options.add("share-gpu", e.share_gpu, {.help = "let several ranks share a GPU, talking through host memory"});
 }
 
 void add_experiment_presets(Options& options, bool measuring) {
-  std::vector<std::pair<std::string, std::string>> tiny = {{"input-size", "256"}, {"batch-size", "128"}, {"layers", "4"}, {"min-num-params", "100000"}};
+  std::vector<std::pair<std::string, std::string>> tiny = {
+      {"input-size", "256"}, {"batch-size", "128"}, {"layers", "4"}, {"min-num-params", "100000"}};
   if (measuring) tiny.insert(tiny.end(), {{"warmup", "2"}, {"iterations", "5"}});
   options.preset("tiny", tiny);
 }

@@ -45,15 +45,22 @@ void print_memory(const Schedule& schedule, const ModelShape& shape, const Memor
   add({"model", "", "", ""}, estimate.after_model, estimate.after_model);
   for (const MemoryRow& row : estimate.rows) {
     const Op& op = schedule.part(row.part)[row.op];
-    add({row.op == 0 ? name_of(row.part) : "", std::to_string(row.op), name_of(op.kind), op_target(op, schedule, shape)}, row.after, row.peak);
+    add({row.op == 0 ? name_of(row.part) : "", std::to_string(row.op), name_of(op.kind),
+         op_target(op, schedule, shape)},
+        row.after, row.peak);
   }
-  fmt::print("{} memory, a rank\n{}peak {}\n\n", space_name(space), table.text(), format_bytes(estimate.peak(space).total()));
+  fmt::print("{} memory, a rank\n{}peak {}\n\n", space_name(space), table.text(),
+             format_bytes(estimate.peak(space).total()));
 }
 
 Json buffers_json(const std::vector<Buffer>& buffers) {
   Json list = Json::array();
   for (const Buffer& buffer : buffers) {
-    list.push_back({{"role", name_of(buffer.role)}, {"index", buffer.index}, {"bytes", buffer.bytes}, {"category", category_name(buffer.category)}, {"space", space_name(buffer.space)}});
+    list.push_back({{"role", name_of(buffer.role)},
+                    {"index", buffer.index},
+                    {"bytes", buffer.bytes},
+                    {"category", category_name(buffer.category)},
+                    {"space", space_name(buffer.space)}});
   }
   return list;
 }
@@ -75,12 +82,21 @@ Json plan_json(const Schedule& schedule, const ModelShape& shape, const MemoryEs
   json["rows"] = Json::array();
   for (const MemoryRow& row : estimate.rows) {
     const Op& op = schedule.part(row.part)[row.op];
-    json["rows"].push_back({{"part", name_of(row.part)}, {"row", row.op}, {"lane", name_of(op.lane)}, {"op", name_of(op.kind)}, {"on", op_target(op, schedule, shape)},
-                            {"after", op.after}, {"note", op.note}, {"creates", buffers_json(op.creates)}, {"frees", buffers_json(op.frees)},
-                            {"bytes_after", bytes_json(row.after)}, {"bytes_peak", bytes_json(row.peak)}});
+    json["rows"].push_back({{"part", name_of(row.part)},
+                            {"row", row.op},
+                            {"lane", name_of(op.lane)},
+                            {"op", name_of(op.kind)},
+                            {"on", op_target(op, schedule, shape)},
+                            {"after", op.after},
+                            {"note", op.note},
+                            {"creates", buffers_json(op.creates)},
+                            {"frees", buffers_json(op.frees)},
+                            {"bytes_after", bytes_json(row.after)},
+                            {"bytes_peak", bytes_json(row.peak)}});
   }
   json["after_model"] = bytes_json(estimate.after_model);
-  for (int s = 0; s < kSpaces; ++s) json["peak_bytes"][space_name(static_cast<Space>(s))] = estimate.peak(static_cast<Space>(s)).total();
+  for (int s = 0; s < kSpaces; ++s)
+    json["peak_bytes"][space_name(static_cast<Space>(s))] = estimate.peak(static_cast<Space>(s)).total();
   return json;
 }
 
@@ -94,7 +110,8 @@ int run_plan(const std::vector<std::string>& arguments) {
   options.add("memory", command.memory, {.help = "print the bytes by category after each row"});
   add_step_options(options, command.experiment);
   add_experiment_presets(options, /*measuring=*/false);
-  options.add("world", command.world, {.aliases = {"ranks", "num_gpus", "nproc_per_node"}, .help = "ranks", .minimum = 1, .maximum = 65536});
+  options.add("world", command.world,
+              {.aliases = {"ranks", "num_gpus", "nproc_per_node"}, .help = "ranks", .minimum = 1, .maximum = 65536});
   options.add("device", command.experiment.device, {.help = "what it is planned for; auto is a GPU"});
   options.add("json", command.json, {.help = "print both as JSON"});
   if (!options.parse(arguments)) return kExitDone;
@@ -110,8 +127,10 @@ int run_plan(const std::vector<std::string>& arguments) {
     fmt::print("{}\n", plan_json(schedule, shape, estimate).dump(1));
     return kExitDone;
   }
-  fmt::print("{} of {} parameters, {} ranks, {}\n\n", shape.name, format_count(static_cast<double>(shape.param_count())), world, name_of(step.strategy));
-  if (command.schedule || command.buffers || !command.memory) fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
+  fmt::print("{} of {} parameters, {} ranks, {}\n\n", shape.name,
+             format_count(static_cast<double>(shape.param_count())), world, name_of(step.strategy));
+  if (command.schedule || command.buffers || !command.memory)
+    fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
   if (command.memory) {
     for (Space space : {Space::device, Space::host, Space::pinned}) print_memory(schedule, shape, estimate, space);
   }

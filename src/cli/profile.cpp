@@ -35,11 +35,13 @@ void print_summary(const Json& record) {
   Table table({"figure", "value"});
   table.row({"step", fmt::format("{} +- {}", format_ms(record["avg_time_ms"]), format_ms(record["std_time_ms"]))});
   if (record.contains("modelled_step_ms")) {
-    table.row({"step, communication modelled", fmt::format("{} at {} GB/s", format_ms(record["modelled_step_ms"]), record["link_gb_per_s"].get<double>())});
+    table.row({"step, communication modelled", fmt::format("{} at {} GB/s", format_ms(record["modelled_step_ms"]),
+                                                           record["link_gb_per_s"].get<double>())});
   }
   table.row({"peak memory", format_bytes(record["peak_memory_bytes"])});
   table.row({"peak memory, estimated", format_bytes(record["estimated_peak_bytes"])});
-  if (record["pinned_peak_bytes"].get<int64_t>() > 0) table.row({"pinned host memory", format_bytes(record["pinned_peak_bytes"])});
+  if (record["pinned_peak_bytes"].get<int64_t>() > 0)
+    table.row({"pinned host memory", format_bytes(record["pinned_peak_bytes"])});
   table.row({"last loss", number(record["losses"].back(), "{:.6g}")});
   table.row({"graph", record["graph"]});
   fmt::print("\n{}", table.text());
@@ -54,7 +56,8 @@ void print_summary(const Json& record) {
     phases.row({phase, number(entry["ms"]), fmt::format("{:.1f} %", 100 * entry["ms"].get<double>() / step)});
   }
   for (const auto& [lane, entry] : record["communication"].items()) {
-    phases.row({"waiting for " + lane, number(entry["exposed_ms"]), fmt::format("{:.1f} %", 100 * entry["exposed_ms"].get<double>() / step)});
+    phases.row({"waiting for " + lane, number(entry["exposed_ms"]),
+                fmt::format("{:.1f} %", 100 * entry["exposed_ms"].get<double>() / step)});
   }
   fmt::print("\n{}", phases.text());
   if (record["phases"].contains("layers")) {
@@ -65,14 +68,16 @@ void print_summary(const Json& record) {
   if (!record["communication"].empty()) {
     Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes a step"});
     for (const auto& [lane, entry] : record["communication"].items()) {
-      lanes.row({lane, number(entry["total_ms"]), number(entry["exposed_ms"]), number(entry.value("modelled_ms", Json())), format_bytes(entry["bytes"])});
+      lanes.row({lane, number(entry["total_ms"]), number(entry["exposed_ms"]),
+                 number(entry.value("modelled_ms", Json())), format_bytes(entry["bytes"])});
     }
     fmt::print("\n{}", lanes.text());
   }
   if (record.contains("kernels")) {
     Table kernels({"operator or kernel", "where", "calls", "total ms"});
     for (const auto& kernel : record["kernels"]) {
-      kernels.row({kernel["name"].get<std::string>().substr(0, 70), kernel["on_gpu"].get<bool>() ? "GPU" : "host", std::to_string(kernel["calls"].get<int64_t>()), number(kernel["total_ms"])});
+      kernels.row({kernel["name"].get<std::string>().substr(0, 70), kernel["on_gpu"].get<bool>() ? "GPU" : "host",
+                   std::to_string(kernel["calls"].get<int64_t>()), number(kernel["total_ms"])});
     }
     fmt::print("\n{}", kernels.text());
   }
@@ -87,7 +92,8 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   const bool traced = !command.experiment.wants(ProfileKind::none);
   if (traced) place.trace_folder = join_path(command.output_dir, configuration_name(command.experiment, world));
   if (speaks && traced) ensure_folder_writable(place.trace_folder);
-  if (speaks && !command.output.empty()) write_file_atomically(command.output + ".probe", ""), std::remove((command.output + ".probe").c_str());
+  if (speaks && !command.output.empty())
+    write_file_atomically(command.output + ".probe", ""), std::remove((command.output + ".probe").c_str());
   place.on_stage = [](const Json& line) {
     fmt::print("{}\n", line.dump());
     std::fflush(stdout);
@@ -123,9 +129,11 @@ int run_profile(const std::vector<std::string>& arguments) {
   add_measuring_options(options, command.experiment);
   add_experiment_presets(options, /*measuring=*/true);
   bool use_profiler = false;
-  options.add("use-profiler", use_profiler, {.aliases = {"enable_profiling"}, .help = "the same as --profile phases,kernels,memory"});
+  options.add("use-profiler", use_profiler,
+              {.aliases = {"enable_profiling"}, .help = "the same as --profile phases,kernels,memory"});
   options.add("output", command.output, {.help = "write the record here", .value = "FILE"});
-  options.add("output-dir", command.output_dir, {.aliases = {"logdir"}, .help = "folder of traces, one folder a configuration in it", .value = "DIR"});
+  options.add("output-dir", command.output_dir,
+              {.aliases = {"logdir"}, .help = "folder of traces, one folder a configuration in it", .value = "DIR"});
   options.add("json", command.json, {.help = "print the record instead of tables"});
   if (!options.parse(arguments)) return kExitDone;
   if (const char* watched = std::getenv("VEIL_PROFILE"); watched && *watched && !options.given("profile")) {

@@ -13,7 +13,9 @@
 namespace veil {
 namespace {
 
-bool in_fp64(DType x, DType out) { return x == at::kDouble || out == at::kDouble; }
+bool in_fp64(DType x, DType out) {
+  return x == at::kDouble || out == at::kDouble;
+}
 
 // The CPU reference: rows in order, a strip of columns at a time.
 template <typename X, typename Out, typename Real>
@@ -41,21 +43,23 @@ int64_t column_sum_scratch_bytes(int64_t rows, int64_t columns, DType x, DType o
 
 void column_sum(const Tensor& x, const Tensor& out, bool accumulate) {
   const int64_t columns = out.numel(), rows = columns ? x.numel() / columns : 0;
-  VEIL_CHECK(x.is_contiguous() && out.is_contiguous() && x.numel() == rows * columns, "column sum of {} elements into {}", x.numel(), columns);
+  VEIL_CHECK(x.is_contiguous() && out.is_contiguous() && x.numel() == rows * columns,
+             "column sum of {} elements into {}", x.numel(), columns);
   const DType x_type = x.scalar_type(), out_type = out.scalar_type();
   if (x.is_cuda()) {
     CategoryScope scope(Category::temporary);
     const DType real = in_fp64(x_type, out_type) ? at::kDouble : at::kFloat;
     const Tensor partial = empty_tensor({launch::column_sum_chunks(rows) * columns}, real, x.device());
-    launch::column_sum({x.data_ptr(), element_of(x), out.data_ptr(), element_of(out), partial.data_ptr(), rows, columns, accumulate,
-                        Stream::current(x.device()).handle()});
+    launch::column_sum({x.data_ptr(), element_of(x), out.data_ptr(), element_of(out), partial.data_ptr(), rows, columns,
+                        accumulate, Stream::current(x.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_type, "column_sum", [&] {
     using X = scalar_t;
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, out_type, "column_sum", [&] {
       constexpr bool wide = std::is_same_v<X, double> || std::is_same_v<scalar_t, double>;
-      column_sum_cpu<X, scalar_t, std::conditional_t<wide, double, float>>(x.data_ptr<X>(), out.data_ptr<scalar_t>(), rows, columns, accumulate);
+      column_sum_cpu<X, scalar_t, std::conditional_t<wide, double, float>>(x.data_ptr<X>(), out.data_ptr<scalar_t>(),
+                                                                           rows, columns, accumulate);
     });
   });
 }

@@ -37,19 +37,25 @@ void run(const ColumnSum& s) {
   const auto blocks = static_cast<unsigned>((s.columns + kThreads - 1) / kThreads);
   const auto stream = static_cast<cudaStream_t>(s.stream);
   auto* partial = static_cast<Real*>(s.partial);
-  partial_kernel<X, Real><<<dim3(blocks, static_cast<unsigned>(chunks)), kThreads, 0, stream>>>(static_cast<const X*>(s.x), partial, s.rows, s.columns, rows_a_chunk);
+  partial_kernel<X, Real><<<dim3(blocks, static_cast<unsigned>(chunks)), kThreads, 0, stream>>>(
+      static_cast<const X*>(s.x), partial, s.rows, s.columns, rows_a_chunk);
   check_launch("column_sum");
-  finish_kernel<Out, Real><<<blocks, kThreads, 0, stream>>>(partial, static_cast<Out*>(s.out), chunks, s.columns, s.accumulate);
+  finish_kernel<Out, Real>
+      <<<blocks, kThreads, 0, stream>>>(partial, static_cast<Out*>(s.out), chunks, s.columns, s.accumulate);
   check_launch("column_sum");
 }
 
 template <typename X>
 void run_for_x(const ColumnSum& s) {
   switch (s.out_element) {
-    case Element::fp32: return run<X, float>(s);
-    case Element::fp64: return run<X, double>(s);
-    case Element::bf16: return run<X, __nv_bfloat16>(s);
-    case Element::fp16: return run<X, __half>(s);
+    case Element::fp32:
+      return run<X, float>(s);
+    case Element::fp64:
+      return run<X, double>(s);
+    case Element::bf16:
+      return run<X, __nv_bfloat16>(s);
+    case Element::fp16:
+      return run<X, __half>(s);
   }
 }
 
@@ -58,10 +64,14 @@ void run_for_x(const ColumnSum& s) {
 void column_sum(const ColumnSum& s) {
   if (s.columns == 0) return;
   switch (s.x_element) {
-    case Element::fp32: return run_for_x<float>(s);
-    case Element::fp64: return run_for_x<double>(s);
-    case Element::bf16: return run_for_x<__nv_bfloat16>(s);
-    case Element::fp16: return run_for_x<__half>(s);
+    case Element::fp32:
+      return run_for_x<float>(s);
+    case Element::fp64:
+      return run_for_x<double>(s);
+    case Element::bf16:
+      return run_for_x<__nv_bfloat16>(s);
+    case Element::fp16:
+      return run_for_x<__half>(s);
   }
 }
 

@@ -47,7 +47,6 @@ struct SquaredError {
 void squared_error(const SquaredError& error);
 void add_losses(const double* losses, int64_t batch, double* total, void* stream);
 
-
 struct ColumnSum {
   const void* x;
   Element x_element;
@@ -60,6 +59,8 @@ struct ColumnSum {
 };
 void column_sum(const ColumnSum& sum);
 // Into how many pieces the rows are cut: enough to fill a GPU, few enough to add up quickly.
-inline int64_t column_sum_chunks(int64_t rows) { return rows <= 64 ? 1 : rows <= 64 * 64 ? (rows + 63) / 64 : 64; }
+inline int64_t column_sum_chunks(int64_t rows) {
+  return rows <= 64 ? 1 : rows <= 64 * 64 ? (rows + 63) / 64 : 64;
+}
 
 }  // namespace veil::launch

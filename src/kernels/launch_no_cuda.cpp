@@ -4,13 +4,25 @@
 namespace veil::launch {
 
 namespace {
-void not_built() { VEIL_CHECK(false, "a CUDA kernel in a build without CUDA"); }
+void not_built() {
+  VEIL_CHECK(false, "a CUDA kernel in a build without CUDA");
+}
 }  // namespace
 
-void random_fill(const RandomFill&) { not_built(); }
-void update(const Update&) { not_built(); }
-void squared_error(const SquaredError&) { not_built(); }
-void column_sum(const ColumnSum&) { not_built(); }
-void add_losses(const double*, int64_t, double*, void*) { not_built(); }
+void random_fill(const RandomFill&) {
+  not_built();
+}
+void update(const Update&) {
+  not_built();
+}
+void squared_error(const SquaredError&) {
+  not_built();
+}
+void column_sum(const ColumnSum&) {
+  not_built();
+}
+void add_losses(const double*, int64_t, double*, void*) {
+  not_built();
+}
 
 }  // namespace veil::launch

@@ -26,8 +26,8 @@ void fill(const Tensor& out, bool normal, double scale, uint64_t seed, RandomDom
   VEIL_CHECK(out.is_contiguous() && first_index >= 0, "random fill of a strided tensor or from index {}", first_index);
   const auto key = static_cast<uint32_t>(domain);
   if (out.is_cuda()) {
-    launch::random_fill({out.data_ptr(), element_of(out), out.numel(), normal, static_cast<float>(scale), seed, key, first_index,
-                         Stream::current(out.device()).handle()});
+    launch::random_fill({out.data_ptr(), element_of(out), out.numel(), normal, static_cast<float>(scale), seed, key,
+                         first_index, Stream::current(out.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, out.scalar_type(), "random_fill", [&] {

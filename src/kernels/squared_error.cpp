@@ -11,12 +11,13 @@ namespace veil {
 
 void squared_error(const Tensor& output, const Tensor& target, const Tensor& grad, const Tensor& losses) {
   const int64_t batch = losses.numel(), width = batch ? output.numel() / batch : 0;
-  VEIL_CHECK(output.is_contiguous() && target.is_contiguous() && grad.is_contiguous() && output.numel() == target.numel() &&
-                 output.numel() == grad.numel() && output.scalar_type() == target.scalar_type() && output.scalar_type() == grad.scalar_type(),
+  VEIL_CHECK(output.is_contiguous() && target.is_contiguous() && grad.is_contiguous() &&
+                 output.numel() == target.numel() && output.numel() == grad.numel() &&
+                 output.scalar_type() == target.scalar_type() && output.scalar_type() == grad.scalar_type(),
              "squared error of tensors that do not match");
   if (output.is_cuda()) {
-    launch::squared_error({output.data_ptr(), target.data_ptr(), grad.data_ptr(), element_of(output), losses.data_ptr<double>(), batch, width,
-                           Stream::current(output.device()).handle()});
+    launch::squared_error({output.data_ptr(), target.data_ptr(), grad.data_ptr(), element_of(output),
+                           losses.data_ptr<double>(), batch, width, Stream::current(output.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, output.scalar_type(), "squared_error", [&] {
@@ -41,7 +42,8 @@ void squared_error(const Tensor& output, const Tensor& target, const Tensor& gra
 
 void add_losses(const Tensor& losses, const Tensor& total) {
   if (losses.is_cuda()) {
-    launch::add_losses(losses.data_ptr<double>(), losses.numel(), total.data_ptr<double>(), Stream::current(losses.device()).handle());
+    launch::add_losses(losses.data_ptr<double>(), losses.numel(), total.data_ptr<double>(),
+                       Stream::current(losses.device()).handle());
     return;
   }
   const double* loss = losses.data_ptr<double>();

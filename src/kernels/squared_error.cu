@@ -55,10 +55,14 @@ void run(const SquaredError& e) {
 void squared_error(const SquaredError& e) {
   if (e.batch == 0) return;
   switch (e.element) {
-    case Element::fp32: return run<float, float>(e);
-    case Element::fp64: return run<double, double>(e);
-    case Element::bf16: return run<__nv_bfloat16, float>(e);
-    case Element::fp16: return run<__half, float>(e);
+    case Element::fp32:
+      return run<float, float>(e);
+    case Element::fp64:
+      return run<double, double>(e);
+    case Element::bf16:
+      return run<__nv_bfloat16, float>(e);
+    case Element::fp16:
+      return run<__half, float>(e);
   }
 }
 

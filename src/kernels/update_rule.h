@@ -24,13 +24,15 @@ struct UpdateKnobs {
 
 // One element: `grad` is the sum over the logical batch; p, m and v are read and written. sgd ignores m and v, sgd_momentum uses m.
 template <typename Real>
-VEIL_HOST_DEVICE Real updated_param(const UpdateRule& rule, const UpdateKnobs& knobs, Real p, Real grad, Real& m, Real& v) {
+VEIL_HOST_DEVICE Real updated_param(const UpdateRule& rule, const UpdateKnobs& knobs, Real p, Real grad, Real& m,
+                                    Real& v) {
   const Real lr = static_cast<Real>(knobs.learning_rate), g = grad * static_cast<Real>(knobs.scale);
   if (rule.kind == OptimizerKind::adamw) {
     m = static_cast<Real>(rule.beta1) * m + static_cast<Real>(1 - rule.beta1) * g;
     v = static_cast<Real>(rule.beta2) * v + static_cast<Real>(1 - rule.beta2) * g * g;
     const Real mean = m / static_cast<Real>(knobs.bias_correction1);
-    const Real spread = static_cast<Real>(sqrt(static_cast<Real>(v / static_cast<Real>(knobs.bias_correction2)))) + static_cast<Real>(rule.epsilon);
+    const Real spread = static_cast<Real>(sqrt(static_cast<Real>(v / static_cast<Real>(knobs.bias_correction2)))) +
+                        static_cast<Real>(rule.epsilon);
     return p - lr * static_cast<Real>(rule.weight_decay) * p - lr * mean / spread;
   }
   Real direction = g + static_cast<Real>(rule.weight_decay) * p;

@@ -32,7 +32,7 @@ struct ModelShape {
   std::vector<ParamShape> params;  // by ParamId
   std::vector<BlockShape> blocks;
   BlockShape loss;
-  int64_t batch = 0;  // samples in a micro-batch
+  int64_t batch = 0;                             // samples in a micro-batch
   std::vector<int64_t> input_dims, target_dims;  // of one sample
   int64_t param_count() const;
   int64_t forward_flops() const;

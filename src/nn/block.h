@@ -38,7 +38,8 @@ class Block {
   virtual Flow forward(const Params& params, const Flow& in, Tape& tape) const = 0;
   // Reads the tape, reports every parameter to the sink, and returns the gradient of the input (an undefined tensor unless `needs_input_grad`). `grad` may be
   // overwritten.
-  virtual Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool needs_input_grad) const = 0;
+  virtual Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                        bool needs_input_grad) const = 0;
   virtual BlockShape shape(int64_t batch, DType compute) const = 0;
 };
 
@@ -47,7 +48,8 @@ class Loss {
  public:
   virtual ~Loss() = default;
   // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of the sum of the losses.
-  virtual Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum, GradSink& sink) const = 0;
+  virtual Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
+                   GradSink& sink) const = 0;
   virtual BlockShape shape(int64_t batch, DType compute) const = 0;  // output_bytes: the gradient it returns
 };
 

@@ -18,8 +18,9 @@ Flow LinearRelu::forward(const Params& params, const Flow& in, Tape& tape) const
   return {out};
 }
 
-Flow LinearRelu::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool needs_input_grad) const {
-  Tensor g = grad.hidden;                                      // [batch, out]
+Flow LinearRelu::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                          bool needs_input_grad) const {
+  Tensor g = grad.hidden;                                          // [batch, out]
   at::threshold_backward_out(g, g, tape.output, /*threshold=*/0);  // in place: nobody else reads this gradient
   sink.linear(weight_, 0, tape.input, g);
   sink.direct(bias_, g);

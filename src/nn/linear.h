@@ -10,7 +10,8 @@ class LinearRelu final : public Block {
   // weight [out, in], bias [out]
   LinearRelu(std::string name, ParamId weight, ParamId bias, int64_t in, int64_t out, bool first);
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
-  Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool needs_input_grad) const override;
+  Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                bool needs_input_grad) const override;
   BlockShape shape(int64_t batch, DType compute) const override;
 
  private:

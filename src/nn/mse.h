@@ -8,7 +8,8 @@ namespace veil {
 class MeanSquaredError final : public Loss {
  public:
   explicit MeanSquaredError(int64_t width) : width_(width) {}
-  Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum, GradSink& sink) const override;
+  Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
+           GradSink& sink) const override;
   BlockShape shape(int64_t batch, DType compute) const override;
 
  private:

@@ -30,7 +30,7 @@ class SummedSink final : public GradSink {
 struct SinkScratch {
   int64_t samples;  // in the report
   int64_t numel;    // of the parameter
-  bool matrix;    // reported by linear(), otherwise by direct()
+  bool matrix;      // reported by linear(), otherwise by direct()
   bool accumulate;
   DType compute, grad;
   bool on_gpu;

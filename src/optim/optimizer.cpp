@@ -12,9 +12,12 @@ const NameTable<OptimizerKind>& names(OptimizerKind) {
 
 int optimizer_states(OptimizerKind kind) {
   switch (kind) {
-    case OptimizerKind::sgd: return 0;
-    case OptimizerKind::sgd_momentum: return 1;
-    case OptimizerKind::adamw: return 2;
+    case OptimizerKind::sgd:
+      return 0;
+    case OptimizerKind::sgd_momentum:
+      return 1;
+    case OptimizerKind::adamw:
+      return 2;
   }
   return 0;
 }

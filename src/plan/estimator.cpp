@@ -16,7 +16,8 @@ class Walk {
 
   void free(const Buffer& buffer, const std::string& where) {
     const auto found = std::find(live_.begin(), live_.end(), buffer);
-    VEIL_CHECK(found != live_.end(), "{} frees {}.{}, which does not live there", where, name_of(buffer.role), buffer.index);
+    VEIL_CHECK(found != live_.end(), "{} frees {}.{}, which does not live there", where, name_of(buffer.role),
+               buffer.index);
     live_.erase(found);
     add(buffer, -1);
   }
@@ -26,7 +27,9 @@ class Walk {
   size_t live() const { return live_.size(); }
 
  private:
-  void add(const Buffer& buffer, int64_t sign) { bytes_[static_cast<size_t>(buffer.space)][buffer.category] += sign * buffer.bytes; }
+  void add(const Buffer& buffer, int64_t sign) {
+    bytes_[static_cast<size_t>(buffer.space)][buffer.category] += sign * buffer.bytes;
+  }
   SpaceBytes bytes_{};
   std::vector<Buffer> live_;
 };

@@ -6,12 +6,12 @@
 namespace veil {
 
 struct RowTime {
-  int part = 0, op = 0;    // the row of the schedule
-  int micro_batch = 0;     // of a body's row
-  int lane = 0;            // 0 is compute
+  int part = 0, op = 0;             // the row of the schedule
+  int micro_batch = 0;              // of a body's row
+  int lane = 0;                     // 0 is compute
   double begin_ms = 0, end_ms = 0;  // since the step began
-  double wait_ms = 0;      // compute rows: from the end of the row before to the begin of this one
-  double modelled_ms = 0;  // simulated worlds: what the collective would take
+  double wait_ms = 0;               // compute rows: from the end of the row before to the begin of this one
+  double modelled_ms = 0;           // simulated worlds: what the collective would take
   double ms() const { return end_ms - begin_ms; }
 };
 

@@ -7,14 +7,17 @@
 namespace veil {
 namespace {
 
-int64_t align(int64_t n) { return (n + kAlignElements - 1) / kAlignElements * kAlignElements; }
+int64_t align(int64_t n) {
+  return (n + kAlignElements - 1) / kAlignElements * kAlignElements;
+}
 
 // Consecutive blocks that share a unit, by the wrap policy.
 std::vector<std::vector<int>> group_blocks(const ModelShape& shape, WrapPolicy wrap, int64_t min_params) {
   std::vector<std::vector<int>> groups;
   int64_t open_params = 0;
   for (int b = 0; b < static_cast<int>(shape.blocks.size()); ++b) {
-    const bool close = groups.empty() || wrap == WrapPolicy::module || (wrap == WrapPolicy::size && open_params >= min_params);
+    const bool close =
+        groups.empty() || wrap == WrapPolicy::module || (wrap == WrapPolicy::size && open_params >= min_params);
     if (close) {
       groups.emplace_back();
       open_params = 0;

@@ -3,8 +3,9 @@
 namespace veil {
 
 const NameTable<Strategy>& names(Strategy) {
-  static const NameTable<Strategy> table = {
-      {Strategy::ddp, "ddp", {"no_shard"}}, {Strategy::zero2, "zero2", {"shard_grad_op"}}, {Strategy::zero3, "zero3", {"fsdp", "full_shard"}}};
+  static const NameTable<Strategy> table = {{Strategy::ddp, "ddp", {"no_shard"}},
+                                            {Strategy::zero2, "zero2", {"shard_grad_op"}},
+                                            {Strategy::zero3, "zero3", {"fsdp", "full_shard"}}};
   return table;
 }
 
@@ -16,13 +17,15 @@ const NameTable<BackwardPrefetch>& names(BackwardPrefetch) {
 }
 
 const NameTable<WrapPolicy>& names(WrapPolicy) {
-  static const NameTable<WrapPolicy> table = {
-      {WrapPolicy::module, "module", {"module_wrap"}}, {WrapPolicy::size, "size", {"size_based"}}, {WrapPolicy::none, "none"}};
+  static const NameTable<WrapPolicy> table = {{WrapPolicy::module, "module", {"module_wrap"}},
+                                              {WrapPolicy::size, "size", {"size_based"}},
+                                              {WrapPolicy::none, "none"}};
   return table;
 }
 
 const NameTable<Checkpointing>& names(Checkpointing) {
-  static const NameTable<Checkpointing> table = {{Checkpointing::none, "none", {"off"}}, {Checkpointing::full, "full", {"on"}}};
+  static const NameTable<Checkpointing> table = {{Checkpointing::none, "none", {"off"}},
+                                                 {Checkpointing::full, "full", {"on"}}};
   return table;
 }
 

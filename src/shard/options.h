@@ -13,7 +13,10 @@ enum class Strategy { ddp, zero2, zero3 };
 enum class BackwardPrefetch { pre, post, none };
 enum class WrapPolicy { module, size, none };
 enum class Checkpointing { none, full };
-enum class AccumulateIn { shard, whole };  // zero2 and zero3 with several micro-batches: reduce each time, or keep whole gradients and reduce once
+enum class AccumulateIn {
+  shard,
+  whole
+};  // zero2 and zero3 with several micro-batches: reduce each time, or keep whole gradients and reduce once
 
 struct StepOptions {
   Strategy strategy = Strategy::zero3;

@@ -55,7 +55,8 @@ class Builder {
     // Summed shards that outlive the body.
     accumulates_shard_ = several && !accumulates_whole_;
     schedule_.grad_dtype = accumulates_whole_ ? options_.accumulate() : options_.reduce;
-    schedule_.grad_shard_dtype = accumulates_shard_ || into_shard() ? (several ? options_.accumulate() : options_.reduce) : options_.reduce;
+    schedule_.grad_shard_dtype =
+        accumulates_shard_ || into_shard() ? (several ? options_.accumulate() : options_.reduce) : options_.reduce;
     wired_ = schedule_.reduces && accumulates_whole_ && options_.reduce != schedule_.grad_dtype;
   }
 
@@ -89,7 +90,8 @@ class Builder {
     return {BufferRole::whole, u, unit(u).padded_numel * dtype_bytes(options_.compute), Category::parameters, device()};
   }
   Buffer grad(int u) const {
-    return {BufferRole::grad, u, unit(u).padded_numel * dtype_bytes(schedule_.grad_dtype), Category::gradients, device()};
+    return {BufferRole::grad, u, unit(u).padded_numel * dtype_bytes(schedule_.grad_dtype), Category::gradients,
+            device()};
   }
   Buffer grad_shard(int u) const {
     const int64_t numel = into_shard() ? unit(u).padded_numel : unit(u).shard_numel;
@@ -97,22 +99,29 @@ class Builder {
   }
   Buffer sink_target(int u) const { return into_shard() ? grad_shard(u) : grad(u); }
   Buffer wire(int u) const {
-    return {BufferRole::wire, u, unit(u).padded_numel * dtype_bytes(options_.reduce), Category::communication, device()};
+    return {BufferRole::wire, u, unit(u).padded_numel * dtype_bytes(options_.reduce), Category::communication,
+            device()};
   }
   Buffer reduced(int u) const {
-    return {BufferRole::reduced, u, unit(u).shard_numel * dtype_bytes(options_.reduce), Category::communication, device()};
+    return {BufferRole::reduced, u, unit(u).shard_numel * dtype_bytes(options_.reduce), Category::communication,
+            device()};
   }
   Buffer staged_params(int u) const {
-    return {BufferRole::staged_params, u, updated_numel(u) * dtype_bytes(options_.storage), Category::parameters, device()};
+    return {BufferRole::staged_params, u, updated_numel(u) * dtype_bytes(options_.storage), Category::parameters,
+            device()};
   }
   Buffer staged_optimizer(int u) const {
     return {BufferRole::staged_optimizer, u, optimizer_bytes(u), Category::optimizer, device()};
   }
-  Buffer flow(int b) const { return {BufferRole::flow, b, shape_.blocks[b].output_bytes, Category::activations, device()}; }
+  Buffer flow(int b) const {
+    return {BufferRole::flow, b, shape_.blocks[b].output_bytes, Category::activations, device()};
+  }
   Buffer flow_grad(int b) const {
     return {BufferRole::flow_grad, b, shape_.blocks[b].output_bytes, Category::activations, device()};
   }
-  Buffer tape(int b) const { return {BufferRole::tape, b, shape_.blocks[b].saved_bytes, Category::activations, device()}; }
+  Buffer tape(int b) const {
+    return {BufferRole::tape, b, shape_.blocks[b].saved_bytes, Category::activations, device()};
+  }
 
   static void add(std::vector<Buffer>& list, const Buffer& buffer) {
     if (buffer.bytes > 0) list.push_back(buffer);
@@ -144,12 +153,19 @@ class Builder {
     std::vector<Buffer> creates;
     if (schedule_.access != ParamAccess::refreshed) creates = gathered(u);
     if (options_.offload_params) {
-      const int copied = emit({.kind = OpKind::copy_in, .lane = Lane::copy, .unit = u, .after = std::move(after), .creates = creates, .note = "params"});
-      gathered_by_[u] = gathers_ ? emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = {copied}}) : copied;
+      const int copied = emit({.kind = OpKind::copy_in,
+                               .lane = Lane::copy,
+                               .unit = u,
+                               .after = std::move(after),
+                               .creates = creates,
+                               .note = "params"});
+      gathered_by_[u] =
+          gathers_ ? emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = {copied}}) : copied;
       return;
     }
     if (gathers_) {
-      gathered_by_[u] = emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = std::move(after), .creates = creates});
+      gathered_by_[u] = emit(
+          {.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = std::move(after), .creates = creates});
     } else {
       emit({.kind = OpKind::gather, .unit = u, .creates = creates, .note = "cast"});
     }
@@ -170,7 +186,8 @@ class Builder {
   void add_resident() {
     const int64_t input = elements(shape_.input_dims), target = elements(shape_.target_dims);
     const int64_t sample_bytes = (input + target) * dtype_bytes(options_.compute);
-    schedule_.resident.push_back({BufferRole::data, 0, sample_bytes * shape_.batch * options_.micro_batches, Category::data, device()});
+    schedule_.resident.push_back(
+        {BufferRole::data, 0, sample_bytes * shape_.batch * options_.micro_batches, Category::data, device()});
     if (options_.micro_batches > 1) {
       schedule_.resident.push_back({BufferRole::input, 0, sample_bytes * shape_.batch, Category::data, device()});
     }
@@ -270,18 +287,24 @@ class Builder {
 
   void emit_forward(int b) {
     const BlockShape& block = shape_.blocks[b];
-    Op op{.kind = OpKind::forward, .block = b, .after = waits_for_params(b), .creates = {flow(b)}, .scratch_bytes = block.forward_scratch_bytes};
+    Op op{.kind = OpKind::forward,
+          .block = b,
+          .after = waits_for_params(b),
+          .creates = {flow(b)},
+          .scratch_bytes = block.forward_scratch_bytes};
     if (checkpointed()) {
       op.scratch_bytes += block.saved_bytes;
     } else {
       add(op.creates, tape(b));
     }
-    if (b > 0 && !checkpointed() && !block.keeps_input && !output_outlives_forward(b - 1)) op.frees.push_back(flow(b - 1));
+    if (b > 0 && !checkpointed() && !block.keeps_input && !output_outlives_forward(b - 1))
+      op.frees.push_back(flow(b - 1));
     emit(std::move(op));
   }
 
   void build_backward(const std::vector<Visit>& visits) {
-    std::vector<int> last_user(static_cast<size_t>(units()), blocks() + 1), first_user(static_cast<size_t>(units()), -1);
+    std::vector<int> last_user(static_cast<size_t>(units()), blocks() + 1),
+        first_user(static_cast<size_t>(units()), -1);
     for (int b = 0; b <= blocks(); ++b) {
       for (int u : schedule_.layout.units_of_block[b]) {
         last_user[u] = std::min(last_user[u], b);
@@ -300,7 +323,8 @@ class Builder {
         if (visits[i].last != b || !held_[visits[i].unit]) continue;
         const bool used_next = i + 1 < visits.size() && visits[i + 1].unit == visits[i].unit;
         if (!used_next) drop(visits[i].unit);
-        if (options_.backward_prefetch == BackwardPrefetch::post && i + 1 < visits.size() && next == i + 1) hold(visits[next++].unit);
+        if (options_.backward_prefetch == BackwardPrefetch::post && i + 1 < visits.size() && next == i + 1)
+          hold(visits[next++].unit);
       }
       for (int u = 0; u < units(); ++u) {
         if (last_user[u] != b || !reduces_in_body()) continue;
@@ -323,13 +347,20 @@ class Builder {
   void emit_backward(int b, const std::vector<int>& first_user) {
     Op op;
     if (b == blocks()) {
-      op = {.kind = OpKind::loss, .block = b, .after = waits_for_params(b), .creates = {flow_grad(b - 1)}, .scratch_bytes = shape_.loss.forward_scratch_bytes};
+      op = {.kind = OpKind::loss,
+            .block = b,
+            .after = waits_for_params(b),
+            .creates = {flow_grad(b - 1)},
+            .scratch_bytes = shape_.loss.forward_scratch_bytes};
       op.creates.back().bytes = shape_.loss.output_bytes;
       if (!output_outlives_forward(b - 1)) op.frees.push_back(flow(b - 1));
     } else {
       const BlockShape& block = shape_.blocks[b];
       if (checkpointed()) {
-        Op again{.kind = OpKind::recompute, .block = b, .after = waits_for_params(b), .scratch_bytes = block.forward_scratch_bytes};
+        Op again{.kind = OpKind::recompute,
+                 .block = b,
+                 .after = waits_for_params(b),
+                 .scratch_bytes = block.forward_scratch_bytes};
         add(again.creates, tape(b));
         if (block.keeps_output) {
           again.creates.push_back(flow(b));
@@ -338,7 +369,10 @@ class Builder {
         }
         emit(std::move(again));
       }
-      op = {.kind = OpKind::backward, .block = b, .after = waits_for_params(b), .scratch_bytes = block.backward_scratch_bytes};
+      op = {.kind = OpKind::backward,
+            .block = b,
+            .after = waits_for_params(b),
+            .scratch_bytes = block.backward_scratch_bytes};
       if (b > 0) op.creates.push_back(flow_grad(b - 1));
       op.frees.push_back(flow_grad(b));
       add(op.frees, tape(b));
@@ -360,8 +394,9 @@ class Builder {
   int64_t sink_scratch(const std::vector<ParamId>& reported) const {
     int64_t largest = 0;
     for (ParamId p : reported) {
-      const SinkScratch scratch{shape_.batch, shape_.params[p].numel(), shape_.params[p].dims.size() > 1, accumulates_whole_,
-                                options_.compute, schedule_.grad_dtype, options_.on_gpu};
+      const SinkScratch scratch{shape_.batch,       shape_.params[p].numel(), shape_.params[p].dims.size() > 1,
+                                accumulates_whole_, options_.compute,         schedule_.grad_dtype,
+                                options_.on_gpu};
       largest = std::max(largest, summed_sink_scratch_bytes(scratch));
     }
     return largest;
@@ -387,7 +422,8 @@ class Builder {
         op.kind = OpKind::combine;
         op.note = "add shard";
         op.frees.push_back(reduced(u));
-        const bool copied = !options_.on_gpu && options_.reduce != schedule_.grad_shard_dtype;  // as in summed_sink_scratch_bytes
+        const bool copied =
+            !options_.on_gpu && options_.reduce != schedule_.grad_shard_dtype;  // as in summed_sink_scratch_bytes
         if (copied) op.scratch_bytes = unit(u).shard_numel * dtype_bytes(schedule_.grad_shard_dtype);
       }
       emit(std::move(op));
@@ -429,7 +465,9 @@ class Builder {
 
   void copy_in_for_update(int u) {
     const std::vector<Buffer> creates = staged(u);
-    if (!creates.empty()) copied_by_[u] = emit({.kind = OpKind::copy_in, .lane = Lane::copy, .unit = u, .creates = creates, .note = "update"});
+    if (!creates.empty())
+      copied_by_[u] =
+          emit({.kind = OpKind::copy_in, .lane = Lane::copy, .unit = u, .creates = creates, .note = "update"});
   }
 
   void emit_update(int u) {

@@ -7,15 +7,17 @@ namespace veil {
 
 const NameTable<OpKind>& names(OpKind) {
   static const NameTable<OpKind> table = {
-      {OpKind::load, "load"},           {OpKind::zero, "zero"},           {OpKind::gather, "gather"}, {OpKind::forward, "forward"},
-      {OpKind::release, "release"},     {OpKind::recompute, "recompute"}, {OpKind::loss, "loss"},     {OpKind::backward, "backward"},
-      {OpKind::combine, "combine"},     {OpKind::reduce, "reduce"},       {OpKind::update, "update"}, {OpKind::copy_in, "copy_in"},
+      {OpKind::load, "load"},        {OpKind::zero, "zero"},         {OpKind::gather, "gather"},
+      {OpKind::forward, "forward"},  {OpKind::release, "release"},   {OpKind::recompute, "recompute"},
+      {OpKind::loss, "loss"},        {OpKind::backward, "backward"}, {OpKind::combine, "combine"},
+      {OpKind::reduce, "reduce"},    {OpKind::update, "update"},     {OpKind::copy_in, "copy_in"},
       {OpKind::copy_out, "copy_out"}};
   return table;
 }
 
 const NameTable<Lane>& names(Lane) {
-  static const NameTable<Lane> table = {{Lane::compute, "compute"}, {Lane::gather, "gather"}, {Lane::reduce, "reduce"}, {Lane::copy, "copy"}};
+  static const NameTable<Lane> table = {
+      {Lane::compute, "compute"}, {Lane::gather, "gather"}, {Lane::reduce, "reduce"}, {Lane::copy, "copy"}};
   return table;
 }
 
@@ -45,7 +47,8 @@ const NameTable<BufferRole>& names(BufferRole) {
 
 std::string op_target(const Op& op, const Schedule& schedule, const ModelShape& shape) {
   if (op.unit >= 0) return schedule.layout.units[op.unit].name;
-  if (op.block >= 0) return op.block == static_cast<int>(shape.blocks.size()) ? shape.loss.name : shape.blocks[op.block].name;
+  if (op.block >= 0)
+    return op.block == static_cast<int>(shape.blocks.size()) ? shape.loss.name : shape.blocks[op.block].name;
   return "";
 }
 
@@ -53,7 +56,8 @@ namespace {
 
 std::string describe(const std::vector<Buffer>& buffers) {
   std::vector<std::string> parts;
-  for (const Buffer& buffer : buffers) parts.push_back(fmt::format("{}.{} {}", name_of(buffer.role), buffer.index, format_bytes(buffer.bytes)));
+  for (const Buffer& buffer : buffers)
+    parts.push_back(fmt::format("{}.{} {}", name_of(buffer.role), buffer.index, format_bytes(buffer.bytes)));
   return join(parts, ", ");
 }
 
@@ -68,8 +72,8 @@ std::string print_schedule(const Schedule& schedule, const ModelShape& shape, bo
       const Op& op = schedule.part(part)[i];
       std::vector<std::string> after;
       for (int index : op.after) after.push_back(std::to_string(index));
-      rows.push_back({i == 0 ? name_of(part) : "", std::to_string(i), name_of(op.lane), name_of(op.kind), op_target(op, schedule, shape),
-                      join(after, ","), op.note});
+      rows.push_back({i == 0 ? name_of(part) : "", std::to_string(i), name_of(op.lane), name_of(op.kind),
+                      op_target(op, schedule, shape), join(after, ","), op.note});
       if (buffers) rows.back().insert(rows.back().end(), {describe(op.creates), describe(op.frees)});
     }
   }

@@ -21,7 +21,21 @@
 
 namespace veil {
 
-enum class OpKind { load, zero, gather, forward, release, recompute, loss, backward, combine, reduce, update, copy_in, copy_out };
+enum class OpKind {
+  load,
+  zero,
+  gather,
+  forward,
+  release,
+  recompute,
+  loss,
+  backward,
+  combine,
+  reduce,
+  update,
+  copy_in,
+  copy_out
+};
 enum class Lane { compute, gather, reduce, copy };
 inline constexpr int kLanes = 4;
 
@@ -30,21 +44,21 @@ const NameTable<Lane>& names(Lane);
 
 // What a buffer is, and whose (index: a unit, or for flow, flow_grad and tape a block; the loss counts as the block after the last).
 enum class BufferRole {
-  params,        // unit: the stored parameters, a shard or whole; resident
-  optimizer,     // unit: the optimizer's state; resident
-  whole,         // unit: gathered parameters in the compute type
-  grad,          // unit: whole gradient of this rank
-  wire,          // unit: gradient in the reduce type, where that is another one
-  grad_shard,    // unit: summed gradient that the update reads
-  reduced,       // unit: one micro-batch's summed shard, before it is added to grad_shard
+  params,            // unit: the stored parameters, a shard or whole; resident
+  optimizer,         // unit: the optimizer's state; resident
+  whole,             // unit: gathered parameters in the compute type
+  grad,              // unit: whole gradient of this rank
+  wire,              // unit: gradient in the reduce type, where that is another one
+  grad_shard,        // unit: summed gradient that the update reads
+  reduced,           // unit: one micro-batch's summed shard, before it is added to grad_shard
   staged_params,     // unit: offloaded parameters on the device for their update
   staged_optimizer,  // unit: offloaded optimizer state on the device for its update
-  flow,          // block: its output
-  flow_grad,     // block: gradient of its output
-  tape,          // block: what forward saved beside the flow
-  data,          // the samples of a logical batch
-  input,         // the micro-batch that runs
-  knobs,         // learning rate, scale and step number, and the loss's sum
+  flow,              // block: its output
+  flow_grad,         // block: gradient of its output
+  tape,              // block: what forward saved beside the flow
+  data,              // the samples of a logical batch
+  input,             // the micro-batch that runs
+  knobs,             // learning rate, scale and step number, and the loss's sum
 };
 const NameTable<BufferRole>& names(BufferRole);
 
@@ -63,8 +77,8 @@ struct Buffer {
 struct Op {
   OpKind kind;
   Lane lane = Lane::compute;
-  int unit = -1;           // gather, release, combine, reduce, update, copies
-  int block = -1;          // forward, recompute, loss, backward
+  int unit = -1;                // gather, release, combine, reduce, update, copies
+  int block = -1;               // forward, recompute, loss, backward
   std::vector<int> after = {};  // earlier operations of the same part
   std::vector<Buffer> creates = {}, frees = {};
   int64_t scratch_bytes = 0;       // temporaries that live inside the operation only
@@ -78,20 +92,20 @@ const NameTable<Part>& names(Part);
 
 // How a unit's parameters come into reach of the blocks.
 enum class ParamAccess {
-  resident,  // stored whole in the compute type
-  refreshed, // stored whole, the peers' shards gathered in place once a step (zero2)
-  per_step,  // gathered (or cast, or copied in) in the prologue and kept through the body
-  per_use,   // gathered for each use and released (zero3)
+  resident,   // stored whole in the compute type
+  refreshed,  // stored whole, the peers' shards gathered in place once a step (zero2)
+  per_step,   // gathered (or cast, or copied in) in the prologue and kept through the body
+  per_use,    // gathered for each use and released (zero3)
 };
 
 struct Schedule {
-  std::vector<Buffer> resident;  // from model creation to the end
-  std::vector<Op> parts[kParts]; // prologue once a logical batch, body once a micro-batch, tail once a logical batch
+  std::vector<Buffer> resident;   // from model creation to the end
+  std::vector<Op> parts[kParts];  // prologue once a logical batch, body once a micro-batch, tail once a logical batch
 
   // What the interpreters need beside the list.
   ParamAccess access = ParamAccess::resident;
-  bool whole_params = false;    // the stored parameters are whole on every rank
-  bool reduces = false;         // there is a reduction over ranks
+  bool whole_params = false;            // the stored parameters are whole on every rank
+  bool reduces = false;                 // there is a reduction over ranks
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
   DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard
   StepOptions options;

@@ -36,7 +36,9 @@ const NameTable<Precision>& names(Precision) {
   return table;
 }
 
-DType dtype_of(Precision precision) { return parse_dtype(name_of(precision)); }
+DType dtype_of(Precision precision) {
+  return parse_dtype(name_of(precision));
+}
 
 bool ExperimentOptions::wants(ProfileKind kind) const {
   return std::find(profile.begin(), profile.end(), kind) != profile.end();
@@ -63,40 +65,48 @@ StepOptions step_options(const ExperimentOptions& options, int world, bool on_gp
   return step;
 }
 
-int64_t layer_count(const ExperimentOptions& options, int world) { return options.layers.value_or(world); }
+int64_t layer_count(const ExperimentOptions& options, int world) {
+  return options.layers.value_or(world);
+}
 
 int64_t rank_batch(const ExperimentOptions& options, int world) {
   if (!options.total_batch_size) return options.batch_size;
   const int64_t parts = static_cast<int64_t>(world) * options.accumulation;
   if (*options.total_batch_size % parts != 0) {
-    user_error("--total-batch-size {}: {} ranks with {} micro-batches each cannot share it evenly; allowed are multiples of {}",
-               *options.total_batch_size, world, options.accumulation, parts);
+    user_error(
+        "--total-batch-size {}: {} ranks with {} micro-batches each cannot share it evenly; allowed are multiples of "
+        "{}",
+        *options.total_batch_size, world, options.accumulation, parts);
   }
   return *options.total_batch_size / parts;
 }
 
-Model make_model(const ExperimentOptions& options, int world) { return linear_stack(options.input_size, layer_count(options, world)); }
+Model make_model(const ExperimentOptions& options, int world) {
+  return linear_stack(options.input_size, layer_count(options, world));
+}
 
 void check_options(const ExperimentOptions& options) {
   if (options.storage == Precision::fp16) user_error("--storage fp16: parameters are stored in fp32, bf16 or fp64");
   if (options.simulate_world) {
     if (options.simulate_rank >= *options.simulate_world) {
-      user_error("--simulate-rank {}: a world of {} has the ranks 0 to {}", options.simulate_rank, *options.simulate_world, *options.simulate_world - 1);
+      user_error("--simulate-rank {}: a world of {} has the ranks 0 to {}", options.simulate_rank,
+                 *options.simulate_world, *options.simulate_world - 1);
     }
-    if (options.ranks.value_or(1) != 1) user_error("--simulate-world {} with --ranks {}: a simulated world is measured in one process", *options.simulate_world, *options.ranks);
+    if (options.ranks.value_or(1) != 1)
+      user_error("--simulate-world {} with --ranks {}: a simulated world is measured in one process",
+                 *options.simulate_world, *options.ranks);
   }
   if (options.wants(ProfileKind::none) && options.profile.size() > 1) user_error("--profile none stands alone");
 }
 
 std::string configuration_name(const ExperimentOptions& options, int world) {
-  std::vector<std::pair<std::string, std::string>> parts = {
-      {"", name_of(options.strategy)},
-      {"w", std::to_string(world)},
-      {"bs", std::to_string(rank_batch(options, world))},
-      {"in", std::to_string(options.input_size)},
-      {"l", std::to_string(layer_count(options, world))},
-      {"bwd-", name_of(options.backward_prefetch)},
-      {"wrap-", name_of(options.wrap)}};
+  std::vector<std::pair<std::string, std::string>> parts = {{"", name_of(options.strategy)},
+                                                            {"w", std::to_string(world)},
+                                                            {"bs", std::to_string(rank_batch(options, world))},
+                                                            {"in", std::to_string(options.input_size)},
+                                                            {"l", std::to_string(layer_count(options, world))},
+                                                            {"bwd-", name_of(options.backward_prefetch)},
+                                                            {"wrap-", name_of(options.wrap)}};
   if (options.forward_prefetch) parts.push_back({"fwd", std::to_string(options.forward_prefetch)});
   if (options.cpu_offload || options.offload_params || options.offload_optimizer) parts.push_back({"offload", ""});
   if (options.checkpointing != Checkpointing::none) parts.push_back({"ckpt", ""});

@@ -5,15 +5,19 @@
 namespace veil {
 namespace {
 
-const Op& op_of(const RowTime& row, const Schedule& schedule) { return schedule.parts[row.part][row.op]; }
+const Op& op_of(const RowTime& row, const Schedule& schedule) {
+  return schedule.parts[row.part][row.op];
+}
 
 int64_t sent_bytes(const Op& op, const Schedule& schedule) {
   const StepOptions& options = schedule.options;
   const UnitLayout& unit = schedule.layout.units[op.unit];
   const int64_t peers = options.world - 1;
   switch (op.kind) {
-    case OpKind::gather: return peers * unit.shard_numel * dtype_bytes(options.compute);
-    case OpKind::reduce: return peers * unit.shard_numel * dtype_bytes(options.reduce) * (options.strategy == Strategy::ddp ? 2 : 1);
+    case OpKind::gather:
+      return peers * unit.shard_numel * dtype_bytes(options.compute);
+    case OpKind::reduce:
+      return peers * unit.shard_numel * dtype_bytes(options.reduce) * (options.strategy == Strategy::ddp ? 2 : 1);
     default: {
       int64_t bytes = 0;
       for (const Buffer& buffer : op.creates) bytes += buffer.bytes;

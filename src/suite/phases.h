@@ -23,7 +23,7 @@ struct PhaseTimes {
   double gap_ms = 0;                         // compute idle without waiting for another lane: launches
   std::map<std::string, LaneTime> lanes;     // gather, reduce, copy
   double step_ms = 0;
-  std::map<std::string, double> row_ms;      // "forward layers.3": with layers on request
+  std::map<std::string, double> row_ms;  // "forward layers.3": with layers on request
   // Compute, waits and gaps add up to the step.
   double sum_ms() const;
 };

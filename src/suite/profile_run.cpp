@@ -30,12 +30,16 @@ Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device 
     if (*options.simulate_world == 1) return {};
     SimulatedLink link;
     link.bandwidth_bytes_per_s = options.link_gb_per_s * 1e9;
-    auto lane = [&] { return make_simulated_communicator(options.simulate_rank, *options.simulate_world, device, link); };
+    auto lane = [&] {
+      return make_simulated_communicator(options.simulate_rank, *options.simulate_world, device, link);
+    };
     return {lane(), lane()};
   }
   if (info.world == 1) return {};
   const bool nccl = device.is_cuda() && !options.share_gpu;
-  auto lane = [&](int number) { return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device); };
+  auto lane = [&](int number) {
+    return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device);
+  };
   std::unique_ptr<Communicator> gather = lane(0), reduce = lane(1);  // in this order on every rank
   return {std::move(gather), std::move(reduce)};
 }
@@ -109,7 +113,8 @@ std::vector<double> of_every_rank(Executor& executor, Device device, double valu
   return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
 }
 
-void write_trace(const Executor& executor, const std::vector<StepTime>& steps, int rank, int world, const std::string& folder, Space space, Json& record) {
+void write_trace(const Executor& executor, const std::vector<StepTime>& steps, int rank, int world,
+                 const std::string& folder, Space space, Json& record) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   Trace trace(rank, world, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   for (int lane = 0; lane < kLanes; ++lane) trace.name_lane(lane, name_of(static_cast<Lane>(lane)));
@@ -121,8 +126,10 @@ void write_trace(const Executor& executor, const std::vector<StepTime>& steps, i
     for (const RowTime& row : steps[s].rows) {
       const Op& op = executor.schedule().parts[row.part][row.op];
       const double ms = row.modelled_ms > 0 ? std::max(row.ms(), row.modelled_ms) : row.ms();
-      trace.span(row.lane, name_of(op.kind) + " " + op_target(op, executor.schedule(), executor.shape()), begin + row.begin_ms, ms);
-      if (row_number < observed.size()) trace.memory(space, begin + row.end_ms, observed[row_number].bytes[static_cast<int>(space)].after);
+      trace.span(row.lane, name_of(op.kind) + " " + op_target(op, executor.schedule(), executor.shape()),
+                 begin + row.begin_ms, ms);
+      if (row_number < observed.size())
+        trace.memory(space, begin + row.end_ms, observed[row_number].bytes[static_cast<int>(space)].after);
       ++row_number;
     }
     begin += steps[s].total_ms;
@@ -133,8 +140,10 @@ void write_trace(const Executor& executor, const std::vector<StepTime>& steps, i
 // What a person can do about an out-of-memory, best first.
 Json remedies(const ExperimentOptions& options, int world) {
   Json list = Json::array();
-  if (options.batch_size > 1) list.push_back(fmt::format("--batch-size {}", std::max<int64_t>(1, options.batch_size / 2)));
-  if (options.accumulation == 1 && options.batch_size > 1) list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", options.batch_size / 2));
+  if (options.batch_size > 1)
+    list.push_back(fmt::format("--batch-size {}", std::max<int64_t>(1, options.batch_size / 2)));
+  if (options.accumulation == 1 && options.batch_size > 1)
+    list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", options.batch_size / 2));
   if (options.strategy != Strategy::zero3 && world > 1) list.push_back("--strategy zero3");
   if (options.checkpointing == Checkpointing::none) list.push_back("--checkpointing full");
   if (!options.cpu_offload) list.push_back("--cpu-offload");
@@ -211,7 +220,10 @@ class Run {
     record_["simulated"] = options_.simulate_world.has_value();
     record_["device"] = device_.is_cuda() ? "cuda" : "cpu";
     record_["rng"] = "philox";
-    record_["precision"] = {{"storage", name_of(options_.storage)}, {"compute", name_of(options_.compute)}, {"reduce", name_of(options_.reduce)}, {"tf32", options_.tf32}};
+    record_["precision"] = {{"storage", name_of(options_.storage)},
+                            {"compute", name_of(options_.compute)},
+                            {"reduce", name_of(options_.reduce)},
+                            {"tf32", options_.tf32}};
     record_["build"] = build_json();
     record_["machine"] = machine_json(this_machine());
     record_["stages"] = Json::array();
@@ -226,7 +238,8 @@ class Run {
 
   void progress(const char* what, int64_t done) {
     const int64_t total = options_.warmup + options_.iterations;
-    if (place_.on_progress && place_.info.rank == 0) place_.on_progress(fmt::format("{} {}/{}", what, done, total), done, total);
+    if (place_.on_progress && place_.info.rank == 0)
+      place_.on_progress(fmt::format("{} {}/{}", what, done, total), done, total);
   }
 
   void timed_steps(Executor& executor, bool rows) {
@@ -244,8 +257,10 @@ class Run {
     executor.wait();
     for (size_t i = 0; i < ends.size(); ++i) times_.push_back(ends[i].ms_since(begins[i]));
     if (const auto gpu = sampler.stop()) {
-      record_["gpu_state"] = {{"utilisation_percent", gpu->mean.utilisation_percent}, {"sm_clock_mhz", gpu->mean.sm_clock_mhz},
-                              {"temperature_c", gpu->mean.temperature_c}, {"power_w", gpu->mean.power_w}};
+      record_["gpu_state"] = {{"utilisation_percent", gpu->mean.utilisation_percent},
+                              {"sm_clock_mhz", gpu->mean.sm_clock_mhz},
+                              {"temperature_c", gpu->mean.temperature_c},
+                              {"power_w", gpu->mean.power_w}};
     }
   }
 
@@ -254,7 +269,8 @@ class Run {
     record_["losses"] = Json::array();
     for (double sum : losses_) {
       const std::vector<double> all = of_every_rank(executor, device_, sum);
-      record_["losses"].push_back(std::accumulate(all.begin(), all.end(), 0.0) / (samples * static_cast<double>(all.size())));
+      record_["losses"].push_back(std::accumulate(all.begin(), all.end(), 0.0) /
+                                  (samples * static_cast<double>(all.size())));
     }
     const CategoryBytes peak = ledger::peak(space_);
     record_["times_ms"] = times_;
@@ -279,13 +295,15 @@ class Run {
         record_["modelled_step_ms"] = mean(modelled);
         record_["link_gb_per_s"] = options_.link_gb_per_s;
       }
-      if (!place_.trace_folder.empty()) write_trace(executor, steps_, rank_, world_, place_.trace_folder, space_, record_);
+      if (!place_.trace_folder.empty())
+        write_trace(executor, steps_, rank_, world_, place_.trace_folder, space_, record_);
     }
     const std::vector<double> rank_times = of_every_rank(executor, device_, mean(times_));
     const std::vector<double> rank_peaks = of_every_rank(executor, device_, static_cast<double>(peak.total()));
     record_["ranks"] = Json::array();
     for (size_t r = 0; r < rank_times.size(); ++r) {
-      record_["ranks"].push_back({{"rank", options_.simulate_world ? rank_ : static_cast<int>(r)}, {"avg_time_ms", rank_times[r]},
+      record_["ranks"].push_back({{"rank", options_.simulate_world ? rank_ : static_cast<int>(r)},
+                                  {"avg_time_ms", rank_times[r]},
                                   {"peak_memory_bytes", static_cast<int64_t>(rank_peaks[r])}});
     }
   }
@@ -320,13 +338,17 @@ class Run {
 
 }  // namespace
 
-int experiment_world(const ExperimentOptions& options, const RankInfo& info) { return options.simulate_world.value_or(info.world); }
+int experiment_world(const ExperimentOptions& options, const RankInfo& info) {
+  return options.simulate_world.value_or(info.world);
+}
 
 Device choose_device(const ExperimentOptions& options, const RankInfo& info) {
   const bool gpu = options.device == DeviceKind::gpu || (options.device == DeviceKind::automatic && gpu_count() > 0);
   if (!gpu) return cpu_device();
   if (info.local_world > gpu_count() && gpu_count() > 0 && !options.share_gpu) {
-    user_error("{} ranks on {} GPUs: one rank a GPU is allowed; pass --share-gpu to let ranks share one, or --device cpu", info.local_world, gpu_count());
+    user_error(
+        "{} ranks on {} GPUs: one rank a GPU is allowed; pass --share-gpu to let ranks share one, or --device cpu",
+        info.local_world, gpu_count());
   }
   return gpu_device(gpu_count() > 0 ? info.local_rank % gpu_count() : 0);
 }

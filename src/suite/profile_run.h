@@ -10,8 +10,8 @@
 namespace veil {
 
 struct RunPlace {
-  RankInfo info;            // the real ranks
-  std::string trace_folder; // "" writes no traces
+  RankInfo info;                                                // the real ranks
+  std::string trace_folder;                                     // "" writes no traces
   std::function<void(const nlohmann::ordered_json&)> on_stage;  // a stage's memory line, as it happens
   std::function<void(const std::string&, int64_t done, int64_t total)> on_progress;  // steps; rank 0
 };

@@ -57,13 +57,18 @@ bool read_record(const std::string& path, Json& record) {
 
 }  // namespace
 
-std::string record_path(const std::string& folder, const std::string& name) { return join_path(folder, name + "_result.json"); }
+std::string record_path(const std::string& folder, const std::string& name) {
+  return join_path(folder, name + "_result.json");
+}
 
-std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
+std::string own_program() {
+  return fs::read_symlink("/proc/self/exe").string();
+}
 
 std::string new_run_folder(const std::string& parent) {
   std::string folder = join_path(parent, "run_" + local_time("%Y%m%d_%H%M%S"));
-  for (int i = 2; fs::exists(folder); ++i) folder = join_path(parent, fmt::format("run_{}_{}", local_time("%Y%m%d_%H%M%S"), i));
+  for (int i = 2; fs::exists(folder); ++i)
+    folder = join_path(parent, fmt::format("run_{}_{}", local_time("%Y%m%d_%H%M%S"), i));
   ensure_folder_writable(folder);
   return folder;
 }
@@ -89,7 +94,10 @@ SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOpt
       words.insert(words.end(), {"--output", path});
       const int code = run_logged(words, log);
       record = Json();
-      if (!read_record(path, record)) record = {{"schema", 1}, {"outcome", "error"}, {"message", fmt::format("exit code {}: {}", code, last_line(read_file(log)))}};
+      if (!read_record(path, record))
+        record = {{"schema", 1},
+                  {"outcome", "error"},
+                  {"message", fmt::format("exit code {}: {}", code, last_line(read_file(log)))}};
       record["suite"] = options.suite;
       record["experiment"] = experiment.name;
       record["title"] = experiment.title;

@@ -27,8 +27,9 @@ struct SweepResult {
 };
 
 // An experiment that fails leaves a record with outcome "error" and its last words; the sweep goes on.
-SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOptions& options,
-                      const std::function<void(int index, const PlannedExperiment&, const nlohmann::ordered_json* record)>& on_change);
+SweepResult run_sweep(
+    const std::vector<PlannedExperiment>& plan, const SweepOptions& options,
+    const std::function<void(int index, const PlannedExperiment&, const nlohmann::ordered_json* record)>& on_change);
 
 std::string record_path(const std::string& folder, const std::string& name);
 // results/run_YYYYMMDD_HHMMSS, made new.

@@ -38,6 +38,8 @@ CategoryScope::~CategoryScope() {
   thread_category = previous_;
 }
 
-Category current_category() { return thread_category; }
+Category current_category() {
+  return thread_category;
+}
 
 }  // namespace veil

@@ -6,13 +6,17 @@
 
 namespace veil {
 
-Device cpu_device() { return Device(c10::kCPU); }
+Device cpu_device() {
+  return Device(c10::kCPU);
+}
 
 Tensor empty_tensor(c10::IntArrayRef shape, DType dtype, Device device, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(dtype).device(device).pinned_memory(pinned && gpu_count() > 0));
 }
 
-int64_t dtype_bytes(DType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+int64_t dtype_bytes(DType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
 
 DType parse_dtype(const std::string& name) {
   if (name == "fp32" || name == "float32") return at::kFloat;
@@ -24,11 +28,16 @@ DType parse_dtype(const std::string& name) {
 
 std::string dtype_name(DType dtype) {
   switch (dtype) {
-    case at::kFloat: return "fp32";
-    case at::kBFloat16: return "bf16";
-    case at::kDouble: return "fp64";
-    case at::kHalf: return "fp16";
-    default: return c10::toString(dtype);
+    case at::kFloat:
+      return "fp32";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kDouble:
+      return "fp64";
+    case at::kHalf:
+      return "fp16";
+    default:
+      return c10::toString(dtype);
   }
 }
 

@@ -11,7 +11,9 @@
 
 namespace veil {
 
-bool built_with_cuda() { return true; }
+bool built_with_cuda() {
+  return true;
+}
 
 int gpu_count() {
   static const int count = c10::cuda::device_count();  // 0 and no throw where there is no driver

@@ -3,11 +3,21 @@
 
 namespace veil {
 
-bool built_with_cuda() { return false; }
-int gpu_count() { return 0; }
-std::vector<GpuInfo> gpus() { return {}; }
-std::string cuda_runtime_version() { return ""; }
-std::string cudnn_version() { return ""; }
+bool built_with_cuda() {
+  return false;
+}
+int gpu_count() {
+  return 0;
+}
+std::vector<GpuInfo> gpus() {
+  return {};
+}
+std::string cuda_runtime_version() {
+  return "";
+}
+std::string cudnn_version() {
+  return "";
+}
 
 Device gpu_device(int) {
   throw MissingBackend("this build has no CUDA: install the CUDA toolkit 13 and build again, or pass --device cpu");

@@ -36,6 +36,8 @@ Graph Graph::capture(Device device, const std::function<void()>& work, Pool* poo
   return Graph(std::move(state));
 }
 
-void Graph::replay() { state_->graph.replay(); }
+void Graph::replay() {
+  state_->graph.replay();
+}
 
 }  // namespace veil

@@ -16,7 +16,8 @@ struct Marker::State {
   cudaEvent_t event = nullptr;
 
   State(Device where, bool is_timed) : device(where), timed(is_timed) {
-    if (device.is_cuda()) C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+    if (device.is_cuda())
+      C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -75,13 +76,15 @@ void Marker::record() {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   if (state_->timed) C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &capturing));
   const bool external = capturing == cudaStreamCaptureStatusActive;
-  C10_CUDA_CHECK(cudaEventRecordWithFlags(state_->event, stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
+  C10_CUDA_CHECK(
+      cudaEventRecordWithFlags(state_->event, stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
 }
 
 void Marker::wait() const {
   VEIL_CHECK(state_ && !state_->timed, "a timed or empty marker cannot order streams");
   if (!state_->event) return;
-  C10_CUDA_CHECK(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream(state_->device.index()).stream(), state_->event, 0));
+  C10_CUDA_CHECK(
+      cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream(state_->device.index()).stream(), state_->event, 0));
 }
 
 void Marker::synchronize() const {
@@ -89,7 +92,8 @@ void Marker::synchronize() const {
 }
 
 double Marker::ms_since(const Marker& earlier) const {
-  VEIL_CHECK(state_ && earlier.state_ && state_->timed && earlier.state_->timed, "time is read between two timed markers");
+  VEIL_CHECK(state_ && earlier.state_ && state_->timed && earlier.state_->timed,
+             "time is read between two timed markers");
   if (!state_->event) return state_->host_ms - earlier.state_->host_ms;
   synchronize();
   earlier.synchronize();

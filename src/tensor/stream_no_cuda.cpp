@@ -9,8 +9,12 @@ struct Marker::State {
   double host_ms = 0;
 };
 
-Stream Stream::create(Device device) { return Stream(device, nullptr, 0); }
-Stream Stream::current(Device device) { return Stream(device, nullptr, 0); }
+Stream Stream::create(Device device) {
+  return Stream(device, nullptr, 0);
+}
+Stream Stream::current(Device device) {
+  return Stream(device, nullptr, 0);
+}
 StreamGuard::StreamGuard(const Stream& stream) : previous_(stream) {}
 StreamGuard::~StreamGuard() = default;
 
@@ -31,11 +35,14 @@ void Marker::record() {
   state_->host_ms = steady_ms();
 }
 
-void Marker::wait() const { VEIL_CHECK(state_ && !state_->timed, "a timed or empty marker cannot order streams"); }
+void Marker::wait() const {
+  VEIL_CHECK(state_ && !state_->timed, "a timed or empty marker cannot order streams");
+}
 void Marker::synchronize() const {}
 
 double Marker::ms_since(const Marker& earlier) const {
-  VEIL_CHECK(state_ && earlier.state_ && state_->timed && earlier.state_->timed, "time is read between two timed markers");
+  VEIL_CHECK(state_ && earlier.state_ && state_->timed && earlier.state_->timed,
+             "time is read between two timed markers");
   return state_->host_ms - earlier.state_->host_ms;
 }
 

@@ -37,7 +37,8 @@ class Copy final : public Pending {
 }  // namespace
 
 const NameTable<GraphMode>& names(GraphMode) {
-  static const NameTable<GraphMode> table = {{GraphMode::automatic, "auto"}, {GraphMode::on, "on"}, {GraphMode::off, "off"}};
+  static const NameTable<GraphMode> table = {
+      {GraphMode::automatic, "auto"}, {GraphMode::on, "on"}, {GraphMode::off, "off"}};
   return table;
 }
 
@@ -46,7 +47,8 @@ Executor::UnitParams::UnitParams(const ModelShape& shape, const Layout& layout)
 
 void Executor::UnitParams::bind(int unit, const Tensor& flat) {
   for (const ParamSlot& slot : layout_.units[unit].slots) {
-    views_[slot.param] = flat.defined() ? flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims) : Tensor();
+    views_[slot.param] =
+        flat.defined() ? flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims) : Tensor();
   }
 }
 
@@ -63,7 +65,8 @@ Executor::Timers::Row& Executor::Timers::row(Part part, int micro_batch, int ind
   return rows[index];
 }
 
-Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& options, Device device, Batch data, Ranks ranks)
+Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& options, Device device, Batch data,
+                   Ranks ranks)
     : model_(model),
       options_(options),
       device_(device),
@@ -76,7 +79,8 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   options_.step.optimizer = options.optimizer.kind;
   options_.step.on_gpu = device.is_cuda();
   schedule_ = build_schedule(shape_, options_.step);
-  VEIL_CHECK(options_.step.world == 1 || (ranks_.gather && ranks_.reduce), "a world of {} without communicators", options_.step.world);
+  VEIL_CHECK(options_.step.world == 1 || (ranks_.gather && ranks_.reduce), "a world of {} without communicators",
+             options_.step.world);
   VEIL_CHECK(!ranks_.gather || ranks_.gather->size() == options_.step.world, "the communicator's world is another one");
   if (options_.time_rows) {
     timers_ = std::make_unique<Timers>();
@@ -93,9 +97,11 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   flow_.resize(shape_.blocks.size());
   flow_grad_.resize(shape_.blocks.size());
   tape_.resize(shape_.blocks.size());
-  const bool accumulate = options_.step.micro_batches > 1 && (!schedule_.reduces || options_.step.strategy == Strategy::ddp ||
-                                                              options_.step.accumulate_in == AccumulateIn::whole);
-  sink_ = std::make_unique<SummedSink>(static_cast<int>(shape_.params.size()), accumulate, [this](ParamId id) { return gradient_target(id); });
+  const bool accumulate =
+      options_.step.micro_batches > 1 && (!schedule_.reduces || options_.step.strategy == Strategy::ddp ||
+                                          options_.step.accumulate_in == AccumulateIn::whole);
+  sink_ = std::make_unique<SummedSink>(static_cast<int>(shape_.params.size()), accumulate,
+                                       [this](ParamId id) { return gradient_target(id); });
 }
 
 Executor::~Executor() {
@@ -108,43 +114,62 @@ Executor::~Executor() {
 DType Executor::dtype_of(BufferRole role) const {
   switch (role) {
     case BufferRole::params:
-    case BufferRole::staged_params: return options_.step.storage;
+    case BufferRole::staged_params:
+      return options_.step.storage;
     case BufferRole::optimizer:
-    case BufferRole::staged_optimizer: return options_.step.optimizer_state();
-    case BufferRole::whole: return options_.step.compute;
-    case BufferRole::grad: return schedule_.grad_dtype;
-    case BufferRole::grad_shard: return schedule_.grad_shard_dtype;
+    case BufferRole::staged_optimizer:
+      return options_.step.optimizer_state();
+    case BufferRole::whole:
+      return options_.step.compute;
+    case BufferRole::grad:
+      return schedule_.grad_dtype;
+    case BufferRole::grad_shard:
+      return schedule_.grad_shard_dtype;
     case BufferRole::wire:
-    case BufferRole::reduced: return options_.step.reduce;
-    default: VEIL_CHECK(false, "{} has no type of its own", name_of(role));
+    case BufferRole::reduced:
+      return options_.step.reduce;
+    default:
+      VEIL_CHECK(false, "{} has no type of its own", name_of(role));
   }
 }
 
 Tensor& Executor::slot(const Buffer& buffer) {
   Unit& unit = units_[buffer.index];
   switch (buffer.role) {
-    case BufferRole::params: return unit.params;
-    case BufferRole::optimizer: return unit.optimizer;
-    case BufferRole::whole: return unit.whole;
-    case BufferRole::grad: return unit.grad;
-    case BufferRole::wire: return unit.wire;
-    case BufferRole::grad_shard: return unit.grad_shard;
-    case BufferRole::reduced: return unit.reduced;
-    case BufferRole::staged_params: return unit.staged_params;
-    case BufferRole::staged_optimizer: return unit.staged_optimizer;
-    default: VEIL_CHECK(false, "{} is not a unit's buffer", name_of(buffer.role));
+    case BufferRole::params:
+      return unit.params;
+    case BufferRole::optimizer:
+      return unit.optimizer;
+    case BufferRole::whole:
+      return unit.whole;
+    case BufferRole::grad:
+      return unit.grad;
+    case BufferRole::wire:
+      return unit.wire;
+    case BufferRole::grad_shard:
+      return unit.grad_shard;
+    case BufferRole::reduced:
+      return unit.reduced;
+    case BufferRole::staged_params:
+      return unit.staged_params;
+    case BufferRole::staged_optimizer:
+      return unit.staged_optimizer;
+    default:
+      VEIL_CHECK(false, "{} is not a unit's buffer", name_of(buffer.role));
   }
 }
 
 void Executor::create(const Buffer& buffer) {
   // Blocks make the flow and the tape themselves.
-  if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape) return;
+  if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape)
+    return;
   Tensor& tensor = slot(buffer);
   VEIL_CHECK(!tensor.defined(), "{}.{} is created twice", name_of(buffer.role), buffer.index);
   const DType dtype = dtype_of(buffer.role);
   const bool host = buffer.space != space_of(device_);
   CategoryScope scope(buffer.category);
-  tensor = empty_tensor({buffer.bytes / dtype_bytes(dtype)}, dtype, host ? cpu_device() : device_, buffer.space == Space::pinned);
+  tensor = empty_tensor({buffer.bytes / dtype_bytes(dtype)}, dtype, host ? cpu_device() : device_,
+                        buffer.space == Space::pinned);
   if (buffer.role == BufferRole::whole) params_->bind(buffer.index, tensor);
   // The sink writes the parameters' places only: what lies between them must not be garbage on its way through a sum.
   if (buffer.role == BufferRole::grad || buffer.role == BufferRole::grad_shard) {
@@ -161,11 +186,19 @@ void Executor::create(const Buffer& buffer) {
 
 void Executor::free(const Buffer& buffer) {
   switch (buffer.role) {
-    case BufferRole::flow: flow_[buffer.index] = {}; return;
-    case BufferRole::flow_grad: flow_grad_[buffer.index] = {}; return;
-    case BufferRole::tape: return;  // dropped with the block's backward
-    case BufferRole::whole: params_->bind(buffer.index, {}); break;
-    default: break;
+    case BufferRole::flow:
+      flow_[buffer.index] = {};
+      return;
+    case BufferRole::flow_grad:
+      flow_grad_[buffer.index] = {};
+      return;
+    case BufferRole::tape:
+      return;  // dropped with the block's backward
+    case BufferRole::whole:
+      params_->bind(buffer.index, {});
+      break;
+    default:
+      break;
   }
   Tensor& tensor = slot(buffer);
   VEIL_CHECK(tensor.defined(), "{}.{} is freed but does not live", name_of(buffer.role), buffer.index);
@@ -210,14 +243,21 @@ void Executor::initialise() {
 void Executor::initialise(int unit, const Tensor& stored, int64_t first) {
   const UnitLayout& layout = schedule_.layout.units[unit];
   for (const ParamSlot& param : layout.slots) {
-    const int64_t begin = std::max(param.offset, first), end = std::min(param.offset + param.numel, first + stored.numel());
+    const int64_t begin = std::max(param.offset, first),
+                  end = std::min(param.offset + param.numel, first + stored.numel());
     if (begin >= end) continue;
     const Tensor piece = stored.narrow(0, begin - first, end - begin);
     const Init& init = shape_.params[param.param].init;
     switch (init.kind) {
-      case Init::Kind::uniform: fill_uniform(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin); break;
-      case Init::Kind::normal: fill_normal(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin); break;
-      case Init::Kind::constant: piece.fill_(init.scale); break;
+      case Init::Kind::uniform:
+        fill_uniform(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin);
+        break;
+      case Init::Kind::normal:
+        fill_normal(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin);
+        break;
+      case Init::Kind::constant:
+        piece.fill_(init.scale);
+        break;
     }
   }
 }
@@ -236,7 +276,9 @@ Tensor Executor::gradient_target(ParamId id) {
   VEIL_CHECK(false, "{} has no place in its unit", shape_.params[id].name);
 }
 
-void Executor::wait() { synchronize(device_); }
+void Executor::wait() {
+  synchronize(device_);
+}
 
 Marker Executor::mark() {
   StreamGuard guard(compute_);
@@ -253,7 +295,8 @@ double Executor::loss_sum() {
 void Executor::set_knobs(double learning_rate) {
   const double samples = static_cast<double>(shape_.batch) * options_.step.micro_batches * options_.step.world;
   const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / samples);
-  const double values[] = {knobs.learning_rate, knobs.scale, knobs.bias_correction1, knobs.bias_correction2, knobs.step};
+  const double values[] = {knobs.learning_rate, knobs.scale, knobs.bias_correction1, knobs.bias_correction2,
+                           knobs.step};
   Tensor host = empty_tensor({5}, at::kDouble, cpu_device());
   std::memcpy(host.data_ptr<double>(), values, sizeof values);
   // Not pinned: the driver has taken the values when the call returns, so the host need not wait.
@@ -277,7 +320,8 @@ void Executor::run_step() {
       run_part(part, micro_batch);
       return;
     }
-    if (part == Part::body && options_.step.micro_batches > 1) run_compute(schedule_.part(part)[0], micro_batch);  // load: the host chooses
+    if (part == Part::body && options_.step.micro_batches > 1)
+      run_compute(schedule_.part(part)[0], micro_batch);  // load: the host chooses
     graph->replay();
     for (const ObservedRow& row : observed_) {
       if (row.part != part) continue;
@@ -372,7 +416,9 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       knobs_.narrow(0, kLossSlot, 1).zero_();
       for (const Buffer& buffer : op.creates) slot(buffer).zero_();
       return;
-    case OpKind::gather: cast_own_shard(op.unit); return;
+    case OpKind::gather:
+      cast_own_shard(op.unit);
+      return;
     case OpKind::forward: {
       Tape tape;
       flow_[op.block] = model_.blocks[op.block]->forward(*params_, input_of(op.block), tape);
@@ -385,10 +431,12 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       return;
     }
     case OpKind::loss:
-      flow_grad_[blocks - 1] = model_.loss->run(*params_, flow_[blocks - 1], input_, knobs_.narrow(0, kLossSlot, 1), *sink_);
+      flow_grad_[blocks - 1] =
+          model_.loss->run(*params_, flow_[blocks - 1], input_, knobs_.narrow(0, kLossSlot, 1), *sink_);
       return;
     case OpKind::backward: {
-      Flow grad = model_.blocks[op.block]->backward(*params_, flow_grad_[op.block], tape_[op.block], *sink_, op.block > 0);
+      Flow grad =
+          model_.blocks[op.block]->backward(*params_, flow_grad_[op.block], tape_[op.block], *sink_, op.block > 0);
       if (op.block > 0) flow_grad_[op.block - 1] = std::move(grad);
       tape_[op.block] = {};
       return;
@@ -401,7 +449,9 @@ void Executor::run_compute(const Op& op, int micro_batch) {
     case OpKind::update: {
       Unit& unit = units_[op.unit];
       const bool ranged = !unit.staged_params.defined() && unit.grad_shard.numel() != unit.params.numel();
-      const Tensor param = unit.staged_params.defined() ? unit.staged_params : ranged ? own_part(unit.params, op.unit) : unit.params;
+      const Tensor param = unit.staged_params.defined() ? unit.staged_params
+                           : ranged                     ? own_part(unit.params, op.unit)
+                                                        : unit.params;
       const Tensor& state = unit.staged_optimizer.defined() ? unit.staged_optimizer : unit.optimizer;
       const UnitLayout& layout = schedule_.layout.units[op.unit];
       const bool shard_only = param.numel() != layout.padded_numel;
@@ -410,8 +460,10 @@ void Executor::run_compute(const Op& op, int micro_batch) {
                    layout.base + (shard_only ? ranks_.rank() * layout.shard_numel : 0));
       return;
     }
-    case OpKind::release: return;
-    default: VEIL_CHECK(false, "{} does not run on the compute lane", name_of(op.kind));
+    case OpKind::release:
+      return;
+    default:
+      VEIL_CHECK(false, "{} does not run on the compute lane", name_of(op.kind));
   }
 }
 
@@ -432,18 +484,22 @@ std::vector<PendingPtr> Executor::run_lane(const Op& op) {
       return {ranks_.gather->all_gather(own_part(whole, op.unit), whole)};
     }
     case OpKind::reduce: {
-      const bool in_place = !unit.grad.defined();  // ddp: a reduce-scatter and a gather, so that all strategies add in the same order
+      const bool in_place =
+          !unit.grad.defined();  // ddp: a reduce-scatter and a gather, so that all strategies add in the same order
       const Tensor& local = in_place ? unit.grad_shard : unit.grad;
       if (unit.wire.defined()) unit.wire.copy_(local);
       const Tensor& sent = unit.wire.defined() ? unit.wire : local;
-      if (!in_place) return {ranks_.reduce->reduce_scatter(sent, unit.reduced.defined() ? unit.reduced : unit.grad_shard)};
+      if (!in_place)
+        return {ranks_.reduce->reduce_scatter(sent, unit.reduced.defined() ? unit.reduced : unit.grad_shard)};
       const Tensor own = own_part(sent, op.unit);
       PendingPtr scattered = ranks_.reduce->reduce_scatter(sent, own);
       return {scattered, ranks_.reduce->all_gather(own, sent)};
     }
     case OpKind::copy_in:
-    case OpKind::copy_out: return {run_copy(op)};
-    default: VEIL_CHECK(false, "{} runs on the compute lane", name_of(op.kind));
+    case OpKind::copy_out:
+      return {run_copy(op)};
+    default:
+      VEIL_CHECK(false, "{} runs on the compute lane", name_of(op.kind));
   }
 }
 
@@ -457,7 +513,8 @@ PendingPtr Executor::run_copy(const Op& op) {
   copy->start();
   if (op.kind == OpKind::copy_out) {
     if (unit.staged_params.defined()) {
-      const Tensor place = unit.staged_params.numel() == unit.params.numel() ? unit.params : own_part(unit.params, op.unit);
+      const Tensor place =
+          unit.staged_params.numel() == unit.params.numel() ? unit.params : own_part(unit.params, op.unit);
       place.copy_(unit.staged_params, true);
     }
     if (unit.staged_optimizer.defined()) unit.optimizer.copy_(unit.staged_optimizer, true);

@@ -17,11 +17,13 @@ void Executor::prepare() {
     why_not = "off: no GPU";
   } else {
     for (const Communicator* lane : {ranks_.gather.get(), ranks_.reduce.get()}) {
-      if (lane && why_not.empty() && !lane->why_not_capturable().empty()) why_not = "off: " + lane->why_not_capturable();
+      if (lane && why_not.empty() && !lane->why_not_capturable().empty())
+        why_not = "off: " + lane->why_not_capturable();
     }
   }
   if (!why_not.empty()) {
-    if (options_.graph == GraphMode::on) user_error("--graph on cannot be met ({}): pass --graph auto or off", why_not.substr(5));
+    if (options_.graph == GraphMode::on)
+      user_error("--graph on cannot be met ({}): pass --graph auto or off", why_not.substr(5));
     graph_state_ = why_not;
     return;
   }
@@ -44,7 +46,8 @@ void Executor::capture() {
   {
     auto stand_in = [&](int64_t numel, DType dtype) { return empty_tensor({numel}, dtype, device_).zero_(); };
     Tensor state;
-    if (const int states = optimizer_states(options_.optimizer.kind)) state = stand_in(8 * states, options_.step.optimizer_state());
+    if (const int states = optimizer_states(options_.optimizer.kind))
+      state = stand_in(8 * states, options_.step.optimizer_state());
     update_shard(stand_in(8, options_.step.storage), stand_in(8, schedule_.grad_shard_dtype), state, knobs_, rule_, 0);
   }
   wait();
@@ -58,7 +61,8 @@ void Executor::capture() {
   Graph::Pool pool;
   for (int p = 0; p < kParts; ++p) {
     const auto part = static_cast<Part>(p);
-    graphs_[p] = Graph::capture(device_, [&] { run_part(part, 0, /*skip_load=*/true); }, &pool);
+    graphs_[p] = Graph::capture(
+        device_, [&] { run_part(part, 0, /*skip_load=*/true); }, &pool);
   }
 }
 
@@ -67,7 +71,8 @@ void Executor::drop_step_buffers() {
   for (int p = 0; p < kParts; ++p) {
     for (const Op& op : schedule_.parts[p]) {
       for (const Buffer& buffer : op.creates) {
-        if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape) continue;
+        if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape)
+          continue;
         if (slot(buffer).defined()) free(buffer);
       }
     }
@@ -139,10 +144,12 @@ std::vector<Tensor> Executor::gradients() {
   for (size_t u = 0; u < units_.size(); ++u) {
     const UnitLayout& layout = schedule_.layout.units[u];
     // Summed over the micro-batches; whether over the ranks too, the schedule says.
-    const bool summed = !schedule_.reduces || units_[u].reduced.defined() || (units_[u].grad_shard.defined() && !units_[u].grad.defined() &&
-                                                                                units_[u].grad_shard.numel() == layout.shard_numel);
+    const bool summed = !schedule_.reduces || units_[u].reduced.defined() ||
+                        (units_[u].grad_shard.defined() && !units_[u].grad.defined() &&
+                         units_[u].grad_shard.numel() == layout.shard_numel);
     Tensor flat = units_[u].grad.defined() ? units_[u].grad : units_[u].grad_shard;
-    const bool reduced_in_place = schedule_.reduces && options_.step.strategy == Strategy::ddp && options_.step.micro_batches == 1;
+    const bool reduced_in_place =
+        schedule_.reduces && options_.step.strategy == Strategy::ddp && options_.step.micro_batches == 1;
     if (summed && schedule_.reduces) {
       Tensor whole = empty_tensor({layout.padded_numel}, flat.scalar_type(), device_);
       own_part(whole, static_cast<int>(u)).copy_(flat);

@@ -28,8 +28,8 @@ class Executor::UnitParams final : public Params {
 // Markers of one step's rows. Rows of a captured part are recorded again at each replay.
 struct Executor::Timers {
   struct Row {
-    Marker begin, end;                  // compute rows
-    std::vector<PendingPtr> pending;    // rows of other lanes
+    Marker begin, end;                // compute rows
+    std::vector<PendingPtr> pending;  // rows of other lanes
   };
   Marker step_begin, step_end;
   std::vector<std::vector<Row>> parts[kParts];  // [part][micro-batch][row]

@@ -54,7 +54,9 @@ struct Failure {
   int exit_code;
 };
 
-void PrintTo(const Failure& failure, std::ostream* out) { *out << failure.how; }
+void PrintTo(const Failure& failure, std::ostream* out) {
+  *out << failure.how;
+}
 
 class RankFailure : public testing::TestWithParam<Failure> {
  protected:

@@ -11,7 +11,8 @@
 namespace veil {
 namespace {
 
-constexpr int64_t kSamples = 48;  // a logical batch over all ranks: 1, 2, 3 and 4 ranks with 1, 2 or 4 micro-batches divide it
+constexpr int64_t kSamples =
+    48;  // a logical batch over all ranks: 1, 2, 3 and 4 ranks with 1, 2 or 4 micro-batches divide it
 
 Ranks both_lanes() {
   const int world = rank_info_from_environment().world;
@@ -21,7 +22,8 @@ Ranks both_lanes() {
 
 std::vector<Tensor> parameters(TestRun& run) {
   std::vector<Tensor> all;
-  for (size_t p = 0; p < run.executor->shape().params.size(); ++p) all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
+  for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
+    all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
   return all;
 }
 
@@ -118,7 +120,8 @@ TEST_F(StrategyTest, Bf16OnTheWireStaysNearFp32) {
     TestRun run(test, both_lanes());
     const std::vector<Tensor> mine = run.executor->gradients();
     for (size_t p = 0; p < mine.size(); ++p) {
-      EXPECT_LT(largest_difference(mine[p], reference[p]), 2e-2 * reference[p].abs().max().item<double>()) << test.name();
+      EXPECT_LT(largest_difference(mine[p], reference[p]), 2e-2 * reference[p].abs().max().item<double>())
+          << test.name();
     }
   }
 }

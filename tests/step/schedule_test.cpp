@@ -32,15 +32,26 @@ std::vector<std::string> words(const Schedule& schedule) {
   std::vector<std::string> list;
   for (const Op& op : schedule.part(Part::body)) {
     switch (op.kind) {
-      case OpKind::gather: list.push_back(fmt::format("g{}", op.unit)); break;
-      case OpKind::forward: list.push_back(fmt::format("f{}", op.block)); break;
-      case OpKind::backward: list.push_back(fmt::format("b{}", op.block)); break;
-      case OpKind::reduce: list.push_back(fmt::format("s{}", op.unit)); break;
-      case OpKind::loss: list.push_back("l"); break;
+      case OpKind::gather:
+        list.push_back(fmt::format("g{}", op.unit));
+        break;
+      case OpKind::forward:
+        list.push_back(fmt::format("f{}", op.block));
+        break;
+      case OpKind::backward:
+        list.push_back(fmt::format("b{}", op.block));
+        break;
+      case OpKind::reduce:
+        list.push_back(fmt::format("s{}", op.unit));
+        break;
+      case OpKind::loss:
+        list.push_back("l");
+        break;
       case OpKind::release:
         if (op.note == "params") list.push_back(fmt::format("r{}", op.unit));
         break;
-      default: break;
+      default:
+        break;
     }
   }
   return list;
@@ -63,12 +74,12 @@ TEST(Schedule, GathersInBackwardComeBeforeAfterOrWithoutOverlap) {
     list.erase(list.begin(), std::find(list.begin(), list.end(), "l"));
     return list;
   };
-  EXPECT_THAT(backward(BackwardPrefetch::pre),
-              ElementsAre("l", "g2", "b3", "r3", "s3", "g1", "b2", "r2", "s2", "g0", "b1", "r1", "s1", "b0", "r0", "s0"));
-  EXPECT_THAT(backward(BackwardPrefetch::post),
-              ElementsAre("l", "b3", "r3", "g2", "s3", "b2", "r2", "g1", "s2", "b1", "r1", "g0", "s1", "b0", "r0", "s0"));
-  EXPECT_THAT(backward(BackwardPrefetch::none),
-              ElementsAre("l", "b3", "r3", "s3", "g2", "b2", "r2", "s2", "g1", "b1", "r1", "s1", "g0", "b0", "r0", "s0"));
+  EXPECT_THAT(backward(BackwardPrefetch::pre), ElementsAre("l", "g2", "b3", "r3", "s3", "g1", "b2", "r2", "s2", "g0",
+                                                           "b1", "r1", "s1", "b0", "r0", "s0"));
+  EXPECT_THAT(backward(BackwardPrefetch::post), ElementsAre("l", "b3", "r3", "g2", "s3", "b2", "r2", "g1", "s2", "b1",
+                                                            "r1", "g0", "s1", "b0", "r0", "s0"));
+  EXPECT_THAT(backward(BackwardPrefetch::none), ElementsAre("l", "b3", "r3", "s3", "g2", "b2", "r2", "s2", "g1", "b1",
+                                                            "r1", "s1", "g0", "b0", "r0", "s0"));
 }
 
 TEST(Schedule, WithoutBackwardPrefetchAGatherWaitsForTheReductionBeforeIt) {
@@ -87,7 +98,8 @@ TEST(Schedule, Zero3HoldsAtMostOnePlusDepthUnitsWhole) {
   for (const TestCase& test : full_grid(4, at::kFloat)) {
     if (test.step.strategy != Strategy::zero3) continue;
     const Schedule schedule = build_schedule(four_layers(), test.step);
-    const int depth = std::max(test.step.forward_prefetch, test.step.backward_prefetch == BackwardPrefetch::pre ? 1 : 0);
+    const int depth =
+        std::max(test.step.forward_prefetch, test.step.backward_prefetch == BackwardPrefetch::pre ? 1 : 0);
     std::multiset<int> whole;
     size_t most = 0;
     for (const Op& op : schedule.part(Part::body)) {
@@ -109,7 +121,10 @@ TEST(Schedule, Zero2GathersOnceAStepAndNeverInTheBody) {
   for (const TestCase& test : full_grid(4, at::kFloat)) {
     if (test.step.strategy != Strategy::zero2) continue;
     const Schedule schedule = build_schedule(four_layers(), test.step);
-    auto gathers = [&](Part part) { return std::count_if(schedule.part(part).begin(), schedule.part(part).end(), [](const Op& op) { return op.kind == OpKind::gather; }); };
+    auto gathers = [&](Part part) {
+      return std::count_if(schedule.part(part).begin(), schedule.part(part).end(),
+                           [](const Op& op) { return op.kind == OpKind::gather; });
+    };
     EXPECT_EQ(gathers(Part::body), 0) << test.name();
     EXPECT_EQ(gathers(Part::tail), 0);
     EXPECT_EQ(gathers(Part::prologue), static_cast<long>(schedule.layout.units.size()));
@@ -119,7 +134,10 @@ TEST(Schedule, Zero2GathersOnceAStepAndNeverInTheBody) {
 TEST(Schedule, ReductionsHappenEachMicroBatchInZeroAndOnceInDdp) {
   for (const TestCase& test : full_grid(4, at::kFloat)) {
     const Schedule schedule = build_schedule(four_layers(), test.step);
-    auto reductions = [&](Part part) { return std::count_if(schedule.part(part).begin(), schedule.part(part).end(), [](const Op& op) { return op.kind == OpKind::reduce; }); };
+    auto reductions = [&](Part part) {
+      return std::count_if(schedule.part(part).begin(), schedule.part(part).end(),
+                           [](const Op& op) { return op.kind == OpKind::reduce; });
+    };
     const long units = static_cast<long>(schedule.layout.units.size()), k = test.step.micro_batches;
     const bool each_time = test.step.strategy != Strategy::ddp && test.step.accumulate_in == AccumulateIn::shard;
     EXPECT_EQ(k * reductions(Part::body) + reductions(Part::tail), units * (each_time ? k : 1)) << test.name();
@@ -157,7 +175,8 @@ TEST(Schedule, EveryUseOfAGatheredUnitHasWaitedForItsGather) {
     const std::vector<Op>& body = schedule.part(Part::body);
     for (size_t i = 0; i < body.size(); ++i) {
       const Op& op = body[i];
-      if (op.kind == OpKind::gather || (op.kind == OpKind::copy_in && op.note == "params")) in_flight[op.unit] = static_cast<int>(i);
+      if (op.kind == OpKind::gather || (op.kind == OpKind::copy_in && op.note == "params"))
+        in_flight[op.unit] = static_cast<int>(i);
       if (op.block < 0) continue;
       for (int u : schedule.layout.units_of_block[op.block]) {
         if (in_flight[u] < 0) continue;
@@ -174,7 +193,9 @@ TEST(Schedule, TheSimulatedWorldOfEightStaysUnderTheSeedsFigures) {
   StepOptions options;
   options.world = 8;
   options.on_gpu = true;
-  auto gib = [](const SpaceBytes& bytes) { return static_cast<double>(bytes[static_cast<size_t>(Space::device)].total()) / (1 << 30); };
+  auto gib = [](const SpaceBytes& bytes) {
+    return static_cast<double>(bytes[static_cast<size_t>(Space::device)].total()) / (1 << 30);
+  };
   const MemoryEstimate zero3_bytes = estimate_memory(build_schedule(shape, options));
   EXPECT_LT(gib(zero3_bytes.after_model), 2.02);
   EXPECT_LT(gib(zero3_bytes.rows.back().after), 3.02);

@@ -56,7 +56,8 @@ TEST_F(ExecutorTest, TheEstimatorsBytesAreTheLedgersAtEveryRowForTheWholeGrid) {
       for (const MemoryRow& row : estimate.rows) {
         if (row.part != Part::body) expected.push_back(row);
       }
-      const auto tail = std::find_if(expected.begin(), expected.end(), [](const MemoryRow& row) { return row.part == Part::tail; });
+      const auto tail =
+          std::find_if(expected.begin(), expected.end(), [](const MemoryRow& row) { return row.part == Part::tail; });
       std::vector<MemoryRow> body;
       for (int m = 0; m < test.step.micro_batches; ++m) {
         for (const MemoryRow& row : estimate.rows) {
@@ -70,11 +71,14 @@ TEST_F(ExecutorTest, TheEstimatorsBytesAreTheLedgersAtEveryRowForTheWholeGrid) {
           const auto category = static_cast<Category>(c);
           const ledger::RowBytes& seen = rows[i].bytes[static_cast<int>(Space::host)];
           ASSERT_EQ(seen.after[category] - before[category], expected[i].after[0][category])
-              << test.name() << "\n" << name_of(rows[i].part) << " row " << rows[i].op << " " << category_name(category) << " after\n"
+              << test.name() << "\n"
+              << name_of(rows[i].part) << " row " << rows[i].op << " " << category_name(category) << " after\n"
               << print_schedule(run.executor->schedule(), run.executor->shape(), true);
         }
-        ASSERT_EQ(rows[i].bytes[static_cast<int>(Space::host)].peak.total() - before.total(), expected[i].peak[0].total())
-            << test.name() << "\n" << name_of(rows[i].part) << " row " << rows[i].op << " peak\n"
+        ASSERT_EQ(rows[i].bytes[static_cast<int>(Space::host)].peak.total() - before.total(),
+                  expected[i].peak[0].total())
+            << test.name() << "\n"
+            << name_of(rows[i].part) << " row " << rows[i].op << " peak\n"
             << print_schedule(run.executor->schedule(), run.executor->shape(), true);
       }
       ++cases;

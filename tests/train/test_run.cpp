@@ -15,10 +15,13 @@ StepOptions TestCase::all_of(DType dtype) {
 }
 
 std::string TestCase::name() const {
-  return fmt::format("{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} {} storage {} compute {} reduce {}",
-                     name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch), name_of(step.wrap),
-                     step.offload_params, step.offload_optimizer, name_of(step.checkpointing), step.micro_batches, name_of(step.accumulate_in),
-                     name_of(optimizer.kind), dtype_name(step.storage), dtype_name(step.compute), dtype_name(step.reduce));
+  return fmt::format(
+      "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} {} "
+      "storage {} compute {} reduce {}",
+      name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch), name_of(step.wrap),
+      step.offload_params, step.offload_optimizer, name_of(step.checkpointing), step.micro_batches,
+      name_of(step.accumulate_in), name_of(optimizer.kind), dtype_name(step.storage), dtype_name(step.compute),
+      dtype_name(step.reduce));
 }
 
 TestRun::TestRun(const TestCase& test, Ranks ranks) : model(linear_stack(test.width, test.layers)) {
@@ -38,13 +41,15 @@ TestRun::TestRun(const TestCase& test, Ranks ranks) : model(linear_stack(test.wi
   options.graph = test.graph;
   options.time_rows = test.time_rows;
   options.watch_memory = ledger::installed();
-  executor = std::make_unique<Executor>(model, test.batch, options, test.device, Batch{make(RandomDomain::inputs), make(RandomDomain::targets)},
-                                        std::move(ranks));
+  executor =
+      std::make_unique<Executor>(model, test.batch, options, test.device,
+                                 Batch{make(RandomDomain::inputs), make(RandomDomain::targets)}, std::move(ranks));
   executor->prepare();
 }
 
 void TestRun::steps(int count) {
-  for (int i = 0; i < count; ++i) executor->step(executor->schedule().options.optimizer == OptimizerKind::adamw ? 1e-3 : 0.1);
+  for (int i = 0; i < count; ++i)
+    executor->step(executor->schedule().options.optimizer == OptimizerKind::adamw ? 1e-3 : 0.1);
 }
 
 double largest_difference(const Tensor& a, const Tensor& b) {
@@ -53,7 +58,8 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 
 Ranks simulated_ranks(const TestCase& test, int rank) {
   if (test.step.world == 1) return {};
-  return {make_simulated_communicator(rank, test.step.world, test.device), make_simulated_communicator(rank, test.step.world, test.device)};
+  return {make_simulated_communicator(rank, test.step.world, test.device),
+          make_simulated_communicator(rank, test.step.world, test.device)};
 }
 
 std::vector<TestCase> full_grid(int world, DType dtype) {
@@ -66,7 +72,8 @@ std::vector<TestCase> full_grid(int world, DType dtype) {
         for (WrapPolicy wrap : {WrapPolicy::module, WrapPolicy::size, WrapPolicy::none}) {
           for (int offload = 0; offload < 4; ++offload) {
             for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::full}) {
-              for (int accumulation = 0; accumulation < 3; ++accumulation) {  // one micro-batch, two into shards, two whole
+              for (int accumulation = 0; accumulation < 3;
+                   ++accumulation) {  // one micro-batch, two into shards, two whole
                 for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
                   TestCase test;
                   test.step = TestCase::all_of(dtype);
