@@ -84,7 +84,7 @@ const json& array_at(const json& object, const char* key) {
   return *value;
 }
 
-const json& entry_object(const json& entry, const std::string& where) {
+const json& entry_object(const json& entry, const char* where) {
   if (!entry.is_object()) wrong_type(where, entry, "an object");
   return entry;
 }
@@ -156,10 +156,10 @@ void read_memory(const json& source, Record& record) {
 
 void read_time_parts(const json& source, Record& record) {
   for (const auto& [name, phase] : object_at(source, "phases").items()) {
-    if (const auto ms = number(entry_object(phase, name), "ms")) record.phases[name] = *ms;
+    if (const auto ms = number(entry_object(phase, name.c_str()), "ms")) record.phases[name] = *ms;
   }
   for (const auto& [name, entry] : object_at(source, "communication").items()) {
-    const json& transfer = entry_object(entry, name);
+    const json& transfer = entry_object(entry, name.c_str());
     record.communication[name] = {.total_ms = number(transfer, "total_ms"),
                                   .exposed_ms = number(transfer, "exposed_ms"),
                                   .modelled_ms = number(transfer, "modelled_ms"),
