@@ -77,7 +77,7 @@ TEST(Report, TheNumbersInTheCsvAreThoseOfTheRecords) {
   ASSERT_EQ(rows.size(), records.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     const json& record = records[i];
-    EXPECT_EQ(rows[i].at("experiment"), record["experiment"]);
+    EXPECT_EQ(rows[i].at("experiment"), record["experiment"].get<std::string>());
     for (const char* const key : {"avg_time_ms", "std_time_ms", "modelled_step_ms", "peak_memory_gb", "peak_memory_mb"})
       EXPECT_EQ(std::stod(rows[i].at(key)), record[key].get<double>()) << key;
     EXPECT_EQ(rows[i].at("peak_memory_bytes"), record["peak_memory_bytes"].dump());
@@ -91,7 +91,7 @@ TEST(Report, TheNumbersInTheCsvAreThoseOfTheRecords) {
     for (const auto& [name, phase] : record["phases"].items())
       EXPECT_EQ(std::stod(rows[i].at(name + "_ms")), phase["ms"].get<double>()) << name;
     EXPECT_EQ(std::stod(rows[i].at("reduce_exposed_ms")), 12.5);
-    EXPECT_EQ(rows[i].at("gather_total_ms").empty(), record["experiment"] == "ddp");
+    EXPECT_EQ(rows[i].at("gather_total_ms").empty(), record["experiment"].get<std::string>() == "ddp");
     EXPECT_EQ(rows[i].at("after_data_bytes"), "1073741824");
   }
 }
