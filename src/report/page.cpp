@@ -142,7 +142,7 @@ std::string relative(const std::string& path, const std::string& from) {
 
 std::string link(const PageSource& source, const std::string& name) {
   const std::string path = relative(join_path(source.folder.folder, name), source.output_folder);
-  return fmt::format("<a href=\"{}\">{}</a>", address(path), escaped(name));
+  return fmt::format("<a href=\"{}\">{}</a>", address(path), escaped(path));
 }
 
 std::string experiment(const PageSource& source, const Record& record) {

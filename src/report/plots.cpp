@@ -24,23 +24,13 @@ const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D
 
 // A category or phase has one colour in all plots.
 std::string color_of(const std::string& name, size_t place) {
-  static const std::map<std::string, std::string> fixed = {{"parameters", "#0072B2"},
-                                                           {"optimizer", "#56B4E9"},
-                                                           {"gradients", "#D55E00"},
-                                                           {"activations", "#E69F00"},
-                                                           {"clip_records", "#CC79A7"},
-                                                           {"norms", "#F0E442"},
-                                                           {"temporary", "#AAAAAA"},
-                                                           {"communication", "#009E73"},
-                                                           {"data", "#666666"},
-                                                           {"forward", "#0072B2"},
-                                                           {"backward", "#E69F00"},
-                                                           {"update", "#CC79A7"},
-                                                           {"loss", "#56B4E9"},
-                                                           {"wait for gather", "#009E73"},
-                                                           {"wait for reduce", "#D55E00"},
-                                                           {"wait for copy", "#F0E442"},
-                                                           {"other", "#AAAAAA"}};
+  static const std::map<std::string, std::string> fixed = {
+      {"parameters", "#0072B2"},    {"optimizer", "#56B4E9"},       {"gradients", "#D55E00"},
+      {"activations", "#E69F00"},   {"clip_records", "#CC79A7"},    {"norms", "#F0E442"},
+      {"temporary", "#AAAAAA"},     {"communication", "#009E73"},   {"data", "#666666"},
+      {"forward", "#0072B2"},       {"backward", "#E69F00"},        {"update", "#CC79A7"},
+      {"loss", "#56B4E9"},          {"wait for gather", "#009E73"}, {"wait for reduce", "#D55E00"},
+      {"wait for copy", "#F0E442"}, {"other", "#AAAAAA"},           {"gap", "#666666"}};
   const auto found = fixed.find(name);
   return found == fixed.end() ? kOkabeIto[place % kOkabeIto.size()] : found->second;
 }

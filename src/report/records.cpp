@@ -336,8 +336,9 @@ std::vector<std::string> categories_of(const std::vector<const Amounts*>& amount
 }
 
 std::vector<std::string> phases_of(const std::vector<const Amounts*>& amounts) {
-  static const std::vector<std::string> known = {"data",     "load",  "zero",         "forward", "recompute", "loss",
-                                                 "backward", "norms", "coefficients", "combine", "noise",     "update"};
+  static const std::vector<std::string> known = {"data",  "load",     "zero",  "forward",      "recompute",
+                                                 "loss",  "backward", "norms", "coefficients", "combine",
+                                                 "noise", "update",   "gap"};
   return ordered(amounts, known);
 }
 

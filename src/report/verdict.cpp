@@ -107,9 +107,12 @@ std::string strategy_words(const std::vector<const Record*>& records) {
   const Record* const fsdp = least(sharded, compared_ms);
   if (!ddp || !fsdp || !peak_bytes(*ddp) || !peak_bytes(*fsdp)) return "";
   const double saved = *peak_bytes(*ddp) - *peak_bytes(*fsdp), longer = *compared_ms(*fsdp) - *compared_ms(*ddp);
-  return fmt::format("Sharding: {} takes {} {} and {} {} than {}.", fsdp->label, bytes_text(std::abs(saved)),
-                     saved >= 0 ? "less" : "more", format_ms(std::abs(longer)), longer >= 0 ? "longer" : "less time",
-                     ddp->label);
+  const std::string memory =
+      saved == 0 ? "the same memory" : fmt::format("{} {}", bytes_text(std::abs(saved)), saved > 0 ? "less" : "more");
+  const std::string time = longer == 0
+                               ? "the same time"
+                               : fmt::format("{} {}", format_ms(std::abs(longer)), longer > 0 ? "longer" : "less time");
+  return fmt::format("Sharding: {} takes {} and {}, against {}.", fsdp->label, memory, time, ddp->label);
 }
 
 std::string choice_words(const RecordGroup& group) {
@@ -149,9 +152,10 @@ std::string communication_words(const std::vector<const Record*>& records) {
     if (!exposed || !step || *step <= 0) continue;
     double total = 0;
     for (const auto& [kind, transfer] : record->communication)
-      total += transfer.modelled_ms.value_or(transfer.total_ms.value_or(0));
-    parts.push_back(fmt::format("{} of {} ({}, {} of its step)", format_ms(*exposed), format_ms(total), record->label,
-                                percent(*exposed / *step)));
+      total += std::max(transfer.modelled_ms.value_or(0), transfer.total_ms.value_or(0));
+    const std::string of = total >= *exposed && total > 0 ? " of " + format_ms(total) : "";
+    parts.push_back(fmt::format("{}{} ({}, {} of its step)", *exposed > 0 ? format_ms(*exposed) : "none", of,
+                                record->label, percent(*exposed / *step)));
   }
   return parts.empty() ? "" : "Communication and copies that no computing hid: " + join(parts, "; ") + ".";
 }
@@ -200,6 +204,12 @@ std::string headline_of(const RecordGroup& group) {
     words += fmt::format(" (not measurably slower than {}, which needs {})", fastest->label,
                          peak_bytes(*fastest) ? bytes_text(*peak_bytes(*fastest)) : "unknown memory");
   }
+  std::vector<std::string> level;  // no slower and no larger that one could see
+  for (const Record* const record : group.records) {
+    if (record == take.record || record == fastest || !compared_ms(*record) || !peak_bytes(*record)) continue;
+    if (within_noise(*fastest, *record) && *peak_bytes(*record) <= 1.01 * take.bytes) level.push_back(record->label);
+  }
+  if (!level.empty()) words += fmt::format("; level with it: {}", join(level, ", "));
   words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
   if (front.size() > 1) {
     words += fmt::format(" If memory is short, {}: {} at {} a step.", front.back().record->label,

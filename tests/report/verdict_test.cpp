@@ -53,6 +53,12 @@ TEST(Verdict, ADifferenceWithinTheNoiseIsNoDifference) {
   EXPECT_THAT(far.findings[0], HasSubstr("more than the steps' spread"));
 }
 
+TEST(Verdict, WhatIsLevelWithTheBestIsNamedBesideIt) {
+  const Verdict verdict = verdict_on({plain("a", 100, 5, 1000), plain("b", 101, 5, 999), plain("c", 102, 5, 1000)});
+  EXPECT_THAT(verdict.headline, HasSubstr("Take b"));
+  EXPECT_THAT(verdict.headline, HasSubstr("level with it: c"));
+}
+
 TEST(Verdict, OneThatIsBothFastestAndSmallestIsTaken) {
   EXPECT_THAT(verdict_on({plain("a", 100, 1, 1000), plain("b", 200, 1, 2000)}).headline,
               HasSubstr("Take a: it is the fastest"));
