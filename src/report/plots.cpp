@@ -18,12 +18,13 @@ namespace veil {
 namespace {
 
 constexpr const char* kBlue = "#0072B2";
+constexpr size_t kTimelineWidth = 450;  // pixels between the axes
 // With two greys for their black, which would vanish on a dark page.
 const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9",
                                             "#CC79A7", "#F0E442", "#AAAAAA", "#666666"};
 
-// A category or phase has one colour in all plots.
-std::string color_of(const std::string& name, size_t place) {
+// A category or phase that is known has one colour in all plots; the others share out what is left.
+std::vector<std::string> colors_of(const std::vector<std::string>& parts) {
   static const std::map<std::string, std::string> fixed = {
       {"parameters", "#0072B2"},    {"optimizer", "#56B4E9"},       {"gradients", "#D55E00"},
       {"activations", "#E69F00"},   {"clip_records", "#CC79A7"},    {"norms", "#F0E442"},
@@ -31,8 +32,17 @@ std::string color_of(const std::string& name, size_t place) {
       {"forward", "#0072B2"},       {"backward", "#E69F00"},        {"update", "#CC79A7"},
       {"loss", "#56B4E9"},          {"wait for gather", "#009E73"}, {"wait for reduce", "#D55E00"},
       {"wait for copy", "#F0E442"}, {"other", "#AAAAAA"},           {"gap", "#666666"}};
-  const auto found = fixed.find(name);
-  return found == fixed.end() ? kOkabeIto[place % kOkabeIto.size()] : found->second;
+  std::vector<std::string> left = kOkabeIto, colors;
+  for (const std::string& part : parts) {
+    if (fixed.count(part)) std::erase(left, fixed.at(part));
+  }
+  size_t next = 0;
+  for (const std::string& part : parts) {
+    colors.push_back(fixed.count(part) ? fixed.at(part)
+                     : left.empty()    ? kOkabeIto[next++ % kOkabeIto.size()]
+                                       : left[next++ % left.size()]);
+  }
+  return colors;
 }
 
 // The label in one line or two, broken at the blank nearest the middle.
@@ -151,11 +161,12 @@ std::string stacked_script(const Stack& stack, const std::vector<Record>& record
   }
   std::vector<std::string> series;
   Legend legend{{}, stack.unit.name};
+  const std::vector<std::string> colors = colors_of(stack.parts);
   for (size_t k = 0; k < stack.parts.size(); ++k) {
     series.push_back(
         fmt::format("$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{2}'",
-                    k + 2, k + 3, color_of(stack.parts[k], k)));
-    legend.entries.push_back({color_of(stack.parts[k], k), spaced(stack.parts[k])});
+                    k + 2, k + 3, colors[k]));
+    legend.entries.push_back({colors[k], spaced(stack.parts[k])});
   }
   const std::string commands = bar_axes(records, largest) + labels + "plot " + join(series, ", \\\n     ") + "\n";
   return script(stack.name, bar_canvas(stack.title, records, 48, legend), datablock(rows), commands);
@@ -272,6 +283,7 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
   std::vector<const Amounts*> views;
   for (const RecordRow& row : record.memory_rows) views.push_back(&row.after);
   const std::vector<std::string> parts = categories_of(views);
+  const std::vector<std::string> colors = colors_of(parts);
   const Unit unit = bytes_unit(largest);
   std::string rows, marks, last_part;
   double highest = 0;
@@ -292,20 +304,24 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
     }
     rows += fmt::format("{0}{2} {3}\n{1}{2} {3}\n", i, i + 1, line, peak / unit.size);
     if (row.part != last_part) {
+      size_t end = i;
+      while (end < record.memory_rows.size() && record.memory_rows[end].part == row.part) ++end;
       marks += fmt::format(
-          "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb '{1}'\n"
-          "set label {2} at {0}, graph {3} left offset 0.4,0 textcolor rgb '{1}'\n",
-          i, kInk, quoted(row.part), last_part == "prologue" ? 0.88 : 0.95);  // short parts' names would overlap
+          "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb '{1}'\n", i, kInk);
+      // A part too short for its name goes without.
+      if ((end - i) * kTimelineWidth > letters(row.part) * kLetter * record.memory_rows.size()) {
+        marks += fmt::format("set label {} at {}, graph 0.95 left offset 0.4,0 textcolor rgb '{}'\n", quoted(row.part),
+                             i, kInk);
+      }
       last_part = row.part;
     }
   }
   std::vector<std::string> series;
   for (size_t k = parts.size(); k-- > 0;) {
-    series.push_back(
-        fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}'", k + 2, color_of(parts[k], k)));
+    series.push_back(fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}'", k + 2, colors[k]));
   }
   Legend legend{{}, "row of the schedule"};
-  for (size_t k = 0; k < parts.size(); ++k) legend.entries.push_back({color_of(parts[k], k), spaced(parts[k])});
+  for (size_t k = 0; k < parts.size(); ++k) legend.entries.push_back({colors[k], spaced(parts[k])});
   legend.entries.push_back({kInk, "peak inside a row", true});
   series.push_back(
       fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}'", parts.size() + 2, kInk));
