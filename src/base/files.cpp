@@ -112,6 +112,24 @@ void ensure_folder_writable(const std::string& folder) {
   }
 }
 
+void check_folder_can_be_made(const std::string& folder) {
+  std::error_code error;
+  fs::path nearest = fs::absolute(folder, error);
+  while (!fs::exists(nearest, error) && nearest.has_relative_path()) nearest = nearest.parent_path();
+  if (!fs::is_directory(nearest, error)) {
+    user_error("cannot make folder '{}': '{}' is not a folder", folder, nearest.string());
+  }
+  if (access(nearest.c_str(), W_OK | X_OK) != 0) {
+    user_error("cannot write into folder '{}': {}", nearest.string(), reason(errno));
+  }
+}
+
+void check_file_can_be_written(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) user_error("cannot write '{}': it is a folder", path);
+  check_folder_can_be_made(fs::absolute(path, error).parent_path().string());
+}
+
 std::string join_path(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
 }

@@ -17,6 +17,11 @@ void write_file_atomically(const std::string& path, std::string_view content, bo
 // Makes the folder if need be and proves, by writing, that files can be made in it. UserError in one line otherwise.
 void ensure_folder_writable(const std::string& folder);
 
+// UserError where making the folder or writing the file is bound to fail. They make nothing, so that wrong input leaves
+// nothing behind.
+void check_folder_can_be_made(const std::string& folder);
+void check_file_can_be_written(const std::string& path);
+
 // "<folder>/<name>", without doubling the stroke; an absolute `name` stays as it is.
 std::string join_path(const std::string& folder, const std::string& name);
 

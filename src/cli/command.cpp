@@ -52,6 +52,7 @@ int run_command(const std::vector<std::string>& arguments) {
 }
 
 void complain(const std::string& message) {
+  std::fflush(stdout);  // where both go to one file, as in a suite's log, the complaint stands last
   fmt::print(stderr, "{} {}\n", colored(stderr, Color::red, "veil:"), message);
 }
 

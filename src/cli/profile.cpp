@@ -26,29 +26,7 @@ std::string number(const Json& value, const char* format_as = "{:.3f}") {
   return value.is_number() ? fmt::format(fmt::runtime(format_as), value.get<double>()) : "-";
 }
 
-void print_summary(const Json& record) {
-  if (record.value("outcome", "") == "oom") {
-    fmt::print("out of memory: {}\n", record.value("message", ""));
-    for (const auto& remedy : record["remedies"]) fmt::print("  try {}\n", remedy.get<std::string>());
-    return;
-  }
-  Table table({"figure", "value"});
-  table.row({"step", fmt::format("{} +- {}", format_ms(record["avg_time_ms"]), format_ms(record["std_time_ms"]))});
-  if (record.contains("modelled_step_ms")) {
-    table.row({"step, communication modelled", fmt::format("{} at {} GB/s", format_ms(record["modelled_step_ms"]),
-                                                           record["link_gb_per_s"].get<double>())});
-  }
-  table.row({"peak memory", format_bytes(record["peak_memory_bytes"])});
-  table.row({"peak memory, estimated", format_bytes(record["estimated_peak_bytes"])});
-  if (record["pinned_peak_bytes"].get<int64_t>() > 0)
-    table.row({"pinned host memory", format_bytes(record["pinned_peak_bytes"])});
-  table.row({"last loss", number(record["losses"].back(), "{:.6g}")});
-  table.row({"graph", record["graph"]});
-  fmt::print("\n{}", table.text());
-  Table breakdown({"memory at the peak", "bytes"});
-  for (const auto& [category, bytes] : record["breakdown"].items()) breakdown.row({category, format_bytes(bytes)});
-  fmt::print("\n{}", breakdown.text());
-  if (!record.contains("phases")) return;
+void print_phases(const Json& record) {
   const double step = record["avg_time_ms"];
   Table phases({"phase", "ms", "share"});
   for (const auto& [phase, entry] : record["phases"].items()) {
@@ -73,6 +51,31 @@ void print_summary(const Json& record) {
     }
     fmt::print("\n{}", lanes.text());
   }
+}
+
+void print_summary(const Json& record) {
+  if (record.value("outcome", "") == "oom") {
+    fmt::print("out of memory: {}\n", record.value("message", ""));
+    for (const auto& remedy : record["remedies"]) fmt::print("  try {}\n", remedy.get<std::string>());
+    return;
+  }
+  Table table({"figure", "value"});
+  table.row({"step", fmt::format("{} +- {}", format_ms(record["avg_time_ms"]), format_ms(record["std_time_ms"]))});
+  if (record.contains("modelled_step_ms")) {
+    table.row({"step, communication modelled", fmt::format("{} at {} GB/s", format_ms(record["modelled_step_ms"]),
+                                                           record["link_gb_per_s"].get<double>())});
+  }
+  table.row({"peak memory", format_bytes(record["peak_memory_bytes"])});
+  table.row({"peak memory, estimated", format_bytes(record["estimated_peak_bytes"])});
+  if (record["pinned_peak_bytes"].get<int64_t>() > 0)
+    table.row({"pinned host memory", format_bytes(record["pinned_peak_bytes"])});
+  table.row({"last loss", number(record["losses"].back(), "{:.6g}")});
+  table.row({"graph", record["graph"]});
+  fmt::print("\n{}", table.text());
+  Table breakdown({"memory at the peak", "bytes"});
+  for (const auto& [category, bytes] : record["breakdown"].items()) breakdown.row({category, format_bytes(bytes)});
+  fmt::print("\n{}", breakdown.text());
+  if (record.contains("phases")) print_phases(record);
   if (record.contains("kernels")) {
     Table kernels({"operator or kernel", "where", "calls", "total ms"});
     for (const auto& kernel : record["kernels"]) {
@@ -83,17 +86,33 @@ void print_summary(const Json& record) {
   }
 }
 
+// "" where nothing is traced.
+std::string trace_folder(const ProfileCommand& command, int world) {
+  if (command.experiment.wants(ProfileKind::none)) return "";
+  return join_path(command.output_dir, configuration_name(command.experiment, world));
+}
+
+// What would fail later is told once, before any rank starts and before anything is written.
+void check_before_work(const ProfileCommand& command, const RankInfo& info) {
+  const int world = experiment_world(command.experiment, info);
+  rank_batch(command.experiment, world);
+  const Device device = choose_device(command.experiment, info);
+  if (command.experiment.graph == GraphMode::on && !device.is_cuda()) {
+    user_error("--graph on cannot be met (no GPU): pass --graph auto or off");
+  }
+  if (!command.output.empty()) check_file_can_be_written(command.output);
+  if (const std::string folder = trace_folder(command, world); !folder.empty()) check_folder_can_be_made(folder);
+}
+
 int measure(const ProfileCommand& command, const Options& options, const RankInfo& info) {
   const bool speaks = info.rank == 0;
   const int world = experiment_world(command.experiment, info);
+  if (speaks) check_before_work(command, info);
   if (speaks && !command.json) fmt::print("{}\n", options.table());
   RunPlace place;
   place.info = info;
-  const bool traced = !command.experiment.wants(ProfileKind::none);
-  if (traced) place.trace_folder = join_path(command.output_dir, configuration_name(command.experiment, world));
-  if (speaks && traced) ensure_folder_writable(place.trace_folder);
-  if (speaks && !command.output.empty())
-    write_file_atomically(command.output + ".probe", ""), std::remove((command.output + ".probe").c_str());
+  place.trace_folder = trace_folder(command, world);
+  if (speaks && !place.trace_folder.empty()) ensure_folder_writable(place.trace_folder);
   place.on_stage = [](const Json& line) {
     fmt::print("{}\n", line.dump());
     std::fflush(stdout);
@@ -104,7 +123,7 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   }
   Json record = run_experiment(command.experiment, place);
   progress.clear();
-  record["command"] = "veil profile " + options.command_line();
+  record["command"] = options.command_line();
   record["config"] = options.json();
   record["config"]["layers"] = layer_count(command.experiment, world);
   if (!speaks) return kExitDone;
@@ -147,9 +166,8 @@ int run_profile(const std::vector<std::string>& arguments) {
   const RankInfo info = rank_info_from_environment();
   if (info.launcher == Launcher::none && command.experiment.ranks.value_or(1) > 1) {
     RankInfo planned = info;
-    planned.local_world = *command.experiment.ranks;
-    rank_batch(command.experiment, planned.local_world);
-    choose_device(command.experiment, planned);  // what would fail on every rank is told once, before any starts
+    planned.world = planned.local_world = *command.experiment.ranks;
+    check_before_work(command, planned);
     std::vector<std::string> words{"profile"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return launch_local_ranks(*command.experiment.ranks, words);

@@ -87,6 +87,10 @@ Model make_model(const ExperimentOptions& options, int world) {
 
 void check_options(const ExperimentOptions& options) {
   if (options.storage == Precision::fp16) user_error("--storage fp16: parameters are stored in fp32, bf16 or fp64");
+  if (!options.simulate_world && options.simulate_rank != 0) {
+    user_error("--simulate-rank {}: it is a rank of a simulated world; pass --simulate-world W too",
+               options.simulate_rank);
+  }
   if (options.simulate_world) {
     if (options.simulate_rank >= *options.simulate_world) {
       user_error("--simulate-rank {}: a world of {} has the ranks 0 to {}", options.simulate_rank,

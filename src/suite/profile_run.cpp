@@ -166,6 +166,7 @@ class Run {
     at::globalContext().setAllowTF32CuDNN(options_.tf32);
     const Model model = make_model(options_, world_);
     const int64_t batch = rank_batch(options_, world_);
+    if (const std::string message = beyond_host_memory(model, batch); !message.empty()) return out_of_memory(message);
     Batch data = make_data(options_, model, batch * options_.accumulation, rank_, device_);
     synchronize(device_);
     stage("after data creation");
@@ -228,6 +229,17 @@ class Run {
     record_["machine"] = machine_json(this_machine());
     record_["stages"] = Json::array();
     record_["traces"] = Json::array();
+  }
+
+  // An operating system promises more memory than it has, and ends the process that takes it at its word: what cannot fit is told before. "" where it fits.
+  std::string beyond_host_memory(const Model& model, int64_t batch) const {
+    if (device_.is_cuda()) return "";
+    const StepOptions step = step_options(options_, world_, /*on_gpu=*/false);
+    const int64_t needed =
+        estimate_memory(build_schedule(model.shape(batch, step.compute), step)).peak(Space::host).total();
+    const int64_t ranks = place_.info.local_world, all = this_machine().memory_bytes;
+    if (needed <= all / ranks) return "";
+    return fmt::format("{} a rank for {} ranks on a host that has {}", format_bytes(needed), ranks, format_bytes(all));
   }
 
   void stage(const std::string& name) {

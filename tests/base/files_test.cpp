@@ -72,6 +72,18 @@ TEST_F(Files, AFolderThatCannotBeMadeIsAUserErrorAndLeavesNothing) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(Files, WhatCannotBeMadeIsToldWithoutMakingAnything) {
+  write_file_atomically(path("file"), "x");
+  EXPECT_THROW(check_folder_can_be_made(path("file/below/deeper")), UserError);
+  EXPECT_THROW(check_folder_can_be_made(path("file")), UserError);
+  EXPECT_THROW(check_file_can_be_written(path("file/below.json")), UserError);
+  EXPECT_THROW(check_file_can_be_written(folder_.string()), UserError);
+  EXPECT_NO_THROW(check_folder_can_be_made(path("new/deep")));
+  EXPECT_NO_THROW(check_file_can_be_written(path("new/deep.json")));
+  EXPECT_NO_THROW(check_file_can_be_written("relative.json"));
+  EXPECT_EQ(entries(), 1u);
+}
+
 TEST_F(Files, ProbingAFolderLeavesNothingInIt) {
   ensure_folder_writable(path("new/deep"));
   EXPECT_TRUE(fs::is_empty(folder_ / "new/deep"));
