@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "tensor/capture_keeps.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -76,6 +77,7 @@ void Marker::record() {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   if (state_->timed) C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &capturing));
   const bool external = capturing == cudaStreamCaptureStatusActive;
+  if (external && capture_keeps) capture_keeps->push_back(state_);
   C10_CUDA_CHECK(
       cudaEventRecordWithFlags(state_->event, stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
 }

@@ -1,5 +1,7 @@
 #include "train/executor.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -76,6 +78,8 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
       compute_(Stream::create(device)),
       copy_(Stream::create(device)),
       rule_(update_rule(options.optimizer, options.seed)) {
+  // Products on CPU go to BLAS: oneDNN reorders its operands into memory that no row of the schedule asked for.
+  at::globalContext().setUserEnabledMkldnn(false);
   options_.step.optimizer = options.optimizer.kind;
   options_.step.on_gpu = device.is_cuda();
   schedule_ = build_schedule(shape_, options_.step);

@@ -105,6 +105,17 @@ std::vector<TestCase> memory_grid() {
   for (int world : {1, 3}) {
     std::vector<TestCase> grid = full_grid(world, at::kFloat);
     all.insert(all.end(), grid.begin(), grid.end());
+    // Wide enough for libraries to choose their large products' paths.
+    for (TestCase test : grid) {
+      const StepOptions& step = test.step;
+      if (step.forward_prefetch > 0 || step.wrap != WrapPolicy::module || step.offload_params || step.offload_optimizer)
+        continue;
+      test.width = 256;
+      test.batch = 64;
+      all.push_back(test);
+      test.step.compute = at::kBFloat16;
+      all.push_back(test);
+    }
     // Mixed types over every strategy and accumulation, without the rest of the grid.
     for (TestCase test : grid) {
       if (test.step.forward_prefetch > 0 || test.step.wrap != WrapPolicy::module) continue;
