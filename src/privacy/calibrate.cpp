@@ -51,7 +51,10 @@ Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double
     const Calibration tried = at(i % 3 == 2 ? guess : aim);
     (tried.spent.epsilon > epsilon ? low : high) = tried;
   }
-  return high;
+  // A numerical epsilon need not fall with every last digit of sigma, so what is returned is checked itself.
+  Calibration result = at(std::ceil(high.sigma * 1e5) / 1e5);
+  while (result.spent.epsilon > epsilon) result = at(std::ceil((result.sigma + tolerance / 4) * 1e5) / 1e5);
+  return result;
 }
 
 }  // namespace veil::privacy

@@ -126,8 +126,10 @@ void Composition::compose(double epsilon_error) {
     scale_ += part.steps * (grid.scale + std::log(sum));
     rounded.push_back({std::move(grid), std::move(up), std::move(down)});
   }
-  // Rounding: the relative error of a transform is about log2(size) units, and powers multiply it by the steps.
-  const double rounding = 4 * std::numeric_limits<double>::epsilon() * (total_steps_ + 1) * std::bit_width(size);
+  // Floating point: a transform's relative error is about log2(size) units, a step's masses are right to 5e-14, and
+  // powers multiply both by the steps.
+  const double transforms = 4 * std::numeric_limits<double>::epsilon() * std::bit_width(size);
+  const double rounding = (total_steps_ + 1) * (transforms + 5e-14);
   weight_error_[1] = outside(rounded, &Rounded::up, window) + rounding;
   weight_error_[0] = outside(rounded, &Rounded::down, window) + rounding;
   first_ = static_cast<int64_t>(std::floor((window.low - offset) / spacing_));
@@ -230,7 +232,8 @@ double Composition::solve_upper(double delta) const {
   return solve_between(true, delta, low, high);
 }
 
-// The lower bound does not: its slack grows downwards. So the search goes down from the upper epsilon, in growing steps.
+// The lower bound does not: its slack grows downwards. So the search goes down from the upper epsilon, in growing
+// steps.
 double Composition::solve_lower(double delta, double upper) const {
   const size_t size = sum_[0].size() - 1;
   const double place = std::isinf(upper) ? static_cast<double>(size) : std::ceil((upper - reference_) / spacing_);

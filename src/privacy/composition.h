@@ -15,8 +15,8 @@ double log_highest_weight(double tilt);  // ln of the largest w(u)
 
 class Composition {
  public:
-  // Phases are joined and have noise. `negligible` is a delta far below those of interest; `tilt_of` finds the tilt from
-  // ln E exp(tilt S) by minimising tilt -> goal(tilt, log_moment), a bound of what is looked for.
+  // Phases are joined and have noise. `negligible` is a delta far below those of interest. The tilt is the one that
+  // makes goal(tilt, ln E exp(tilt S)) smallest, a bound of what is looked for.
   using Goal = std::function<double(double tilt, double log_moment)>;
   Composition(const std::vector<Phase>& phases, Direction direction, double negligible, const Goal& goal);
 

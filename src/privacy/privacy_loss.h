@@ -1,7 +1,7 @@
 // The privacy loss L = ln(dP/dQ), under P, of one step of the Poisson-sampled Gaussian, and its rounding to a grid.
 //
-// Both directions of add/remove-one are needed. `remove`: P = (1-q) N(0, s^2) + q N(1, s^2), Q = N(0, s^2); `add`: P and
-// Q exchanged. Together they dominate every pair of neighbours, also after composition (Zhu, Dong and Wang, "Optimal
+// Both directions of add/remove-one are needed. `remove`: P = (1-q) N(0, s^2) + q N(1, s^2), Q = N(0, s^2); `add`: P
+// and Q exchanged. Together they dominate every pair of neighbours, also after composition (Zhu, Dong and Wang, "Optimal
 // Accounting of Differential Privacy via Characteristic Function", 2022).
 //
 // A position y is chosen so that the loss grows with it: the output itself for remove, its negative for add.
@@ -47,8 +47,8 @@ class LossProfile {
   double tilted_variance(double tilt) const;
   // The highest position below which the tilted mass is at most `mass`, even when all of it is moved up to there.
   double low_cut(const StepLoss& loss, double tilt, double mass) const;
-  // Which points of a grid, from the loss `lowest` on, carry mass: all of them where the tilted loss lies, fewer the rarer it gets. Rounding
-  // over a cell w wide costs w^2 times its mass, so rare losses are rounded far for little.
+  // Which points of a grid, from the loss `lowest` on, carry mass: all of them where the tilted loss lies, fewer the
+  // rarer it gets. Rounding over a cell w wide costs w^2 times its mass, so rare losses are rounded far for little.
   std::vector<int64_t> grid_points(double lowest, const Grid& grid) const;
 
  private:
@@ -63,7 +63,7 @@ double grid_offset(const StepLoss& loss, Cut cut, double spacing);
 // values[i] is P(L = x) exp(tilt x - scale), x = grid.loss(i): weighted mass, one value a grid point.
 using GridMass = std::vector<double>;
 
-// Loss rounded to the grid so that no delta(epsilon) of any composition falls. A loss x between two grid points is split
+// Loss rounded to the grid so that no delta(epsilon) of any composition falls. A loss between two grid points is split
 // over both so that E exp(-L) stays: delta is convex in exp(-L), so it rises (Jensen). This is the "connect the dots"
 // rounding of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi (2022); it costs O(spacing^2).
 GridMass rounded_up(const StepLoss& loss, Cut cut, const Grid& grid);

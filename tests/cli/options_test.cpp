@@ -150,6 +150,17 @@ TEST(Options, ListsAreSeparatedByCommasAndSpaces) {
   EXPECT_THAT(names_list.prefetches, ElementsAre(Prefetch::pre, Prefetch::post));
 }
 
+TEST(Options, ARepeatedOptionKeepsTheCommasOfItsValues) {
+  std::vector<std::string> phases;
+  std::string name;
+  Options options("privacy", "");
+  options.add("phase", phases, {.repeated = true});
+  options.add("name", name, {.positional = true});
+  ASSERT_TRUE(options.parse({"--phase", "1,2,3", "word", "--phase=4,5,6"}));
+  EXPECT_THAT(phases, ElementsAre("1,2,3", "4,5,6"));
+  EXPECT_EQ(name, "word");
+}
+
 TEST(Options, WrongInputIsOneLineThatSaysWhatWasGivenWhatIsAllowedAndWhatWasMeant) {
   EXPECT_THAT(error_of({"--bath-size", "2"}), AllOf(HasSubstr("--bath-size"), HasSubstr("did you mean --batch-size?")));
   EXPECT_THAT(error_of({"--zzzzzzzzzzzz"}), AllOf(HasSubstr("unknown option"), Not(HasSubstr("did you mean"))));
