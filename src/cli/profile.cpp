@@ -1,5 +1,6 @@
 // veil profile: one configuration, measured.
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/files.h"
 #include "base/table.h"
@@ -104,6 +105,15 @@ void check_before_work(const ProfileCommand& command, const RankInfo& info) {
   if (const std::string folder = trace_folder(command, world); !folder.empty()) check_folder_can_be_made(folder);
 }
 
+// Traces are named from the record's own folder, so that the two can move together.
+void write_record(const std::string& path, Json record) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::absolute(path).parent_path();
+  for (auto& trace : record["traces"])
+    trace = fs::absolute(trace.get<std::string>()).lexically_relative(folder).string();
+  write_file_atomically(path, record.dump(1) + "\n");
+}
+
 int measure(const ProfileCommand& command, const Options& options, const RankInfo& info) {
   const bool speaks = info.rank == 0;
   const int world = experiment_world(command.experiment, info);
@@ -127,7 +137,7 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   record["config"] = options.json();
   record["config"]["layers"] = layer_count(command.experiment, world);
   if (!speaks) return kExitDone;
-  if (!command.output.empty()) write_file_atomically(command.output, record.dump(1) + "\n");
+  if (!command.output.empty()) write_record(command.output, record);
   if (command.json) {
     fmt::print("{}\n", record.dump());
   } else {

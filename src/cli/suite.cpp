@@ -62,7 +62,9 @@ int run_suite(const std::vector<std::string>& arguments) {
   add_experiment_presets(options, /*measuring=*/true);
   options.add("output-dir", command.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
   options.add("resume", command.resume,
-              {.help = "go on in this folder: experiments with an ok record are not run again", .value = "DIR"});
+              {.help = "go on in this folder, or the newest of --output-dir: what has an ok record is not run again",
+               .bare = "latest",
+               .value = "DIR"});
   options.add("json", command.json, {.help = "print the records instead of the table"});
   if (!options.parse(rest)) return kExitDone;
   for (const char* fixed : {"strategy", "cpu-offload", "forward-prefetch", "backward-prefetch"}) {
@@ -78,6 +80,7 @@ int run_suite(const std::vector<std::string>& arguments) {
   SweepOptions sweep;
   sweep.suite = "linear";
   sweep.resume = !command.resume.empty();
+  if (command.resume == "latest") command.resume = newest_run_folder(command.output_dir);
   if (sweep.resume && !std::filesystem::is_directory(command.resume))
     user_error("--resume {}: no such folder", command.resume);
   sweep.folder = sweep.resume ? command.resume : new_run_folder(command.output_dir);

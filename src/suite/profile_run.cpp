@@ -196,6 +196,7 @@ class Run {
 
     timed_steps(executor, settings.time_rows);
     stage("end");
+    record_["snapshots"] = record_["stages"];  // the seeds' name for them
     summarise_run(executor);
     if (options_.wants(ProfileKind::kernels)) kernels(executor);
     return record_;

@@ -73,6 +73,17 @@ std::string new_run_folder(const std::string& parent) {
   return folder;
 }
 
+std::string newest_run_folder(const std::string& parent) {
+  std::string newest;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory(ignored) && name.rfind("run_", 0) == 0) newest = std::max(newest, name);
+  }
+  if (newest.empty()) user_error("--resume: there is no run_* folder in {}", parent);
+  return join_path(parent, newest);
+}
+
 SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOptions& options,
                       const std::function<void(int, const PlannedExperiment&, const Json*)>& on_change) {
   SweepResult result;
@@ -81,7 +92,8 @@ SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOpt
     const PlannedExperiment& experiment = plan[i];
     const std::string path = record_path(options.folder, experiment.name);
     Json record;
-    const bool known = options.resume && read_record(path, record) && record.value("outcome", "") == "ok";
+    const bool known = options.resume && read_record(path, record) && record.value("outcome", "") == "ok" &&
+                       record.value("arguments", Json()) == Json(experiment.arguments);
     if (known) {
       ++result.skipped;
     } else {
@@ -101,6 +113,7 @@ SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOpt
       record["suite"] = options.suite;
       record["experiment"] = experiment.name;
       record["title"] = experiment.title;
+      record["arguments"] = experiment.arguments;  // a resumed sweep with other ones measures again
       write_file_atomically(path, record.dump(1) + "\n");
     }
     const std::string outcome = record.value("outcome", "error");

@@ -34,6 +34,8 @@ SweepResult run_sweep(
 std::string record_path(const std::string& folder, const std::string& name);
 // results/run_YYYYMMDD_HHMMSS, made new.
 std::string new_run_folder(const std::string& parent);
+// The newest of them. UserError if there is none.
+std::string newest_run_folder(const std::string& parent);
 // This program's own file.
 std::string own_program();
 
