@@ -21,7 +21,7 @@ packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgm
   python3 python3-venv ca-certificates)
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
 if command -v dpkg-query >/dev/null; then
-  present=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ') "
+  present=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ' || true) "  # dpkg-query fails where one is unknown
   missing=()
   for package in "${packages[@]}"; do [[ $present == *" $package "* ]] || missing+=("$package"); done
   if ((${#missing[@]})); then

@@ -1,5 +1,7 @@
 #include "cli/command.h"
 
+#include <c10/util/Exception.h>
+
 #include <exception>
 
 #include "base/build_info.h"
@@ -64,6 +66,9 @@ int run_veil(const std::vector<std::string>& arguments) {
   } catch (const UserError& error) {
     complain(error.what());
     return error.exit_code();
+  } catch (const c10::Error& error) {
+    complain(fmt::format("internal error: {}", error.what_without_backtrace()));
+    return kExitFailed;
   } catch (const std::exception& error) {
     complain(fmt::format("internal error: {}", error.what()));
     return kExitFailed;

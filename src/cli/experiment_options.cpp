@@ -55,7 +55,8 @@ void add_step_options(Options& options, ExperimentOptions& e) {
 void add_measuring_options(Options& options, ExperimentOptions& e) {
   options.add("learning-rate", e.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", e.momentum, {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
-  options.add("weight-decay", e.weight_decay, {.minimum = 0});
+  options.add("weight-decay", e.weight_decay,
+              {.help = "decoupled for adamw, added to the gradient for sgd", .minimum = 0});
   options.add("seed", e.seed, {.help = "of parameters and synthetic data", .minimum = 0});
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
   options.add(

@@ -123,9 +123,10 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   place.info = info;
   place.trace_folder = trace_folder(command, world);
   if (speaks && !place.trace_folder.empty()) ensure_folder_writable(place.trace_folder);
-  place.on_stage = [](const Json& line) {
-    fmt::print("{}\n", line.dump());
-    std::fflush(stdout);
+  std::FILE* const stages = command.json ? stderr : stdout;  // --json leaves stdout to the record
+  place.on_stage = [stages](const Json& line) {
+    fmt::print(stages, "{}\n", line.dump());
+    std::fflush(stages);
   };
   Progress progress;
   if (is_terminal(stderr)) {
@@ -136,6 +137,11 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   record["command"] = options.command_line();
   record["config"] = options.json();
   record["config"]["layers"] = layer_count(command.experiment, world);
+  // Out of memory on this rank alone: the others wait in a collective and must be ended, once the record is safe.
+  if (info.world > 1 && record.contains("oom_rank")) {
+    if (!command.output.empty()) write_record(command.output, record);
+    throw std::runtime_error("out of memory: " + record.value("message", ""));
+  }
   if (!speaks) return kExitDone;
   if (!command.output.empty()) write_record(command.output, record);
   if (command.json) {

@@ -21,7 +21,7 @@ struct SuiteCommand {
 };
 
 // What the user said, in the words of `veil profile`: the four set-ups decide strategy, offload and prefetch themselves.
-std::vector<std::string> passed_on(const std::vector<std::string>& arguments, const std::string& folder) {
+std::vector<std::string> passed_on(const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string name = canonical(arguments[i].substr(0, arguments[i].find('=')));
@@ -34,7 +34,6 @@ std::vector<std::string> passed_on(const std::vector<std::string>& arguments, co
     }
     words.push_back(arguments[i]);
   }
-  words.insert(words.end(), {"--output-dir", join_path(folder, "traces")});
   return words;
 }
 
@@ -85,7 +84,7 @@ int run_suite(const std::vector<std::string>& arguments) {
     user_error("--resume {}: no such folder", command.resume);
   sweep.folder = sweep.resume ? command.resume : new_run_folder(command.output_dir);
   if (!command.json) fmt::print("{}\n", options.table());
-  const std::vector<PlannedExperiment> plan = linear_suite(passed_on(rest, sweep.folder));
+  const std::vector<PlannedExperiment> plan = linear_suite(passed_on(rest));
   Progress progress;
   const SweepResult result =
       run_sweep(plan, sweep, [&](int index, const PlannedExperiment& experiment, const Json* record) {

@@ -46,7 +46,8 @@ VEIL_HOST_DEVICE Real updated_param(const UpdateRule& rule, const UpdateKnobs& k
 // 16 random bits for element `index` at this step.
 VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index) {
   const uint64_t i = static_cast<uint64_t>(index);
-  return philox4x32(rule.rounding_seed, i / 4, static_cast<uint64_t>(knobs.step)).word[i % 4] & 0xFFFFu;
+  constexpr uint64_t kDomain = 4;  // RandomDomain::rounding; the step stands above it, where fills have 0
+  return philox4x32(rule.rounding_seed, i / 4, static_cast<uint64_t>(knobs.step) << 32 | kDomain).word[i % 4] & 0xFFFFu;
 }
 
 }  // namespace veil

@@ -25,8 +25,7 @@ class SummedSink final : public GradSink {
   std::vector<std::vector<int64_t>> seen_rows_;  // by parameter: first rows already written in this body
 };
 
-// Temporaries of one report. Not in it: what a library keeps for a product (cuBLAS; on CPU oneDNN, which takes bf16 and
-// fp16 products of more than 4096 multiplications and copies their factors).
+// Temporaries of one report, without what cuBLAS keeps for its products.
 struct SinkScratch {
   int64_t samples;  // in the report
   int64_t numel;    // of the parameter

@@ -18,9 +18,13 @@ int64_t sent_bytes(const Op& op, const Schedule& schedule) {
       return peers * unit.shard_numel * dtype_bytes(options.compute);
     case OpKind::reduce:
       return peers * unit.shard_numel * dtype_bytes(options.reduce) * (options.strategy == Strategy::ddp ? 2 : 1);
-    default: {
-      int64_t bytes = 0;
-      for (const Buffer& buffer : op.creates) bytes += buffer.bytes;
+    default: {  // a copy moves what this rank stores, in or out
+      const bool sharded = options.world > 1 && options.strategy != Strategy::ddp;
+      const int64_t numel = sharded ? unit.shard_numel : unit.padded_numel;
+      int64_t bytes = options.offload_params ? numel * dtype_bytes(options.storage) : 0;
+      if (op.note != "params" && options.offload_optimizer) {
+        bytes += optimizer_states(options.optimizer) * numel * dtype_bytes(options.optimizer_state());
+      }
       return bytes;
     }
   }

@@ -138,7 +138,7 @@ void write_trace(const Executor& executor, const std::vector<StepTime>& steps, i
 }
 
 // What a person can do about an out-of-memory, best first.
-Json remedies(const ExperimentOptions& options, int world) {
+Json remedies(const ExperimentOptions& options, int world, bool on_gpu) {
   Json list = Json::array();
   if (options.batch_size > 1)
     list.push_back(fmt::format("--batch-size {}", std::max<int64_t>(1, options.batch_size / 2)));
@@ -146,7 +146,7 @@ Json remedies(const ExperimentOptions& options, int world) {
     list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", options.batch_size / 2));
   if (options.strategy != Strategy::zero3 && world > 1) list.push_back("--strategy zero3");
   if (options.checkpointing == Checkpointing::none) list.push_back("--checkpointing full");
-  if (!options.cpu_offload) list.push_back("--cpu-offload");
+  if (on_gpu && !options.cpu_offload) list.push_back("--cpu-offload");
   return list;
 }
 
@@ -205,7 +205,7 @@ class Run {
   Json out_of_memory(const std::string& message) {
     record_["outcome"] = "oom";
     record_["message"] = message;
-    record_["remedies"] = remedies(options_, world_);
+    record_["remedies"] = remedies(options_, world_, device_.is_cuda());
     return record_;
   }
 
@@ -369,12 +369,22 @@ Device choose_device(const ExperimentOptions& options, const RankInfo& info) {
 nlohmann::ordered_json run_experiment(const ExperimentOptions& options, const RunPlace& place) {
   check_options(options);
   Run run(options, place);
+  // On this rank, whatever the others do: "oom_rank" tells it from an outcome that all ranks agree on.
+  auto here = [&](const std::string& message) {
+    Json record = run.out_of_memory(message);
+    record["oom_rank"] = place.info.rank;
+    return record;
+  };
   try {
     return run.measure();
   } catch (const c10::OutOfMemoryError& error) {
-    return run.out_of_memory(error.what_without_backtrace());
+    return here(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return run.out_of_memory("the host's memory is used up");
+    return here("the host's memory is used up");
+  } catch (const c10::Error& error) {  // LibTorch's CPU allocator has no error of its own
+    const std::string text = error.what_without_backtrace();
+    if (text.find("DefaultCPUAllocator") == std::string::npos) throw;
+    return here(text);
   }
 }
 

@@ -1,18 +1,17 @@
 #include "suite/sweep.h"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-
-extern char** environ;
 
 namespace veil {
 namespace {
@@ -25,15 +24,16 @@ int run_logged(const std::vector<std::string>& words, const std::string& log) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = 0;
-  const int error = posix_spawn(&child, words[0].c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) user_error("cannot start {}: {}", words[0], std::strerror(error));
+  const pid_t parent = getpid(), child = fork();
+  if (child < 0) user_error("cannot start {}: {}", words[0], std::strerror(errno));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // a suite that is killed leaves nothing running
+    const int nothing = open("/dev/null", O_RDONLY), out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    const bool ready = getppid() == parent && nothing >= 0 && out >= 0 && dup2(nothing, 0) >= 0 && dup2(out, 1) >= 0 &&
+                       dup2(out, 2) >= 0;
+    if (ready) execv(argv[0], argv.data());
+    _exit(127);
+  }
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -103,7 +103,7 @@ SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOpt
       const std::string log = join_path(options.folder, experiment.name + ".log");
       std::vector<std::string> words = {own_program(), "profile"};
       words.insert(words.end(), experiment.arguments.begin(), experiment.arguments.end());
-      words.insert(words.end(), {"--output", path});
+      words.insert(words.end(), {"--output", path, "--output-dir", join_path(options.folder, "traces")});
       const int code = run_logged(words, log);
       record = Json();
       if (!read_record(path, record))

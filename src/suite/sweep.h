@@ -11,7 +11,7 @@ namespace veil {
 struct PlannedExperiment {
   std::string name;                    // "fsdp_memory": the record's file is <name>_result.json
   std::string title;                   // for people
-  std::vector<std::string> arguments;  // of `veil profile`, without --output
+  std::vector<std::string> arguments;  // of `veil profile`, without its outputs
 };
 
 struct SweepOptions {

@@ -68,7 +68,7 @@ class Executor {
   // For numbers beside the step (losses, peaks); null in a world of one.
   Communicator* communicator() { return ranks_.reduce.get(); }
 
-  // Row times of the last step; needs time_rows. Waits for it. With graphs and several micro-batches the body's rows are those of the last one.
+  // Row times of the last step; needs time_rows. Waits for it.
   StepTime read_times();
   // The rows of the last step that ran row by row (the capture, with graphs); needs watch_memory.
   const std::vector<ObservedRow>& memory_rows() const { return observed_; }

@@ -21,6 +21,10 @@ void Executor::prepare() {
         why_not = "off: " + lane->why_not_capturable();
     }
   }
+  // A graph's markers are recorded anew at each replay: of several bodies only the last would be left.
+  if (why_not.empty() && timers_ && options_.step.micro_batches > 1) {
+    why_not = "off: rows of several micro-batches are timed (--profile none or memory leaves it on)";
+  }
   if (!why_not.empty()) {
     if (options_.graph == GraphMode::on)
       user_error("--graph on cannot be met ({}): pass --graph auto or off", why_not.substr(5));
@@ -56,7 +60,8 @@ void Executor::capture() {
   if (timers_) {
     for (auto& runs : timers_->parts) runs.clear();
   }
-  options_.watch_memory = watched;
+  // A replay allocates nothing that the ledger hears: its peak is known from the capture alone.
+  options_.watch_memory = ledger::installed();
   begin_observing();
   Graph::Pool pool;
   for (int p = 0; p < kParts; ++p) {
@@ -64,6 +69,7 @@ void Executor::capture() {
     graphs_[p] = Graph::capture(
         device_, [&] { run_part(part, 0, /*skip_load=*/true); }, &pool);
   }
+  options_.watch_memory = watched;
 }
 
 void Executor::drop_step_buffers() {
