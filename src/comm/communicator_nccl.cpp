@@ -31,7 +31,8 @@ ncclDataType_t sum_type(DType dtype) {
     case at::kHalf:
       return ncclFloat16;
     default:
-      VEIL_CHECK(false, "sums of type {} are not defined", dtype_name(dtype));
+      check_failed(__FILE__, __LINE__, "not reached",
+                   fmt::format("sums of type {} are not defined", dtype_name(dtype)));
   }
 }
 

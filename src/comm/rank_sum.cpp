@@ -42,7 +42,8 @@ void sum_in_rank_order(DType dtype, std::span<const void* const> terms, void* ou
     case at::kHalf:
       return sum_as<c10::Half, float>(terms, static_cast<c10::Half*>(out), count);
     default:
-      VEIL_CHECK(false, "sums of type {} are not defined", dtype_name(dtype));
+      check_failed(__FILE__, __LINE__, "not reached",
+                   fmt::format("sums of type {} are not defined", dtype_name(dtype)));
   }
 }
 

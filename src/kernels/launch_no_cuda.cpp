@@ -5,7 +5,7 @@ namespace veil::launch {
 
 namespace {
 void not_built() {
-  VEIL_CHECK(false, "a CUDA kernel in a build without CUDA");
+  check_failed(__FILE__, __LINE__, "not reached", fmt::format("a CUDA kernel in a build without CUDA"));
 }
 }  // namespace
 

@@ -50,7 +50,7 @@ std::unique_ptr<Accountant> make_accountant(AccountantKind kind) {
     case AccountantKind::gdp:
       return std::make_unique<GdpAccountant>();
   }
-  VEIL_CHECK(false, "an accountant without a case");
+  check_failed(__FILE__, __LINE__, "not reached", fmt::format("an accountant without a case"));
 }
 
 void check_phases(const std::vector<Phase>& phases) {

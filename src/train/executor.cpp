@@ -133,7 +133,7 @@ DType Executor::dtype_of(BufferRole role) const {
     case BufferRole::reduced:
       return options_.step.reduce;
     default:
-      VEIL_CHECK(false, "{} has no type of its own", name_of(role));
+      check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} has no type of its own", name_of(role)));
   }
 }
 
@@ -159,7 +159,7 @@ Tensor& Executor::slot(const Buffer& buffer) {
     case BufferRole::staged_optimizer:
       return unit.staged_optimizer;
     default:
-      VEIL_CHECK(false, "{} is not a unit's buffer", name_of(buffer.role));
+      check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} is not a unit's buffer", name_of(buffer.role)));
   }
 }
 
@@ -277,7 +277,7 @@ Tensor Executor::gradient_target(ParamId id) {
   for (const ParamSlot& slot : schedule_.layout.units[u].slots) {
     if (slot.param == id) return flat.narrow(0, slot.offset, slot.numel).view(shape_.params[id].dims);
   }
-  VEIL_CHECK(false, "{} has no place in its unit", shape_.params[id].name);
+  check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} has no place in its unit", shape_.params[id].name));
 }
 
 void Executor::wait() {
@@ -467,7 +467,8 @@ void Executor::run_compute(const Op& op, int micro_batch) {
     case OpKind::release:
       return;
     default:
-      VEIL_CHECK(false, "{} does not run on the compute lane", name_of(op.kind));
+      check_failed(__FILE__, __LINE__, "not reached",
+                   fmt::format("{} does not run on the compute lane", name_of(op.kind)));
   }
 }
 
@@ -503,7 +504,7 @@ std::vector<PendingPtr> Executor::run_lane(const Op& op) {
     case OpKind::copy_out:
       return {run_copy(op)};
     default:
-      VEIL_CHECK(false, "{} runs on the compute lane", name_of(op.kind));
+      check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} runs on the compute lane", name_of(op.kind)));
   }
 }
 

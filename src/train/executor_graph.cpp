@@ -138,7 +138,7 @@ Tensor Executor::parameter(ParamId id) {
   for (const ParamSlot& slot : layout.slots) {
     if (slot.param == id) return flat.narrow(0, slot.offset, slot.numel).view(shape_.params[id].dims).cpu().clone();
   }
-  VEIL_CHECK(false, "{} has no place in its unit", shape_.params[id].name);
+  check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} has no place in its unit", shape_.params[id].name));
 }
 
 std::vector<Tensor> Executor::gradients() {
