@@ -68,7 +68,7 @@ void BM_BuildAndEstimate(benchmark::State& state) {
   options.world = 8;
   options.strategy = Strategy::zero3;
   options.forward_prefetch = 1;
-  const ModelShape shape = model.shape(64, options.compute);
+  const ModelShape shape = model.shape(64, options.compute, options.on_gpu);
   for (auto _ : state) benchmark::DoNotOptimize(estimate_memory(build_schedule(shape, options)));
 }
 BENCHMARK(BM_BuildAndEstimate)->Arg(8)->Arg(128)->Unit(benchmark::kMicrosecond);

@@ -120,7 +120,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   const bool on_gpu = command.experiment.device != DeviceKind::cpu;
   const StepOptions step = step_options(command.experiment, world, on_gpu);
   const Model model = make_model(command.experiment, world);
-  const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute);
+  const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute, step.on_gpu);
   const Schedule schedule = build_schedule(shape, step);
   const MemoryEstimate estimate = estimate_memory(schedule);
   if (command.json) {

@@ -47,6 +47,8 @@ struct SquaredError {
 void squared_error(const SquaredError& error);
 void add_losses(const double* losses, int64_t batch, double* total, void* stream);
 
+void clip_scale(double* scale, const double* squared_norm, const double* max_norm, void* stream);
+
 struct ColumnSum {
   const void* x;
   Element x_element;

@@ -45,4 +45,17 @@ void fill_normal(const Tensor& out, double deviation, uint64_t seed, RandomDomai
   fill(out, true, deviation, seed, domain, first_index);
 }
 
+void fill_whole(const Tensor& out, int64_t below, uint64_t seed, RandomDomain domain, int64_t first_index) {
+  VEIL_CHECK(out.scalar_type() == at::kLong && below > 0, "whole numbers below {} as {}", below,
+             c10::toString(out.scalar_type()));
+  const Tensor host = out.is_cuda() ? empty_tensor(out.sizes(), at::kLong, cpu_device()) : out;
+  int64_t* values = host.data_ptr<int64_t>();
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    const auto index = static_cast<uint64_t>(first_index + i);
+    const Philox4 random = philox4x32(seed, index, static_cast<uint32_t>(domain));
+    values[i] = static_cast<int64_t>((uint64_t{random.word[0]} << 16 | random.word[1] >> 16) % static_cast<uint64_t>(below));
+  }
+  if (out.is_cuda()) out.copy_(host);
+}
+
 }  // namespace veil

@@ -21,8 +21,8 @@ Model linear_stack(int64_t width, int64_t layers) {
     model.blocks.push_back(std::make_unique<LinearRelu>(name, weight, weight + 1, width, width, /*first=*/i == 0));
   }
   model.loss = std::make_unique<MeanSquaredError>(width);
-  model.input_dims = {width};
-  model.target_dims = {width};
+  model.input.dims = {width};
+  model.target.dims = {width};
   return model;
 }
 

@@ -2,6 +2,16 @@
 
 namespace veil {
 
+int64_t DataShape::elements() const {
+  int64_t n = 1;
+  for (int64_t d : dims) n *= d;
+  return n;
+}
+
+int64_t DataShape::bytes(DType compute) const {
+  return elements() * dtype_bytes(dtype.value_or(compute));
+}
+
 int64_t ModelShape::param_count() const {
   int64_t count = 0;
   for (const ParamShape& param : params) count += param.numel();
@@ -14,15 +24,15 @@ int64_t ModelShape::forward_flops() const {
   return flops;
 }
 
-ModelShape Model::shape(int64_t batch, DType compute) const {
+ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
   ModelShape shape;
   shape.name = name;
   shape.params = params;
-  for (const auto& block : blocks) shape.blocks.push_back(block->shape(batch, compute));
-  shape.loss = loss->shape(batch, compute);
+  for (const auto& block : blocks) shape.blocks.push_back(block->shape(batch, compute, on_gpu));
+  shape.loss = loss->shape(batch, compute, on_gpu);
   shape.batch = batch;
-  shape.input_dims = input_dims;
-  shape.target_dims = target_dims;
+  shape.input = input;
+  shape.target = target;
   return shape;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct ParamShape {
   std::string name;  // as in the checkpoint
   std::vector<int64_t> dims;
   Init init;
+  bool joined = false;  // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v; gate and up)
   int64_t numel() const {
     int64_t n = 1;
     for (int64_t d : dims) n *= d;
@@ -27,13 +29,22 @@ struct ParamShape {
   }
 };
 
+// One sample's inputs or targets.
+struct DataShape {
+  std::vector<int64_t> dims;
+  std::optional<DType> dtype;  // none: the compute type
+  int64_t classes = 0;         // whole numbers are in [0, classes)
+  int64_t elements() const;
+  int64_t bytes(DType compute) const;
+};
+
 struct ModelShape {
   std::string name;
   std::vector<ParamShape> params;  // by ParamId
   std::vector<BlockShape> blocks;
   BlockShape loss;
-  int64_t batch = 0;                             // samples in a micro-batch
-  std::vector<int64_t> input_dims, target_dims;  // of one sample
+  int64_t batch = 0;  // samples in a micro-batch
+  DataShape input, target;
   int64_t param_count() const;
   int64_t forward_flops() const;
 };
@@ -44,8 +55,8 @@ class Model {
   std::vector<ParamShape> params;
   std::vector<std::unique_ptr<Block>> blocks;
   std::unique_ptr<Loss> loss;
-  std::vector<int64_t> input_dims, target_dims;
-  ModelShape shape(int64_t batch, DType compute) const;
+  DataShape input, target;
+  ModelShape shape(int64_t batch, DType compute, bool on_gpu) const;
 };
 
 }  // namespace veil

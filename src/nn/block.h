@@ -15,19 +15,31 @@ class Params {
  public:
   virtual ~Params() = default;
   virtual const Tensor& operator[](ParamId id) const = 0;
+  // `count` parameters that are joined (ParamShape::joined), one under the other: [all their rows, columns].
+  virtual Tensor joined(ParamId first, int count) const = 0;
+};
+
+// One report that backward will make to the sink, for the sink's own temporaries.
+struct Report {
+  ParamId param = 0;
+  int64_t numel = 0;  // elements that it covers
+  enum class By { linear, embedding, direct } by = By::linear;
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running it.
 struct BlockShape {
   std::string name;
   std::vector<ParamId> params;
+  std::vector<Report> reports;
   int64_t output_bytes = 0;            // its flow forwards; the gradient of its output is as large
   int64_t input_grad_bytes = 0;        // the gradient that its backward makes; 0 for the first block
-  int64_t saved_bytes = 0;             // the tape's own tensors
+  int64_t saved_bytes = 0;             // the tape's own tensors, without the kept ones
+  int64_t kept_bytes = 0;              // what selective checkpointing keeps of it (Tape::kept)
   bool keeps_input = false;            // backward reads the input flow
   bool keeps_output = false;           // backward reads the output flow
   int64_t forward_scratch_bytes = 0;   // largest sum of temporaries inside forward
   int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
+  bool recompute_skips_output = false;  // recompute() does not make the output again
   int64_t forward_flops = 0;
 };
 
@@ -36,11 +48,13 @@ class Block {
   virtual ~Block() = default;
   // Fills `tape`, its input and output included where the shape keeps them.
   virtual Flow forward(const Params& params, const Flow& in, Tape& tape) const = 0;
+  // Fills `tape` again from the input and what was kept, with the same bits. The output is made where the shape keeps it, and returned where it was made.
+  virtual Flow recompute(const Params& params, const Flow& in, Tape& tape) const { return forward(params, in, tape); }
   // Reads the tape, reports every parameter to the sink, and returns the gradient of the input (an undefined tensor unless `needs_input_grad`). `grad` may be
   // overwritten.
   virtual Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                         bool needs_input_grad) const = 0;
-  virtual BlockShape shape(int64_t batch, DType compute) const = 0;
+  virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;
 };
 
 // The end of a model: per-sample losses and the gradient of their sum with respect to the last flow, in one operation.
@@ -50,7 +64,9 @@ class Loss {
   // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of the sum of the losses.
   virtual Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
                    GradSink& sink) const = 0;
-  virtual BlockShape shape(int64_t batch, DType compute) const = 0;  // output_bytes: the gradient it returns
+  // The samples' losses alone, fp64 [batch]: for evaluation.
+  virtual Tensor losses(const Params& params, const Flow& last, const Batch& batch) const = 0;
+  virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;  // output_bytes: the gradient it returns
 };
 
 }  // namespace veil

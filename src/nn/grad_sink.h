@@ -11,12 +11,21 @@ namespace veil {
 
 using ParamId = int;  // index into ModelShape::params
 
+// What a report is about. Rows may run on into the parameters that are joined behind this one (ParamShape::joined).
+struct ReportOf {
+  ParamId param = 0;
+  int64_t row = 0;           // the first row
+  int64_t first_sample = 0;  // of the micro-batch: where a report covers a part of it
+};
+
 class GradSink {
  public:
   virtual ~GradSink() = default;
-  // dW_i = g_i^T a_i, for the weight's rows [row, row + p). a [batch, (tokens,) d], g [batch, (tokens,) p].
-  virtual void linear(ParamId weight, int64_t row, const Tensor& a, const Tensor& g) = 0;
-  // Already one gradient a sample: biases, norm weights. per_sample [batch, ...the parameter's shape].
+  // dW_i = g_i^T a_i, for the rows [row, row + p). a [batch, (tokens,) d], g [batch, (tokens,) p].
+  virtual void linear(ReportOf of, const Tensor& a, const Tensor& g) = 0;
+  // Rows added by token: ids [batch, tokens], g [batch, tokens, d].
+  virtual void embedding(ParamId table, const Tensor& ids, const Tensor& g) = 0;
+  // Already one gradient a sample: biases, norm weights, positions. per_sample [batch, n]: of the parameter's first n elements (n may run on into joined ones); the others have none.
   virtual void direct(ParamId param, const Tensor& per_sample) = 0;
 };
 

@@ -22,16 +22,17 @@ Flow LinearRelu::backward(const Params& params, Flow grad, const Tape& tape, Gra
                           bool needs_input_grad) const {
   Tensor g = grad.hidden;                                          // [batch, out]
   at::threshold_backward_out(g, g, tape.output, /*threshold=*/0);  // in place: nobody else reads this gradient
-  sink.linear(weight_, 0, tape.input, g);
+  sink.linear({weight_}, tape.input, g);
   sink.direct(bias_, g);
   if (!needs_input_grad) return {};
   return {at::mm(g, params[weight_])};  // [batch, in]
 }
 
-BlockShape LinearRelu::shape(int64_t batch, DType compute) const {
+BlockShape LinearRelu::shape(int64_t batch, DType compute, bool) const {
   BlockShape shape;
   shape.name = name_;
   shape.params = {weight_, bias_};
+  shape.reports = {{weight_, in_ * out_}, {bias_, out_, Report::By::direct}};
   shape.output_bytes = batch * out_ * dtype_bytes(compute);
   shape.input_grad_bytes = first_ ? 0 : batch * in_ * dtype_bytes(compute);
   shape.keeps_input = true;

@@ -17,7 +17,14 @@ Flow MeanSquaredError::run(const Params&, const Flow& last, const Batch& batch, 
   return {grad};
 }
 
-BlockShape MeanSquaredError::shape(int64_t batch, DType compute) const {
+Tensor MeanSquaredError::losses(const Params&, const Flow& last, const Batch& batch) const {
+  CategoryScope scope(Category::temporary);
+  const Tensor losses = empty_tensor({last.hidden.size(0)}, at::kDouble, last.hidden.device());
+  squared_error(last.hidden, batch.targets, at::empty_like(last.hidden), losses);
+  return losses;
+}
+
+BlockShape MeanSquaredError::shape(int64_t batch, DType compute, bool) const {
   BlockShape shape;
   shape.name = "loss";
   shape.output_bytes = batch * width_ * dtype_bytes(compute);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/column_sum.h"
+#include "kernels/embedding_grad.h"
 #include "tensor/category.h"
 
 namespace veil {
@@ -18,8 +19,11 @@ bool product_fits(DType compute, DType grad, bool on_gpu) {
 
 }  // namespace
 
-SummedSink::SummedSink(int params, bool accumulate, std::function<Tensor(ParamId)> target)
-    : accumulate_(accumulate), target_(std::move(target)), seen_rows_(static_cast<size_t>(params)) {}
+SummedSink::SummedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target)
+    : accumulate_(accumulate),
+      target_(std::move(target)),
+      numel_(std::move(numel_of_param)),
+      seen_rows_(numel_.size()) {}
 
 void SummedSink::begin_body() {
   for (auto& rows : seen_rows_) rows.clear();
@@ -32,11 +36,11 @@ bool SummedSink::adds(ParamId param, int64_t row) {
   return accumulate_ || seen;
 }
 
-void SummedSink::linear(ParamId weight, int64_t row, const Tensor& a, const Tensor& g) {
+void SummedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   const int64_t p = g.size(-1), d = a.size(-1);
-  Tensor out = target_(weight).narrow(0, row, p);  // [p, d]
+  Tensor out = target_(of.param, of.row * d, p * d).view({p, d});
   const Tensor gt = g.reshape({-1, p}).t(), rows = a.reshape({-1, d});
-  const bool add = adds(weight, row);
+  const bool add = adds(of.param, of.row);
   const DType grad = out.scalar_type();
   if (!product_fits(g.scalar_type(), grad, g.is_cuda())) {
     CategoryScope scope(Category::temporary);
@@ -59,18 +63,35 @@ void SummedSink::linear(ParamId weight, int64_t row, const Tensor& a, const Tens
   }
 }
 
+void SummedSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
+  const int64_t width = g.size(-1), numel = numel_[static_cast<size_t>(table)];
+  const bool add = accumulate_ || reported(table);  // a tied weight's head comes first
+  adds(table, 0);
+  embedding_grad(ids.reshape({-1}), g.reshape({-1, width}), target_(table, 0, numel).view({-1, width}), add);
+}
+
 void SummedSink::direct(ParamId param, const Tensor& per_sample) {
-  column_sum(per_sample, target_(param), adds(param, 0));
+  const int64_t count = per_sample.numel() / std::max<int64_t>(1, per_sample.size(0));
+  const int64_t whole = numel_[static_cast<size_t>(param)];
+  const bool add = adds(param, 0);
+  column_sum(per_sample, target_(param, 0, count), add);
+  if (!add && count < whole) target_(param, count, whole - count).zero_();
 }
 
 int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
-  if (report.matrix) {
-    if (product_fits(report.compute, report.grad, report.on_gpu)) return 0;
-    // On CPU LibTorch adds two types by way of a copy in the wider one.
-    const bool copied = report.accumulate && !report.on_gpu;
-    return report.numel * (dtype_bytes(report.compute) + (copied ? dtype_bytes(report.grad) : 0));
+  switch (report.by) {
+    case Report::By::linear: {
+      if (product_fits(report.compute, report.grad, report.on_gpu)) return 0;
+      // On CPU LibTorch adds two types by way of a copy in the wider one.
+      const bool copied = report.accumulate && !report.on_gpu;
+      return report.numel * (dtype_bytes(report.compute) + (copied ? dtype_bytes(report.grad) : 0));
+    }
+    case Report::By::embedding:
+      return embedding_grad_scratch_bytes(report.samples, report.on_gpu);
+    case Report::By::direct:
+      return column_sum_scratch_bytes(report.samples, report.numel, report.compute, report.grad, report.on_gpu);
   }
-  return column_sum_scratch_bytes(report.samples, report.numel, report.compute, report.grad, report.on_gpu);
+  return 0;
 }
 
 }  // namespace veil

@@ -4,32 +4,36 @@
 #include <functional>
 #include <vector>
 
-#include "nn/grad_sink.h"
+#include "nn/block.h"
 
 namespace veil {
 
 class SummedSink final : public GradSink {
  public:
-  // `target` gives a parameter's gradient as a view of its unit's flat buffer. With `accumulate` the first report of a body adds as well; without, it overwrites,
-  // and a later one for the same rows (a tied weight) adds.
-  SummedSink(int params, bool accumulate, std::function<Tensor(ParamId)> target);
-  void linear(ParamId weight, int64_t row, const Tensor& a, const Tensor& g) override;
+  // `count` elements of the gradient, from the parameter's element `first` on, as a view of its unit's flat buffer.
+  using Target = std::function<Tensor(ParamId, int64_t first, int64_t count)>;
+  // With `accumulate` the first report of a body adds as well; without, it overwrites, and a later one for the same rows (a tied weight, other samples) adds.
+  SummedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target);
+  void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
+  void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
   // A new micro-batch starts.
   void begin_body();
 
  private:
   bool adds(ParamId param, int64_t row);
+  bool reported(ParamId param) const { return !seen_rows_[static_cast<size_t>(param)].empty(); }
   bool accumulate_;
-  std::function<Tensor(ParamId)> target_;
+  Target target_;
+  std::vector<int64_t> numel_;                   // by parameter
   std::vector<std::vector<int64_t>> seen_rows_;  // by parameter: first rows already written in this body
 };
 
 // Temporaries of one report, without what cuBLAS keeps for its products.
 struct SinkScratch {
-  int64_t samples;  // in the report
-  int64_t numel;    // of the parameter
-  bool matrix;      // reported by linear(), otherwise by direct()
+  int64_t samples;  // in the report; of an embedding(), its positions
+  int64_t numel;    // of the parameter, with those joined to it
+  Report::By by;
   bool accumulate;
   DType compute, grad;
   bool on_gpu;

@@ -35,6 +35,7 @@ Layout make_layout(const ModelShape& shape, WrapPolicy wrap, int64_t min_params,
   Layout layout;
   layout.world = world;
   layout.unit_of_param.assign(shape.params.size(), -1);
+  layout.offset_of_param.assign(shape.params.size(), 0);
   int64_t base = 0;
   for (const std::vector<int>& group : group_blocks(shape, wrap, min_params)) {
     UnitLayout unit;
@@ -46,10 +47,16 @@ Layout make_layout(const ModelShape& shape, WrapPolicy wrap, int64_t min_params,
       for (ParamId p : shape.blocks[b].params) {
         if (layout.unit_of_param[p] >= 0) continue;  // tied: it lies where it was first used
         layout.unit_of_param[p] = static_cast<int>(layout.units.size());
+        const bool joined = shape.params[p].joined;
+        VEIL_CHECK(!joined || (!unit.slots.empty() && unit.slots.back().param == p - 1),
+                   "{} is joined to a parameter that does not lie before it", shape.params[p].name);
+        if (!joined) unit.numel = align(unit.numel);
+        layout.offset_of_param[p] = unit.numel;
         unit.slots.push_back({p, unit.numel, shape.params[p].numel()});
-        unit.numel += align(shape.params[p].numel());
+        unit.numel += shape.params[p].numel();
       }
     }
+    unit.numel = align(unit.numel);
     base += unit.numel;
     unit.shard_numel = align((unit.numel + world - 1) / world);
     unit.padded_numel = unit.shard_numel * world;

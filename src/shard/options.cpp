@@ -25,6 +25,7 @@ const NameTable<WrapPolicy>& names(WrapPolicy) {
 
 const NameTable<Checkpointing>& names(Checkpointing) {
   static const NameTable<Checkpointing> table = {{Checkpointing::none, "none", {"off"}},
+                                                 {Checkpointing::selective, "selective"},
                                                  {Checkpointing::full, "full", {"on"}}};
   return table;
 }

@@ -12,7 +12,7 @@ namespace veil {
 enum class Strategy { ddp, zero2, zero3 };
 enum class BackwardPrefetch { pre, post, none };
 enum class WrapPolicy { module, size, none };
-enum class Checkpointing { none, full };
+enum class Checkpointing { none, selective, full };  // selective keeps attention outputs
 enum class AccumulateIn {
   shard,
   whole
@@ -33,6 +33,7 @@ struct StepOptions {
   DType storage = at::kFloat;  // parameters between steps
   DType compute = at::kFloat;  // parameters and flow inside a step
   DType reduce = at::kFloat;   // gradients on the wire
+  bool grad_norm = false;      // the whole gradient's norm is taken before the update, which may be scaled by it
   OptimizerKind optimizer = OptimizerKind::sgd;
   bool on_gpu = false;
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/squared_norm.h"
 #include "nn/summed_sink.h"
 #include "step/schedule.h"
 
@@ -120,7 +121,11 @@ class Builder {
     return {BufferRole::flow_grad, b, shape_.blocks[b].output_bytes, Category::activations, device()};
   }
   Buffer tape(int b) const {
-    return {BufferRole::tape, b, shape_.blocks[b].saved_bytes, Category::activations, device()};
+    const int64_t kept = selective() ? 0 : shape_.blocks[b].kept_bytes;
+    return {BufferRole::tape, b, shape_.blocks[b].saved_bytes + kept, Category::activations, device()};
+  }
+  Buffer kept(int b) const {
+    return {BufferRole::kept, b, shape_.blocks[b].kept_bytes, Category::activations, device()};
   }
 
   static void add(std::vector<Buffer>& list, const Buffer& buffer) {
@@ -184,8 +189,7 @@ class Builder {
   // Parts.
 
   void add_resident() {
-    const int64_t input = elements(shape_.input_dims), target = elements(shape_.target_dims);
-    const int64_t sample_bytes = (input + target) * dtype_bytes(options_.compute);
+    const int64_t sample_bytes = shape_.input.bytes(options_.compute) + shape_.target.bytes(options_.compute);
     schedule_.resident.push_back(
         {BufferRole::data, 0, sample_bytes * shape_.batch * options_.micro_batches, Category::data, device()});
     if (options_.micro_batches > 1) {
@@ -196,12 +200,6 @@ class Builder {
       schedule_.resident.push_back(params(u));
       add(schedule_.resident, optimizer(u));
     }
-  }
-
-  static int64_t elements(const std::vector<int64_t>& dims) {
-    int64_t n = 1;
-    for (int64_t d : dims) n *= d;
-    return n;
   }
 
   void build_prologue() {
@@ -217,7 +215,8 @@ class Builder {
     }
   }
 
-  bool checkpointed() const { return options_.checkpointing == Checkpointing::full; }
+  bool checkpointed() const { return options_.checkpointing != Checkpointing::none; }
+  bool selective() const { return options_.checkpointing == Checkpointing::selective; }
   // Whether block b's backward reads its output as forward left it.
   bool output_outlives_forward(int b) const { return shape_.blocks[b].keeps_output && !checkpointed(); }
 
@@ -293,7 +292,8 @@ class Builder {
           .creates = {flow(b)},
           .scratch_bytes = block.forward_scratch_bytes};
     if (checkpointed()) {
-      op.scratch_bytes += block.saved_bytes;
+      op.scratch_bytes += block.saved_bytes + (selective() ? 0 : block.kept_bytes);
+      if (selective()) add(op.creates, kept(b));
     } else {
       add(op.creates, tape(b));
     }
@@ -364,7 +364,7 @@ class Builder {
         add(again.creates, tape(b));
         if (block.keeps_output) {
           again.creates.push_back(flow(b));
-        } else {
+        } else if (!block.recompute_skips_output) {
           again.scratch_bytes += block.output_bytes;
         }
         emit(std::move(again));
@@ -376,27 +376,29 @@ class Builder {
       if (b > 0) op.creates.push_back(flow_grad(b - 1));
       op.frees.push_back(flow_grad(b));
       add(op.frees, tape(b));
+      if (selective()) add(op.frees, kept(b));
       if (block.keeps_output) op.frees.push_back(flow(b));
       const bool input_is_live = b > 0 && (block.keeps_input || checkpointed());
       if (input_is_live && !output_outlives_forward(b - 1)) op.frees.push_back(flow(b - 1));
     }
-    const std::vector<ParamId>& reported = b == blocks() ? shape_.loss.params : shape_.blocks[b].params;
-    op.sink_scratch_bytes = sink_scratch(reported);
+    const BlockShape& reporting = b == blocks() ? shape_.loss : shape_.blocks[b];
+    op.sink_scratch_bytes = sink_scratch(reporting);
     if (!accumulates_whole_) {
       for (int u : schedule_.layout.units_of_block[b]) {
         if (first_user[u] == b) op.creates.push_back(sink_target(u));
       }
     }
-    op.note = reported.empty() ? "" : "sum";
+    op.note = reporting.params.empty() ? "" : "sum";
     emit(std::move(op));
   }
 
-  int64_t sink_scratch(const std::vector<ParamId>& reported) const {
+  int64_t sink_scratch(const BlockShape& block) const {
     int64_t largest = 0;
-    for (ParamId p : reported) {
-      const SinkScratch scratch{shape_.batch,       shape_.params[p].numel(), shape_.params[p].dims.size() > 1,
-                                accumulates_whole_, options_.compute,         schedule_.grad_dtype,
-                                options_.on_gpu};
+    for (const Report& report : block.reports) {
+      const bool table = report.by == Report::By::embedding;
+      const int64_t positions = table ? shape_.input.elements() * shape_.batch : shape_.batch;
+      const SinkScratch scratch{positions,        report.numel,         report.by,      accumulates_whole_,
+                                options_.compute, schedule_.grad_dtype, options_.on_gpu};
       largest = std::max(largest, summed_sink_scratch_bytes(scratch));
     }
     return largest;
@@ -436,12 +438,13 @@ class Builder {
     if (schedule_.access == ParamAccess::per_step) {
       for (int u = 0; u < units(); ++u) release_params(u);
     }
+    if (options_.grad_norm) take_norm();
     // Units in the order in which backward finished them; the next one's copies and reduction run under this one's update.
     copied_by_.assign(static_cast<size_t>(units()), -1);
     const int n = units();
     auto bring = [&](int u) {
       if (options_.offload_params || options_.offload_optimizer) copy_in_for_update(u);
-      if (schedule_.reduces && accumulates_whole_) emit_reduce(u);
+      if (schedule_.reduces && accumulates_whole_ && !options_.grad_norm) emit_reduce(u);
     };
     int to_release = -1, copied_out = -1;
     bring(n - 1);
@@ -454,6 +457,19 @@ class Builder {
       copied_out = copied;
     }
     if (to_release >= 0) release_staged(to_release, copied_out);
+  }
+
+  // The norm of the whole gradient needs every unit's sum before the first update.
+  void take_norm() {
+    for (int u = units() - 1; u >= 0 && schedule_.reduces && accumulates_whole_; --u) emit_reduce(u);
+    for (int u = units() - 1; u >= 0; --u) {
+      Op op{.kind = OpKind::norm, .unit = u, .scratch_bytes = squared_norm_scratch_bytes(updated_numel(u), options_.on_gpu)};
+      if (reduced_by_[u] >= 0) op.after.push_back(reduced_by_[u]);
+      emit(std::move(op));
+    }
+    Op scale{.kind = OpKind::coefficients, .note = "norm"};
+    if (gathers_) scale.after.push_back(emit({.kind = OpKind::reduce, .lane = Lane::reduce, .note = "norm"}));
+    emit(std::move(scale));
   }
 
   std::vector<Buffer> staged(int u) const {

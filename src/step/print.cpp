@@ -10,8 +10,8 @@ const NameTable<OpKind>& names(OpKind) {
       {OpKind::load, "load"},        {OpKind::zero, "zero"},         {OpKind::gather, "gather"},
       {OpKind::forward, "forward"},  {OpKind::release, "release"},   {OpKind::recompute, "recompute"},
       {OpKind::loss, "loss"},        {OpKind::backward, "backward"}, {OpKind::combine, "combine"},
-      {OpKind::reduce, "reduce"},    {OpKind::update, "update"},     {OpKind::copy_in, "copy_in"},
-      {OpKind::copy_out, "copy_out"}};
+      {OpKind::reduce, "reduce"},    {OpKind::norm, "norm"},         {OpKind::coefficients, "coefficients"},
+      {OpKind::update, "update"},    {OpKind::copy_in, "copy_in"},   {OpKind::copy_out, "copy_out"}};
   return table;
 }
 
@@ -39,6 +39,7 @@ const NameTable<BufferRole>& names(BufferRole) {
                                               {BufferRole::flow, "flow"},
                                               {BufferRole::flow_grad, "flow_grad"},
                                               {BufferRole::tape, "tape"},
+                                              {BufferRole::kept, "kept"},
                                               {BufferRole::data, "data"},
                                               {BufferRole::input, "input"},
                                               {BufferRole::knobs, "knobs"}};

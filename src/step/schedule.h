@@ -32,6 +32,8 @@ enum class OpKind {
   backward,
   combine,
   reduce,
+  norm,          // adds a unit's squared gradient to the step's
+  coefficients,  // the update's scale from that norm
   update,
   copy_in,
   copy_out
@@ -56,13 +58,19 @@ enum class BufferRole {
   flow,              // block: its output
   flow_grad,         // block: gradient of its output
   tape,              // block: what forward saved beside the flow
+  kept,              // block: the part of it that selective checkpointing keeps
   data,              // the samples of a logical batch
   input,             // the micro-batch that runs
   knobs,             // learning rate, scale and step number, and the loss's sum
 };
 const NameTable<BufferRole>& names(BufferRole);
+// Blocks make the flow and the tape themselves; the executor makes the rest.
+inline bool made_by_blocks(BufferRole role) {
+  return role == BufferRole::flow || role == BufferRole::flow_grad || role == BufferRole::tape ||
+         role == BufferRole::kept;
+}
 
-// The knobs' block: eight doubles, see train/executor.h.
+// The knobs' block: eight doubles, see kernels/clip_scale.h.
 inline constexpr int64_t kKnobsBytes = 64;
 
 struct Buffer {

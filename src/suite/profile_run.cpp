@@ -46,14 +46,19 @@ Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device 
 
 Batch make_data(const ExperimentOptions& options, const Model& model, int64_t samples, int rank, Device device) {
   CategoryScope scope(Category::data);
-  auto make = [&](const std::vector<int64_t>& dims, RandomDomain domain) {
+  auto make = [&](const DataShape& data, RandomDomain domain) {
     std::vector<int64_t> shape = {samples};
-    shape.insert(shape.end(), dims.begin(), dims.end());
-    Tensor tensor = empty_tensor(shape, dtype_of(options.compute), device);
-    fill_normal(tensor, 1.0, static_cast<uint64_t>(options.seed), domain, rank * tensor.numel());
+    shape.insert(shape.end(), data.dims.begin(), data.dims.end());
+    Tensor tensor = empty_tensor(shape, data.dtype.value_or(dtype_of(options.compute)), device);
+    const int64_t first = rank * tensor.numel();
+    if (data.classes > 0) {
+      fill_whole(tensor, data.classes, static_cast<uint64_t>(options.seed), domain, first);
+    } else {
+      fill_normal(tensor, 1.0, static_cast<uint64_t>(options.seed), domain, first);
+    }
     return tensor;
   };
-  return {make(model.input_dims, RandomDomain::inputs), make(model.target_dims, RandomDomain::targets)};
+  return {make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
 }
 
 double mean(const std::vector<double>& values) {
@@ -237,7 +242,7 @@ class Run {
     if (device_.is_cuda()) return "";
     const StepOptions step = step_options(options_, world_, /*on_gpu=*/false);
     const int64_t needed =
-        estimate_memory(build_schedule(model.shape(batch, step.compute), step)).peak(Space::host).total();
+        estimate_memory(build_schedule(model.shape(batch, step.compute, /*on_gpu=*/false), step)).peak(Space::host).total();
     const int64_t ranks = place_.info.local_world, all = this_machine().memory_bytes;
     if (needed <= all / ranks) return "";
     return fmt::format("{} a rank for {} ranks on a host that has {}", format_bytes(needed), ranks, format_bytes(all));

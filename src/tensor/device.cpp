@@ -14,6 +14,10 @@ Tensor empty_tensor(c10::IntArrayRef shape, DType dtype, Device device, bool pin
   return at::empty(shape, at::TensorOptions().dtype(dtype).device(device).pinned_memory(pinned && gpu_count() > 0));
 }
 
+DType sum_dtype(DType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 int64_t dtype_bytes(DType dtype) {
   return static_cast<int64_t>(c10::elementSize(dtype));
 }

@@ -25,6 +25,7 @@ struct GpuInfo {
 bool built_with_cuda();
 int gpu_count();
 std::vector<GpuInfo> gpus();
+int gpu_capability(Device device);  // 90 for compute capability 9.0; 0 for a CPU
 std::string cuda_runtime_version();  // "13.0", or "" without CUDA
 std::string cudnn_version();         // "9.19.0", or "" without CUDA
 
@@ -47,6 +48,7 @@ void release_cached_memory(Device device);
 void release_library_workspaces(Device device);
 
 int64_t dtype_bytes(DType dtype);
+DType sum_dtype(DType dtype);  // in which sums over values of this type are kept: fp64 for fp64, otherwise fp32
 DType parse_dtype(const std::string& name);  // "fp32", "bf16", "fp64", "fp16"; UserError otherwise
 std::string dtype_name(DType dtype);
 

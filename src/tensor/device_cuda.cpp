@@ -31,6 +31,12 @@ std::vector<GpuInfo> gpus() {
   return found;
 }
 
+int gpu_capability(Device device) {
+  if (!device.is_cuda()) return 0;
+  const cudaDeviceProp* properties = at::cuda::getDeviceProperties(device.index());
+  return properties->major * 10 + properties->minor;
+}
+
 std::string cuda_runtime_version() {
   int version = 0;
   if (cudaRuntimeGetVersion(&version) != cudaSuccess) return "";

@@ -12,6 +12,9 @@ int gpu_count() {
 std::vector<GpuInfo> gpus() {
   return {};
 }
+int gpu_capability(Device) {
+  return 0;
+}
 std::string cuda_runtime_version() {
   return "";
 }

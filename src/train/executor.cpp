@@ -3,17 +3,18 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/clip_scale.h"
 #include "kernels/random.h"
+#include "kernels/squared_norm.h"
 #include "kernels/update.h"
 #include "train/executor_state.h"
 
 namespace veil {
 namespace {
-
-constexpr int64_t kLossSlot = 7;  // in knobs_
 
 // A copy between memories, on the copy lane.
 class Copy final : public Pending {
@@ -45,9 +46,10 @@ const NameTable<GraphMode>& names(GraphMode) {
 }
 
 Executor::UnitParams::UnitParams(const ModelShape& shape, const Layout& layout)
-    : shape_(shape), layout_(layout), views_(shape.params.size()) {}
+    : shape_(shape), layout_(layout), views_(shape.params.size()), flat_(layout.units.size()) {}
 
 void Executor::UnitParams::bind(int unit, const Tensor& flat) {
+  flat_[unit] = flat;
   for (const ParamSlot& slot : layout_.units[unit].slots) {
     views_[slot.param] =
         flat.defined() ? flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims) : Tensor();
@@ -57,6 +59,17 @@ void Executor::UnitParams::bind(int unit, const Tensor& flat) {
 const Tensor& Executor::UnitParams::operator[](ParamId id) const {
   VEIL_CHECK(views_[id].defined(), "{} is read while it is not gathered", shape_.params[id].name);
   return views_[id];
+}
+
+Tensor Executor::UnitParams::joined(ParamId first, int count) const {
+  const int u = layout_.unit_of_param[first];
+  VEIL_CHECK(flat_[u].defined(), "{} is read while it is not gathered", shape_.params[first].name);
+  const std::vector<int64_t>& dims = shape_.params[first].dims;
+  int64_t numel = 0;
+  for (int i = 0; i < count; ++i) numel += shape_.params[first + i].numel();
+  const int64_t columns = shape_.params[first].numel() / dims[0];
+  const Tensor rows = flat_[u].narrow(0, layout_.offset_of_param[first], numel);
+  return dims.size() == 1 ? rows : rows.view({numel / columns, columns});
 }
 
 Executor::Timers::Row& Executor::Timers::row(Part part, int micro_batch, int index, const Schedule& schedule) {
@@ -72,7 +85,7 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
     : model_(model),
       options_(options),
       device_(device),
-      shape_(model.shape(batch, options.step.compute)),
+      shape_(model.shape(batch, options.step.compute, device.is_cuda())),
       data_(std::move(data)),
       ranks_(std::move(ranks)),
       compute_(Stream::create(device)),
@@ -104,8 +117,11 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   const bool accumulate =
       options_.step.micro_batches > 1 && (!schedule_.reduces || options_.step.strategy == Strategy::ddp ||
                                           options_.step.accumulate_in == AccumulateIn::whole);
-  sink_ = std::make_unique<SummedSink>(static_cast<int>(shape_.params.size()), accumulate,
-                                       [this](ParamId id) { return gradient_target(id); });
+  std::vector<int64_t> numel;
+  for (const ParamShape& param : shape_.params) numel.push_back(param.numel());
+  sink_ = std::make_unique<SummedSink>(
+      std::move(numel), accumulate,
+      [this](ParamId id, int64_t first, int64_t count) { return gradient_target(id, first, count); });
 }
 
 Executor::~Executor() {
@@ -164,9 +180,7 @@ Tensor& Executor::slot(const Buffer& buffer) {
 }
 
 void Executor::create(const Buffer& buffer) {
-  // Blocks make the flow and the tape themselves.
-  if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape)
-    return;
+  if (made_by_blocks(buffer.role)) return;
   Tensor& tensor = slot(buffer);
   VEIL_CHECK(!tensor.defined(), "{}.{} is created twice", name_of(buffer.role), buffer.index);
   const DType dtype = dtype_of(buffer.role);
@@ -197,6 +211,7 @@ void Executor::free(const Buffer& buffer) {
       flow_grad_[buffer.index] = {};
       return;
     case BufferRole::tape:
+    case BufferRole::kept:
       return;  // dropped with the block's backward
     case BufferRole::whole:
       params_->bind(buffer.index, {});
@@ -252,6 +267,7 @@ void Executor::initialise(int unit, const Tensor& stored, int64_t first) {
     if (begin >= end) continue;
     const Tensor piece = stored.narrow(0, begin - first, end - begin);
     const Init& init = shape_.params[param.param].init;
+    if (options_.initial && options_.initial(slot.param, begin - slot.offset, piece)) continue;
     switch (init.kind) {
       case Init::Kind::uniform:
         fill_uniform(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin);
@@ -271,13 +287,18 @@ Tensor Executor::own_part(const Tensor& flat, int unit) const {
   return flat.numel() == shard ? flat : flat.narrow(0, ranks_.rank() * shard, shard);
 }
 
-Tensor Executor::gradient_target(ParamId id) {
+Tensor Executor::gradient_target(ParamId id, int64_t first, int64_t count) {
   const int u = schedule_.layout.unit_of_param[id];
   const Tensor& flat = units_[u].grad.defined() ? units_[u].grad : units_[u].grad_shard;
-  for (const ParamSlot& slot : schedule_.layout.units[u].slots) {
-    if (slot.param == id) return flat.narrow(0, slot.offset, slot.numel).view(shape_.params[id].dims);
-  }
-  check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} has no place in its unit", shape_.params[id].name));
+  return flat.narrow(0, schedule_.layout.offset_of_param[id] + first, count);
+}
+
+// What the update of a unit reads: the sum over samples and ranks.
+const Tensor& Executor::update_gradient(int unit) const {
+  const Unit& u = units_[unit];
+  const bool whole_on_the_wire =
+      u.wire.defined() && u.wire.numel() == u.grad_shard.numel();  // ddp reduces the wire's copy in place
+  return whole_on_the_wire ? u.wire : u.grad_shard;
 }
 
 void Executor::wait() {
@@ -293,18 +314,34 @@ Marker Executor::mark() {
 
 double Executor::loss_sum() {
   StreamGuard guard(compute_);
-  return knobs_.narrow(0, kLossSlot, 1).cpu().data_ptr<double>()[0];
+  return knobs_.narrow(0, kLossKnob, 1).cpu().data_ptr<double>()[0];
+}
+
+double Executor::grad_norm() {
+  VEIL_CHECK(options_.step.grad_norm, "the gradient's norm is read but was not taken");
+  StreamGuard guard(compute_);
+  return std::sqrt(knobs_.narrow(0, kSquaredNormKnob, 1).cpu().data_ptr<double>()[0]) / samples_in_step();
+}
+
+double Executor::samples_in_step() const {
+  return static_cast<double>(shape_.batch) * options_.step.micro_batches * options_.step.world;
 }
 
 void Executor::set_knobs(double learning_rate) {
-  const double samples = static_cast<double>(shape_.batch) * options_.step.micro_batches * options_.step.world;
-  const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / samples);
+  const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / samples_in_step());
   const double values[] = {knobs.learning_rate, knobs.scale, knobs.bias_correction1, knobs.bias_correction2,
-                           knobs.step};
-  Tensor host = empty_tensor({5}, at::kDouble, cpu_device());
+                           knobs.step,          0,           options_.max_grad_norm};
+  constexpr int64_t count = sizeof values / sizeof *values;
+  Tensor host = empty_tensor({count}, at::kDouble, cpu_device());
   std::memcpy(host.data_ptr<double>(), values, sizeof values);
   // Not pinned: the driver has taken the values when the call returns, so the host need not wait.
-  knobs_.narrow(0, 0, 5).copy_(host, /*non_blocking=*/true);
+  knobs_.narrow(0, 0, count).copy_(host, /*non_blocking=*/true);
+}
+
+void Executor::load(const Batch& samples) {
+  StreamGuard guard(compute_);
+  data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
+  data_.targets.copy_(samples.targets, /*non_blocking=*/true);
 }
 
 void Executor::step(double learning_rate) {
@@ -417,7 +454,7 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       input_.targets.copy_(data_.targets.narrow(0, micro_batch * shape_.batch, shape_.batch));
       return;
     case OpKind::zero:
-      knobs_.narrow(0, kLossSlot, 1).zero_();
+      knobs_.narrow(0, kLossKnob, 1).zero_();
       for (const Buffer& buffer : op.creates) slot(buffer).zero_();
       return;
     case OpKind::gather:
@@ -427,16 +464,17 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       Tape tape;
       flow_[op.block] = model_.blocks[op.block]->forward(*params_, input_of(op.block), tape);
       if (options_.step.checkpointing == Checkpointing::none) tape_[op.block] = std::move(tape);
+      if (options_.step.checkpointing == Checkpointing::selective) tape_[op.block].kept = std::move(tape.kept);
       return;
     }
     case OpKind::recompute: {
-      Flow out = model_.blocks[op.block]->forward(*params_, input_of(op.block), tape_[op.block]);
+      Flow out = model_.blocks[op.block]->recompute(*params_, input_of(op.block), tape_[op.block]);
       if (shape_.blocks[op.block].keeps_output) flow_[op.block] = out;
       return;
     }
     case OpKind::loss:
       flow_grad_[blocks - 1] =
-          model_.loss->run(*params_, flow_[blocks - 1], input_, knobs_.narrow(0, kLossSlot, 1), *sink_);
+          model_.loss->run(*params_, flow_[blocks - 1], input_, knobs_.narrow(0, kLossKnob, 1), *sink_);
       return;
     case OpKind::backward: {
       Flow grad =
@@ -450,6 +488,12 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       units_[op.unit].grad_shard.add_(units_[op.unit].reduced);
       return;
     }
+    case OpKind::norm:
+      add_squared_norm(update_gradient(op.unit), knobs_.narrow(0, kSquaredNormKnob, 1));
+      return;
+    case OpKind::coefficients:
+      clip_scale(knobs_);
+      return;
     case OpKind::update: {
       Unit& unit = units_[op.unit];
       const bool ranged = !unit.staged_params.defined() && unit.grad_shard.numel() != unit.params.numel();
@@ -459,8 +503,7 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       const Tensor& state = unit.staged_optimizer.defined() ? unit.staged_optimizer : unit.optimizer;
       const UnitLayout& layout = schedule_.layout.units[op.unit];
       const bool shard_only = param.numel() != layout.padded_numel;
-      const bool wire_is_whole = unit.wire.defined() && !shard_only;
-      update_shard(param, wire_is_whole ? unit.wire : unit.grad_shard, state, knobs_, rule_,
+      update_shard(param, update_gradient(op.unit), state, knobs_, rule_,
                    layout.base + (shard_only ? ranks_.rank() * layout.shard_numel : 0));
       return;
     }
@@ -481,6 +524,7 @@ void Executor::cast_own_shard(int unit) {
 }
 
 std::vector<PendingPtr> Executor::run_lane(const Op& op) {
+  if (op.unit < 0) return {ranks_.reduce->all_reduce(knobs_.narrow(0, kSquaredNormKnob, 1))};
   Unit& unit = units_[op.unit];
   switch (op.kind) {
     case OpKind::gather: {

@@ -1,6 +1,7 @@
 // Runs a schedule: allocates what the rows create, calls the blocks, moves data between ranks and memories, frees what the rows free.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,9 @@ struct ExecutorOptions {
   GraphMode graph = GraphMode::automatic;
   bool time_rows = false;     // markers around every row
   bool watch_memory = false;  // a ledger entry for every row, held against the allocator's own count
+  double max_grad_norm = 0;   // the update is scaled down to this norm; needs step.grad_norm. 0: never
+  // Fills `out` with a parameter's stored elements from `first` on and says true; false leaves them to the model's own rule. Unset: always the rule.
+  std::function<bool(ParamId, int64_t first, const Tensor& out)> initial;
 };
 
 // What a row left behind, by Space.
@@ -58,10 +62,14 @@ class Executor {
   // "on", or why not.
   const std::string& graph_state() const { return graph_state_; }
 
+  // The samples of the next logical batch, as the constructor's; copied before the next step begins.
+  void load(const Batch& samples);
   // Issues one step; on a GPU it returns before the step is done.
   void step(double learning_rate);
   // The sum of this rank's losses in the last step. Waits for it.
   double loss_sum();
+  // The norm of the last step's gradient, the mean over the logical batch, before any scaling; needs step.grad_norm. Waits for it.
+  double grad_norm();
   void wait();
   // A timed moment at the end of what was issued so far.
   Marker mark();
@@ -100,7 +108,9 @@ class Executor {
   void join(Part part);
   void begin_observing();
   void observe(Part part, int index);
-  Tensor gradient_target(ParamId id);
+  Tensor gradient_target(ParamId id, int64_t first, int64_t count);
+  const Tensor& update_gradient(int unit) const;
+  double samples_in_step() const;
   Tensor own_part(const Tensor& flat, int unit) const;
   Tensor& slot(const Buffer& buffer);
   DType dtype_of(BufferRole role) const;
@@ -120,7 +130,7 @@ class Executor {
   std::unique_ptr<UnitParams> params_;
   std::unique_ptr<SummedSink> sink_;
   UpdateRule rule_;
-  Tensor knobs_;  // fp64 [8]: an UpdateKnobs, and in the last place the loss's sum
+  Tensor knobs_;  // fp64 [8]: see kernels/clip_scale.h
   int64_t steps_ = 0;
 
   std::vector<std::vector<PendingPtr>> pending_;  // by row of the part that runs

@@ -1,5 +1,7 @@
 // The executor's graphs, clocks and inspection.
 #include "base/error.h"
+#include "kernels/clip_scale.h"
+#include "kernels/squared_norm.h"
 #include "kernels/update.h"
 #include "train/executor.h"
 #include "train/executor_state.h"
@@ -53,6 +55,9 @@ void Executor::capture() {
     if (const int states = optimizer_states(options_.optimizer.kind))
       state = stand_in(8 * states, options_.step.optimizer_state());
     update_shard(stand_in(8, options_.step.storage), stand_in(8, schedule_.grad_shard_dtype), state, knobs_, rule_, 0);
+    const Tensor knobs = stand_in(knobs_.numel(), at::kDouble);
+    add_squared_norm(stand_in(8, schedule_.grad_shard_dtype), knobs.narrow(0, kSquaredNormKnob, 1));
+    clip_scale(knobs);
   }
   wait();
   release_cached_memory(device_);  // the graphs allocate from a pool of their own
@@ -77,8 +82,7 @@ void Executor::drop_step_buffers() {
   for (int p = 0; p < kParts; ++p) {
     for (const Op& op : schedule_.parts[p]) {
       for (const Buffer& buffer : op.creates) {
-        if (buffer.role == BufferRole::flow || buffer.role == BufferRole::flow_grad || buffer.role == BufferRole::tape)
-          continue;
+        if (made_by_blocks(buffer.role)) continue;
         if (slot(buffer).defined()) free(buffer);
       }
     }

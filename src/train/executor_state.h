@@ -18,11 +18,13 @@ class Executor::UnitParams final : public Params {
   // The flat buffer of a unit has come (or, undefined, gone).
   void bind(int unit, const Tensor& flat);
   const Tensor& operator[](ParamId id) const override;
+  Tensor joined(ParamId first, int count) const override;
 
  private:
   const ModelShape& shape_;
   const Layout& layout_;
   std::vector<Tensor> views_;
+  std::vector<Tensor> flat_;  // by unit
 };
 
 // Markers of one step's rows. Rows of a captured part are recorded again at each replay.

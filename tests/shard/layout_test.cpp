@@ -11,7 +11,7 @@ namespace veil {
 namespace {
 
 ModelShape stack(int64_t width, int64_t layers) {
-  return linear_stack(width, layers).shape(2, at::kFloat);
+  return linear_stack(width, layers).shape(2, at::kFloat, false);
 }
 
 // Parameters of every awkward size in three blocks; the last block reads the first one's weight again.

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 
 ModelShape four_layers() {
   static const Model model = linear_stack(13, 4);
-  return model.shape(6, at::kFloat);
+  return model.shape(6, at::kFloat, false);
 }
 
 StepOptions zero3(int forward, BackwardPrefetch backward) {
@@ -189,7 +189,7 @@ TEST(Schedule, EveryUseOfAGatheredUnitHasWaitedForItsGather) {
 
 TEST(Schedule, TheSimulatedWorldOfEightStaysUnderTheSeedsFigures) {
   const Model model = linear_stack(16384, 8);
-  const ModelShape shape = model.shape(8192, at::kFloat);
+  const ModelShape shape = model.shape(8192, at::kFloat, false);
   StepOptions options;
   options.world = 8;
   options.on_gpu = true;

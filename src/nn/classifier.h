@@ -1,0 +1,31 @@
+// The end of a sequence classifier: the last token that is not padding goes through final norm, label product and cross-entropy. Everything behind the choice of the token is
+// one token a sample.
+#pragma once
+
+#include "nn/norm.h"
+
+namespace veil {
+
+class Classifier final : public Loss {
+ public:
+  struct Layers {
+    Norm norm;
+    ParamId score = -1;  // [labels, hidden]
+    int64_t labels = 0, hidden = 0, tokens = 0;
+    int64_t padding_id = -1;  // -1: none, the last position counts
+  };
+  explicit Classifier(Layers layers) : l_(layers) {}
+  // batch.inputs [batch, tokens] ids, batch.targets [batch] labels.
+  Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
+           GradSink& sink) const override;
+  BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+  Tensor logits(const Params& params, const Flow& last, const Batch& batch) const;  // [batch, labels]
+  Tensor losses(const Params& params, const Flow& last, const Batch& batch) const override;
+
+ private:
+  Tensor pooled(const Tensor& hidden, const Tensor& positions) const;  // [batch, 1, hidden]
+  Tensor positions(const Tensor& ids) const;                           // [batch]
+  Layers l_;
+};
+
+}  // namespace veil

@@ -1,0 +1,35 @@
+#include "nn/embedding.h"
+
+#include <ATen/ops/index_select.h>
+
+namespace veil {
+
+Flow Embedding::forward(const Params& params, const Flow& in, Tape& tape) const {
+  const Tensor& ids = in.hidden;  // [batch, tokens]
+  Tensor out = at::index_select(params[table_], 0, ids.view({-1})).view({ids.size(0), ids.size(1), width_});
+  if (positions_ >= 0) out.add_(params[positions_].narrow(0, 0, ids.size(1)));
+  tape.input = ids;
+  return {out};
+}
+
+Flow Embedding::backward(const Params&, Flow grad, const Tape& tape, GradSink& sink, bool) const {
+  sink.embedding(table_, tape.input, grad.hidden);
+  if (positions_ >= 0) sink.direct(positions_, grad.hidden.view({grad.hidden.size(0), -1}));
+  return {};
+}
+
+BlockShape Embedding::shape(int64_t batch, DType compute, bool) const {
+  BlockShape shape;
+  shape.name = name_;
+  shape.params = {table_};
+  shape.reports = {{table_, 0, Report::By::embedding}};
+  if (positions_ >= 0) {
+    shape.params.push_back(positions_);
+    shape.reports.push_back({positions_, tokens_ * width_, Report::By::direct});
+  }
+  shape.output_bytes = batch * tokens_ * width_ * dtype_bytes(compute);
+  shape.keeps_input = true;
+  return shape;
+}
+
+}  // namespace veil

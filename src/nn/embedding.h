@@ -1,0 +1,24 @@
+// A language model's first block: token ids to hidden states, with learned positions where there are any.
+#pragma once
+
+#include "nn/block.h"
+
+namespace veil {
+
+class Embedding final : public Block {
+ public:
+  // table [vocabulary, width]; positions [at least `tokens`, width], or -1.
+  Embedding(std::string name, ParamId table, ParamId positions, int64_t tokens, int64_t width)
+      : name_(std::move(name)), table_(table), positions_(positions), tokens_(tokens), width_(width) {}
+  Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
+  Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                bool needs_input_grad) const override;
+  BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+
+ private:
+  std::string name_;
+  ParamId table_, positions_;
+  int64_t tokens_, width_;
+};
+
+}  // namespace veil

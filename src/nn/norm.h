@@ -1,0 +1,29 @@
+// Normalisation in front of a layer, with its report: RMSNorm (a weight) or LayerNorm (weight and bias). Part of a block, not a block itself.
+#pragma once
+
+#include "nn/block.h"
+
+namespace veil {
+
+struct Norm {
+  ParamId weight = -1;
+  ParamId bias = -1;  // LayerNorm where there is one
+  int64_t width = 0;
+  double epsilon = 1e-5;
+
+  // What backward needs beside the input.
+  struct Statistics {
+    Tensor rstd, mean;  // [rows]; mean for LayerNorm only
+  };
+  // x [batch, tokens, width] -> normalised. With `add` (may be undefined) x + add is normalised instead and written over `add`.
+  Tensor forward(const Params& params, const Tensor& x, const Tensor& add, Statistics& statistics) const;
+  // From dy, overwritten with the input's gradient, plus `residual` where that is defined. x is what was normalised.
+  void backward(const Params& params, const Tensor& dy, const Tensor& x, const Statistics& statistics,
+                const Tensor& residual, GradSink& sink) const;
+
+  void add_shape(BlockShape& shape) const;
+  int64_t statistics_bytes(int64_t rows, DType compute) const;
+  int64_t backward_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
+};
+
+}  // namespace veil

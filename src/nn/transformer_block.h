@@ -1,0 +1,47 @@
+// The pre-norm transformer block of Llama, Qwen2 and GPT-2: x + attention(norm(x)), then that + feed-forward(norm(that)).
+#pragma once
+
+#include "nn/attention.h"
+#include "nn/norm.h"
+#include "nn/projection.h"
+
+namespace veil {
+
+enum class Activation { swiglu, gelu };
+
+struct TransformerLayers {
+  std::string name;
+  Norm attention_norm, feed_norm;
+  Projection qkv, attention_out;  // qkv: q, k and v joined
+  Projection up, down;            // up: gate and up joined for swiglu
+  Attention attention;
+  Activation activation = Activation::swiglu;
+  int64_t hidden = 0, feed = 0;  // widths of the residual and inside the feed-forward
+  int64_t tokens = 0;
+};
+
+class TransformerBlock final : public Block {
+ public:
+  explicit TransformerBlock(TransformerLayers layers) : l_(std::move(layers)) {}
+  Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
+  Flow recompute(const Params& params, const Flow& in, Tape& tape) const override;
+  Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                bool needs_input_grad) const override;
+  BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+
+ private:
+  // What the tape holds, by place in Tape::saved.
+  struct Saved {
+    Tensor normed, qkv, middle, middle_normed, up;  // [batch, tokens, ...]; middle: the residual between the two halves
+    Norm::Statistics first, second;
+    explicit Saved(const Tape& tape);
+    Saved() = default;
+    std::vector<Tensor> list() const;
+  };
+  // Fills the tape; answers what `down` reads, [batch, tokens, feed].
+  Tensor run(const Params& params, const Tensor& x, Tape& tape) const;
+  Tensor activated(const Tensor& up) const;
+  TransformerLayers l_;
+};
+
+}  // namespace veil
