@@ -32,6 +32,7 @@ class TemporaryFile {
     path_ = fmt::format("{}.{}.{}.tmp", beside, getpid(), count++);
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor_ < 0) error_ = errno;
+    exists_ = descriptor_ >= 0;
   }
   ~TemporaryFile() {
     if (descriptor_ >= 0) close(descriptor_);
@@ -41,16 +42,23 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   // Each answers errno, or 0.
-  int write_all(std::string_view content) {
+  int append(std::string_view content) {
     if (descriptor_ < 0) return error_;
-    exists_ = true;
     while (!content.empty()) {
       const ssize_t wrote = write(descriptor_, content.data(), content.size());
       if (wrote < 0 && errno == EINTR) continue;
       if (wrote < 0) return errno;
       content.remove_prefix(static_cast<size_t>(wrote));
     }
+    return 0;
+  }
+  int sync() {
+    if (descriptor_ < 0) return error_;
     return fsync(descriptor_) == 0 ? 0 : errno;
+  }
+  int write_all(std::string_view content) {
+    const int failed = append(content);
+    return failed != 0 ? failed : sync();
   }
   int rename_to(const std::string& target) {
     const int closed = close(descriptor_);
@@ -101,6 +109,19 @@ void write_file_atomically(const std::string& path, std::string_view content, bo
   int failed = file.write_all(content);
   if (failed == 0) failed = file.rename_to(path);
   if (failed != 0) user_error("cannot write '{}': {}", path, reason(failed));
+  sync_folder(folder);
+}
+
+void write_stream_atomically(const std::string& path, const std::function<void(const AppendBytes&)>& produce) {
+  const fs::path folder = fs::path(path).parent_path();
+  make_folder(folder);
+  TemporaryFile file(path, 0666);
+  const auto expect = [&](int failed) {
+    if (failed != 0) user_error("cannot write '{}': {}", path, reason(failed));
+  };
+  produce([&](std::string_view piece) { expect(file.append(piece)); });
+  expect(file.sync());
+  expect(file.rename_to(path));
   sync_folder(folder);
 }
 

@@ -1,6 +1,7 @@
 // Files that are either whole or not there.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,10 @@ std::string read_file(const std::string& path);
 // Missing folders are made. `owner_only` gives mode 0600 from the first byte on. UserError where it cannot be written;
 // nothing is left behind then.
 void write_file_atomically(const std::string& path, std::string_view content, bool owner_only = false);
+
+// The same for content that is too large to hold: `produce` hands it over piece by piece. What it throws is passed on.
+using AppendBytes = std::function<void(std::string_view)>;
+void write_stream_atomically(const std::string& path, const std::function<void(const AppendBytes&)>& produce);
 
 // Makes the folder if need be and proves, by writing, that files can be made in it. UserError in one line otherwise.
 void ensure_folder_writable(const std::string& folder);

@@ -32,6 +32,39 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return result;
 }
 
+std::string printable(std::string_view text, size_t limit) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  size_t end = std::min(text.size(), limit);
+  // A character of several bytes is not cut.
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  std::string result;
+  for (const char letter : text.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte >= 0x20 && byte != 0x7F) {
+      result += letter;
+    } else {
+      result += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return end < text.size() ? result + "..." : result;
+}
+
+bool matches_pattern(std::string_view text, std::string_view pattern) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return text == pattern;
+  if (!text.starts_with(pattern.substr(0, star))) return false;
+  text.remove_prefix(star);
+  pattern.remove_prefix(star + 1);
+  // Each part between two stars is taken where it comes first: a later place leaves less for the rest.
+  for (size_t next = pattern.find('*'); next != std::string_view::npos; next = pattern.find('*')) {
+    const size_t place = text.find(pattern.substr(0, next));
+    if (place == std::string_view::npos) return false;
+    text.remove_prefix(place + next);
+    pattern.remove_prefix(next + 1);
+  }
+  return text.ends_with(pattern);
+}
+
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> cost(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

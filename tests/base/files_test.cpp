@@ -89,6 +89,22 @@ TEST_F(Files, ProbingAFolderLeavesNothingInIt) {
   EXPECT_TRUE(fs::is_empty(folder_ / "new/deep"));
 }
 
+TEST_F(Files, AStreamIsWrittenWholeOrNotAtAll) {
+  write_stream_atomically(path("a/stream"), [](const AppendBytes& append) {
+    append("one ");
+    append("two");
+  });
+  EXPECT_EQ(read_file(path("a/stream")), "one two");
+  EXPECT_THROW(write_stream_atomically(path("a/stream"),
+                                       [](const AppendBytes& append) {
+                                         append("half");
+                                         throw UserError("enough");
+                                       }),
+               UserError);
+  EXPECT_EQ(read_file(path("a/stream")), "one two");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a"), {}), 1) << "a temporary file was left";
+}
+
 TEST_F(Files, APathThatIsAFolderCannotBeOverwritten) {
   fs::create_directories(folder_ / "taken");
   EXPECT_THROW(write_file_atomically(path("taken"), "x"), UserError);
