@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/element.h"
+#include "kernels/rope_frequencies.h"
 #include "kernels/update_rule.h"
 
 namespace veil::launch {
@@ -63,6 +64,141 @@ void column_sum(const ColumnSum& sum);
 // Into how many pieces the rows are cut: enough to fill a GPU, few enough to add up quickly.
 inline int64_t column_sum_chunks(int64_t rows) {
   return rows <= 64 ? 1 : rows <= 64 * 64 ? (rows + 63) / 64 : 64;
+}
+
+// rms_norm and layer_norm; the first has no bias and no mean. Pointers that an operation does without are null. Real: fp64 where x is, otherwise fp32.
+struct Norm {
+  const void *x, *add, *weight, *bias;
+  void *sum, *out;
+  void *mean, *rstd;  // Real
+  Element element;
+  int64_t rows, width;
+  double epsilon;
+  void* stream;
+};
+void rms_norm(const Norm& norm);
+void layer_norm(const Norm& norm);
+
+struct NormBackward {
+  const void *dy, *x, *weight;
+  const void *mean, *rstd;  // Real
+  const void* residual;
+  void* dx;
+  void *weight_grad, *bias_grad;  // Real
+  void*
+      partial;  // Real: for each of the two gradients batch * sample_strips * width, where there is more than one strip
+  Element element;
+  int64_t batch, rows, width;  // rows of one sample
+  void* stream;
+};
+void rms_norm_backward(const NormBackward& norm);
+void layer_norm_backward(const NormBackward& norm);
+
+// Into how many strips of consecutive rows a sample is cut where sums over its rows are made: about 512 blocks in all, at least four rows each. A strip has
+// strip_rows(...) rows, the last what is left. Neither depends on the device, so sums are the same on all.
+inline int64_t strip_rows(int64_t batch, int64_t rows) {
+  const int64_t wanted = batch >= 512 || batch <= 0 ? 1 : (512 + batch - 1) / batch;
+  const int64_t each = (rows + wanted - 1) / wanted;
+  return each < 4 ? 4 : each;
+}
+inline int64_t sample_strips(int64_t batch, int64_t rows) {
+  const int64_t each = strip_rows(batch, rows);
+  return rows <= each ? 1 : (rows + each - 1) / each;
+}
+
+struct TokenSum {
+  const void* x;
+  Element element;
+  int64_t batch_stride, token_stride;  // in elements
+  void* out;                           // Real
+  void* partial;                       // Real: batch * sample_strips * width, where there is more than one strip
+  int64_t batch, tokens, width;
+  void* stream;
+};
+void token_sum(const TokenSum& sum);
+
+struct Rope {
+  void* qkv;
+  Element element;
+  int64_t batch, tokens, heads, head_dim, turned;
+  RopeFrequencies frequencies;
+  void* stream;
+};
+void rope(const Rope& rope);
+
+struct RopeSource {
+  const void* data;
+  int64_t batch_stride, head_stride, token_stride;  // in elements
+};
+struct RopeBackward {
+  RopeSource dq, dk, dv;
+  void* dqkv;
+  Element element;
+  int64_t batch, tokens, heads, kv_heads, head_dim;
+  RopeFrequencies frequencies;
+  void* stream;
+};
+void rope_backward(const RopeBackward& rope);
+
+struct Swiglu {
+  const void *gate_up, *grad;  // grad, d_gate_up: backward only
+  void *d_gate_up, *out;
+  Element element;
+  int64_t rows, width;
+  void* stream;
+};
+void swiglu(const Swiglu& swiglu);
+void swiglu_backward(const Swiglu& swiglu);
+
+struct Gelu {
+  const void *x, *grad;  // grad, dx: backward only
+  void *dx, *out;
+  Element element;
+  int64_t numel;
+  void* stream;
+};
+void gelu(const Gelu& gelu);
+void gelu_backward(const Gelu& gelu);
+
+struct CrossEntropy {
+  void* logits;  // [rows, width]
+  Element element;
+  int64_t first;
+  const int64_t* targets;
+  void* state;          // Real [rows, 3]
+  const void* weights;  // Real [batch]; gradient and losses only
+  int64_t batch, rows, width;
+  void* stream;
+};
+void cross_entropy_scan(const CrossEntropy& entropy);
+void cross_entropy_grad(const CrossEntropy& entropy);
+void cross_entropy_losses(const CrossEntropy& entropy, double* losses);  // element: state's
+void token_weights(const int64_t* targets, void* weights, Element element, int64_t batch, int64_t tokens, void* stream);
+
+struct EmbeddingGrad {
+  const int64_t *ids, *positions;  // ids sorted, and where each stood before; equal ids in order of position
+  const void* grad;
+  Element element;
+  void* out;
+  Element out_element;
+  int64_t count, vocabulary, width;
+  bool accumulate;
+  void* stream;
+};
+void embedding_grad(const EmbeddingGrad& embedding);
+
+struct SquaredNorm {
+  const void* x;
+  Element element;
+  int64_t numel;
+  double* partial;  // squared_norm_blocks(numel)
+  double* total;
+  void* stream;
+};
+void add_squared_norm(const SquaredNorm& norm);
+inline int64_t squared_norm_blocks(int64_t numel) {
+  const int64_t blocks = (numel + 8191) / 8192;
+  return blocks < 1 ? 1 : blocks > 1056 ? 1056 : blocks;
 }
 
 }  // namespace veil::launch

@@ -27,5 +27,56 @@ void clip_scale(double*, const double*, const double*, void*) {
 void add_losses(const double*, int64_t, double*, void*) {
   not_built();
 }
+void rms_norm(const Norm&) {
+  not_built();
+}
+void layer_norm(const Norm&) {
+  not_built();
+}
+void rms_norm_backward(const NormBackward&) {
+  not_built();
+}
+void layer_norm_backward(const NormBackward&) {
+  not_built();
+}
+void token_sum(const TokenSum&) {
+  not_built();
+}
+void rope(const Rope&) {
+  not_built();
+}
+void rope_backward(const RopeBackward&) {
+  not_built();
+}
+void swiglu(const Swiglu&) {
+  not_built();
+}
+void swiglu_backward(const Swiglu&) {
+  not_built();
+}
+void gelu(const Gelu&) {
+  not_built();
+}
+void gelu_backward(const Gelu&) {
+  not_built();
+}
+void cross_entropy_scan(const CrossEntropy&) {
+  not_built();
+}
+void cross_entropy_grad(const CrossEntropy&) {
+  not_built();
+}
+void embedding_grad(const EmbeddingGrad&) {
+  not_built();
+}
+void add_squared_norm(const SquaredNorm&) {
+  not_built();
+}
+void cross_entropy_losses(const CrossEntropy&, double*) {
+  not_built();
+}
+void token_weights(const int64_t*, void*, Element, int64_t, int64_t, void*) {
+  not_built();
+}
 
 }  // namespace veil::launch

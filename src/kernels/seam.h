@@ -22,4 +22,22 @@ inline Element element_of(const Tensor& tensor) {
   }
 }
 
+// The type that a kernel computes in, and that its sums have.
+inline DType real_of(DType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Tensors that an operation may do without are undefined; kernels see null.
+inline void* pointer_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr() : nullptr;
+}
+
+// Whether a kernel can take `tensor` for one of the given type and size, or do without it.
+inline bool fits(const Tensor& tensor, DType dtype, int64_t numel) {
+  return tensor.defined() && tensor.is_contiguous() && tensor.scalar_type() == dtype && tensor.numel() == numel;
+}
+inline bool absent_or_fits(const Tensor& tensor, DType dtype, int64_t numel) {
+  return !tensor.defined() || fits(tensor, dtype, numel);
+}
+
 }  // namespace veil

@@ -1,0 +1,109 @@
+#include "kernels/embedding_grad.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/sort.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "kernels/lane_sum.h"
+#include "kernels/launch.h"
+#include "kernels/seam.h"
+#include "tensor/category.h"
+#include "tensor/stream.h"
+
+namespace veil {
+namespace {
+
+// Positions ordered by id, equal ids by position; and where each id's run begins, with the end behind the last.
+struct Runs {
+  std::vector<int64_t> positions, begins;
+};
+
+Runs runs_of(const int64_t* ids, int64_t count) {
+  Runs runs;
+  runs.positions.resize(static_cast<size_t>(count));
+  std::iota(runs.positions.begin(), runs.positions.end(), int64_t{0});
+  std::stable_sort(runs.positions.begin(), runs.positions.end(),
+                   [ids](int64_t a, int64_t b) { return ids[a] < ids[b]; });
+  for (size_t p = 0; p < runs.positions.size(); ++p) {
+    if (p == 0 || ids[runs.positions[p]] != ids[runs.positions[p - 1]]) runs.begins.push_back(static_cast<int64_t>(p));
+  }
+  runs.begins.push_back(count);
+  return runs;
+}
+
+template <typename T, typename Out, typename Real>
+void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t count, int64_t vocabulary, int64_t width,
+                        bool accumulate) {
+  if (!accumulate) {
+    at::parallel_for(0, vocabulary, rows_a_thread(width), [&](int64_t begin, int64_t end) {
+      std::memset(out + begin * width, 0, static_cast<size_t>((end - begin) * width) * sizeof(Out));
+    });
+  }
+  const Runs runs = runs_of(ids, count);
+  constexpr int64_t kStrip = 512;
+  at::parallel_for(
+      0, static_cast<int64_t>(runs.begins.size()) - 1, rows_a_thread(width), [&](int64_t begin, int64_t end) {
+        for (int64_t run = begin; run < end; ++run) {
+          const int64_t from = runs.begins[static_cast<size_t>(run)], to = runs.begins[static_cast<size_t>(run) + 1];
+          Out* row = out + ids[runs.positions[static_cast<size_t>(from)]] * width;
+          for (int64_t first = 0; first < width; first += kStrip) {
+            const int64_t columns = std::min(kStrip, width - first);
+            Real sums[kStrip] = {};
+            for (int64_t p = from; p < to; ++p) {
+              const T* source = grad + runs.positions[static_cast<size_t>(p)] * width + first;
+              for (int64_t j = 0; j < columns; ++j) sums[j] += static_cast<Real>(source[j]);
+            }
+            for (int64_t j = 0; j < columns; ++j) {
+              row[first + j] = static_cast<Out>(accumulate ? static_cast<Real>(row[first + j]) + sums[j] : sums[j]);
+            }
+          }
+        }
+      });
+}
+
+}  // namespace
+
+int64_t embedding_grad_scratch_bytes(int64_t positions, bool on_gpu) {
+  return on_gpu ? 2 * 8 * positions : 0;
+}
+
+void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {
+  const int64_t count = ids.numel(), vocabulary = out.size(0), width = vocabulary ? out.numel() / vocabulary : 0;
+  const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
+  VEIL_CHECK(fits(ids, at::kLong, count) && fits(grad, dtype, count * width) && out.is_contiguous() &&
+                 (out_type == dtype || out_type == real_of(dtype)),
+             "embedding_grad of {} rows of {}, {} into {}", count, width, c10::toString(dtype),
+             c10::toString(out_type));
+  if (out.numel() == 0) return;
+  if (out.is_cuda()) {
+    CategoryScope scope(Category::temporary);
+    Tensor sorted, positions;
+    if (count) std::tie(sorted, positions) = at::sort(ids.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    launch::embedding_grad({static_cast<const int64_t*>(pointer_or_null(sorted)),
+                            static_cast<const int64_t*>(pointer_or_null(positions)), grad.data_ptr(), element_of(grad),
+                            out.data_ptr(), element_of(out), count, vocabulary, width, accumulate,
+                            Stream::current(out.device()).handle()});
+    return;
+  }
+  const int64_t* id = ids.data_ptr<int64_t>();
+  VEIL_CHECK(std::all_of(id, id + count, [&](int64_t i) { return i >= 0 && i < vocabulary; }),
+             "embedding_grad: a token outside the vocabulary of {}", vocabulary);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "embedding_grad", [&] {
+    using real = at::opmath_type<scalar_t>;
+    const scalar_t* source = grad.data_ptr<scalar_t>();
+    if (out_type == real_of(dtype)) {
+      embedding_grad_cpu<scalar_t, real, real>(id, source, out.data_ptr<real>(), count, vocabulary, width, accumulate);
+    } else {
+      embedding_grad_cpu<scalar_t, scalar_t, real>(id, source, out.data_ptr<scalar_t>(), count, vocabulary, width,
+                                                   accumulate);
+    }
+  });
+}
+
+}  // namespace veil

@@ -1,0 +1,86 @@
+#include "kernels/launch.h"
+#include "kernels/launch_check.h"
+#include "kernels/pack.cuh"
+
+namespace veil::launch {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kAtOnce = 8;  // rows read before the first is added
+
+// A block for each place in the sorted order and each strip of columns; only the first place of an id works, and adds all rows of it in order.
+template <typename T, typename Out, int kWide>
+__global__ void embedding_grad_kernel(EmbeddingGrad e) {
+  using Real = RealOf<T>;
+  const int64_t begin = blockIdx.x, id = e.ids[begin];
+  if ((begin > 0 && e.ids[begin - 1] == id) || id < 0 || id >= e.vocabulary) return;
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kWide;
+  if (column >= e.width) return;
+  const T* grad = static_cast<const T*>(e.grad) + column;
+  Real sum[kWide] = {};
+  for (int64_t p = begin; p < e.count && e.ids[p] == id; p += kAtOnce) {
+    Pack<T, kWide> row[kAtOnce];
+    bool same[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      same[i] = p + i < e.count && e.ids[p + i] == id;
+      if (same[i]) row[i] = load_pack<kWide>(grad + e.positions[p + i] * e.width);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (same[i]) {
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) sum[k] += real(row[i].value[k]);
+      }
+    }
+  }
+  constexpr int kStore = kWide > 1 ? kWideOf<Out> : 1;  // out's packs hold fewer elements where it is wider
+  Out* out = static_cast<Out*>(e.out) + id * e.width + column;
+#pragma unroll
+  for (int from = 0; from < kWide; from += kStore) {
+    Pack<Out, kStore> pack;
+    if (e.accumulate) pack = load_pack<kStore>(out + from);
+#pragma unroll
+    for (int k = 0; k < kStore; ++k) {
+      pack.value[k] = static_cast<Out>(e.accumulate ? static_cast<Real>(pack.value[k]) + sum[from + k] : sum[from + k]);
+    }
+    store_pack<kStore>(out + from, pack);
+  }
+}
+
+template <typename T, typename Out>
+void run_into(const EmbeddingGrad& e) {
+  constexpr int kWide = kWideOf<T>;
+  const auto stream = static_cast<cudaStream_t>(e.stream);
+  if (!e.accumulate) {
+    const cudaError_t error =
+        cudaMemsetAsync(e.out, 0, static_cast<size_t>(e.vocabulary * e.width) * sizeof(Out), stream);
+    if (error != cudaSuccess) throw std::runtime_error(std::string("[embedding_grad] ") + cudaGetErrorString(error));
+  }
+  if (e.count == 0) return;
+  const bool packs = aligned(e.grad) && aligned(e.out) && e.width % kWide == 0;
+  const int64_t columns = kThreads * (packs ? kWide : 1);
+  const dim3 grid(static_cast<unsigned>(e.count), static_cast<unsigned>((e.width + columns - 1) / columns));
+  if (packs) {
+    embedding_grad_kernel<T, Out, kWide><<<grid, kThreads, 0, stream>>>(e);
+  } else {
+    embedding_grad_kernel<T, Out, 1><<<grid, kThreads, 0, stream>>>(e);
+  }
+  check_launch("embedding_grad");
+}
+
+template <typename T>
+struct Run {
+  static void run(const EmbeddingGrad& e) {
+    if (e.out_element == e.element) return run_into<T, T>(e);
+    if constexpr (sizeof(T) == 2) return run_into<T, float>(e);
+  }
+};
+
+}  // namespace
+
+void embedding_grad(const EmbeddingGrad& embedding) {
+  for_element<Run>(embedding.element, embedding);
+}
+
+}  // namespace veil::launch

@@ -1,0 +1,334 @@
+// rms_norm and layer_norm (kCentred) as CUDA kernels: a row is read once and stays in registers. For .cu files.
+#pragma once
+
+#include "kernels/launch.h"
+#include "kernels/launch_check.h"
+#include "kernels/pack.cuh"
+#include "kernels/strips.cuh"
+
+namespace veil::launch {
+
+// How a row lies on a block: `threads` with `slots` packs each; 0 slots where packs do not fit and elements are taken one by one.
+struct RowShape {
+  int threads, slots;
+};
+template <typename T>
+RowShape row_shape(int64_t width, bool packs) {
+  const int64_t vectors = width / kWideOf<T>;
+  if (!packs || width % kWideOf<T> != 0 || vectors > 4 * 512) {
+    const int64_t wanted = (width + 31) / 32 * 32;
+    return {static_cast<int>(wanted < 512 ? wanted : 512), 0};
+  }
+  const int slots = vectors <= 256 ? 1 : vectors <= 1024 ? 2 : 4;
+  return {static_cast<int>(((vectors + slots - 1) / slots + 31) / 32 * 32), slots};
+}
+
+// A row to a block's x dimension; several rows a block only where that is one warp.
+template <typename T, bool kCentred, int kSlots>
+__global__ void __launch_bounds__(512) norm_kernel(Norm n) {
+  using Real = RealOf<T>;
+  constexpr int kWide = kWideOf<T>;
+  __shared__ Real lanes[2][32];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= n.rows) return;
+  const int vectors = static_cast<int>(n.width / kWide);
+  const T* x = static_cast<const T*>(n.x) + row * n.width;
+  Pack<T, kWide> value[kSlots] = {}, weight[kSlots] = {}, bias[kCentred ? kSlots : 1] = {};
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    if (v >= vectors) break;
+    value[s] = load_pack<kWide>(x + v * kWide);
+    weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + v * kWide);
+    if constexpr (kCentred) bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + v * kWide);
+    if (n.add) {
+      const auto add = load_pack<kWide>(static_cast<const T*>(n.add) + row * n.width + v * kWide);
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) value[s].value[k] = rounded<T>(real(value[s].value[k]) + real(add.value[k]));
+      store_pack<kWide>(static_cast<T*>(n.sum) + row * n.width + v * kWide, value[s]);
+    }
+  }
+  const Real width = static_cast<Real>(n.width);
+  Real mean = 0;
+  if constexpr (kCentred) {
+    Real sum[1] = {0};
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) sum[0] += real(value[s].value[k]);
+    }
+    block_sum(sum, lanes[0]);
+    mean = sum[0] / width;
+  }
+  Real squares[1] = {0};
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    if (s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x) >= vectors) break;
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) {
+      const Real centred = real(value[s].value[k]) - mean;
+      squares[0] += centred * centred;
+    }
+  }
+  block_sum(squares, lanes[1]);
+  const Real r = Real(1) / static_cast<Real>(sqrt(squares[0] / width + static_cast<Real>(n.epsilon)));
+  if (threadIdx.x == 0) {
+    if constexpr (kCentred) static_cast<Real*>(n.mean)[row] = mean;
+    static_cast<Real*>(n.rstd)[row] = r;
+  }
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    if (v >= vectors) break;
+    Pack<T, kWide> out;
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) {
+      Real y = (real(value[s].value[k]) - mean) * r * real(weight[s].value[k]);
+      if constexpr (kCentred) y += real(bias[s].value[k]);
+      out.value[k] = rounded<T>(y);
+    }
+    store_pack<kWide>(static_cast<T*>(n.out) + row * n.width + v * kWide, out);
+  }
+}
+
+// Any width and address, an element at a time.
+template <typename T, bool kCentred>
+__global__ void norm_plain_kernel(Norm n) {
+  using Real = RealOf<T>;
+  __shared__ Real lanes[2][32];
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * n.width;
+  const T *x = static_cast<const T*>(n.x) + at, *weight = static_cast<const T*>(n.weight);
+  if (n.add) {
+    const T* add = static_cast<const T*>(n.add) + at;
+    T* sum = static_cast<T*>(n.sum) + at;
+    for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) sum[j] = rounded<T>(real(x[j]) + real(add[j]));
+    x = sum;  // each thread reads again only what it wrote
+  }
+  const Real width = static_cast<Real>(n.width);
+  Real mean = 0;
+  if constexpr (kCentred) {
+    Real sum[1] = {0};
+    for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) sum[0] += real(x[j]);
+    block_sum(sum, lanes[0]);
+    mean = sum[0] / width;
+  }
+  Real squares[1] = {0};
+  for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) squares[0] += (real(x[j]) - mean) * (real(x[j]) - mean);
+  block_sum(squares, lanes[1]);
+  const Real r = Real(1) / static_cast<Real>(sqrt(squares[0] / width + static_cast<Real>(n.epsilon)));
+  if (threadIdx.x == 0) {
+    if constexpr (kCentred) static_cast<Real*>(n.mean)[blockIdx.x] = mean;
+    static_cast<Real*>(n.rstd)[blockIdx.x] = r;
+  }
+  T* out = static_cast<T*>(n.out) + at;
+  for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
+    Real y = (real(x[j]) - mean) * r * real(weight[j]);
+    if constexpr (kCentred) y += real(static_cast<const T*>(n.bias)[j]);
+    out[j] = rounded<T>(y);
+  }
+}
+
+template <typename T, bool kCentred>
+void run_norm(const Norm& n) {
+  const auto stream = static_cast<cudaStream_t>(n.stream);
+  const bool packs =
+      aligned(n.x) && aligned(n.add) && aligned(n.weight) && aligned(n.bias) && aligned(n.sum) && aligned(n.out);
+  const RowShape shape = row_shape<T>(n.width, packs);
+  const int rows_a_block = shape.threads == 32 ? 4 : 1;
+  const dim3 block(static_cast<unsigned>(shape.threads), static_cast<unsigned>(rows_a_block));
+  const auto blocks = static_cast<unsigned>((n.rows + rows_a_block - 1) / rows_a_block);
+  switch (shape.slots) {
+    case 0:
+      norm_plain_kernel<T, kCentred><<<static_cast<unsigned>(n.rows), shape.threads, 0, stream>>>(n);
+      break;
+    case 1:
+      norm_kernel<T, kCentred, 1><<<blocks, block, 0, stream>>>(n);
+      break;
+    case 2:
+      norm_kernel<T, kCentred, 2><<<blocks, block, 0, stream>>>(n);
+      break;
+    default:
+      norm_kernel<T, kCentred, 4><<<blocks, block, 0, stream>>>(n);
+  }
+  check_launch(kCentred ? "layer_norm" : "rms_norm");
+}
+
+// A block walks a strip of one sample's rows: dx row by row, the columns' sums of dy y (and of dy) in registers. The next row is on its way while the block adds up.
+template <typename T, bool kCentred, int kSlots>
+__global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip,
+                                                            RealOf<T>* weight_sums, RealOf<T>* bias_sums) {
+  using Real = RealOf<T>;
+  using Packs = Pack<T, kWideOf<T>>;
+  constexpr int kWide = kWideOf<T>;
+  __shared__ Real lanes[2][2 * 32];
+  const int64_t sample = blockIdx.x / strips, strip = blockIdx.x % strips;
+  const int64_t begin = sample * n.rows + strip * rows_a_strip, last = (sample + 1) * n.rows;
+  const int64_t end = begin + rows_a_strip < last ? begin + rows_a_strip : last;
+  const int vectors = static_cast<int>(n.width / kWide);
+  const T *x_at = static_cast<const T*>(n.x), *dy_at = static_cast<const T*>(n.dy),
+          *residual_at = static_cast<const T*>(n.residual);
+  const Real *rstd = static_cast<const Real*>(n.rstd), *means = static_cast<const Real*>(n.mean);
+  const Real width = static_cast<Real>(n.width);
+
+  Packs weight[kSlots] = {}, x[kSlots] = {}, dy[kSlots] = {}, before[kSlots] = {};
+  Real weight_sum[kSlots][kWide] = {}, bias_sum[kCentred ? kSlots : 1][kWide] = {};
+  Real r = 0, mean = 0;
+  auto fetch = [&](int64_t row, Packs(&to_x)[kSlots], Packs(&to_dy)[kSlots], Packs(&to_before)[kSlots], Real& to_r,
+                   Real& to_mean) {
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+      const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+      if (v >= vectors) break;
+      const int64_t at = row * n.width + v * kWide;
+      to_x[s] = load_pack<kWide>(x_at + at);
+      to_dy[s] = load_pack<kWide>(dy_at + at);
+      if (residual_at) to_before[s] = load_pack<kWide>(residual_at + at);
+    }
+    to_r = rstd[row];
+    if constexpr (kCentred) to_mean = means[row];
+  };
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    if (v < vectors) weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + v * kWide);
+  }
+  if (begin < end) fetch(begin, x, dy, before, r, mean);
+  for (int64_t row = begin; row < end; ++row) {
+    Real sums[kCentred ? 2 : 1] = {};
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+      if (s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x) >= vectors) break;
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) {
+        const Real d = real(dy[s].value[k]), y = (real(x[s].value[k]) - mean) * r, g = d * real(weight[s].value[k]);
+        sums[0] += g * y;
+        weight_sum[s][k] += d * y;
+        if constexpr (kCentred) {
+          sums[1] += g;
+          bias_sum[s][k] += d;
+        }
+      }
+    }
+    constexpr bool kAhead = kSlots <= 2;  // registers for two rows
+    Packs next_x[kSlots] = {}, next_dy[kSlots] = {}, next_before[kSlots] = {};
+    Real next_r = 0, next_mean = 0;
+    if (kAhead && row + 1 < end) fetch(row + 1, next_x, next_dy, next_before, next_r, next_mean);
+    block_sum(sums, lanes[(row - begin) % 2]);
+    const Real mean_gy = sums[0] / width, mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
+#pragma unroll
+    for (int s = 0; s < kSlots; ++s) {
+      const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+      if (v >= vectors) break;
+      Packs dx;
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) {
+        const Real g = real(dy[s].value[k]) * real(weight[s].value[k]), y = (real(x[s].value[k]) - mean) * r;
+        Real value = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
+        if (residual_at) value += real(before[s].value[k]);
+        dx.value[k] = rounded<T>(value);
+      }
+      store_pack<kWide>(static_cast<T*>(n.dx) + row * n.width + v * kWide, dx);
+      if constexpr (kAhead) {
+        x[s] = next_x[s];
+        dy[s] = next_dy[s];
+        before[s] = next_before[s];
+      }
+    }
+    if constexpr (kAhead) {
+      r = next_r;
+      mean = next_mean;
+    } else if (row + 1 < end) {
+      fetch(row + 1, x, dy, before, r, mean);
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s) {
+    const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    if (v >= vectors) break;
+    const int64_t at = static_cast<int64_t>(blockIdx.x) * n.width + v * kWide;
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) {
+      weight_sums[at + k] = weight_sum[s][k];
+      if constexpr (kCentred) bias_sums[at + k] = bias_sum[s][k];
+    }
+  }
+}
+
+// Any width and address; the columns' sums stand in memory, each with the thread that owns the column.
+template <typename T, bool kCentred>
+__global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip, RealOf<T>* weight_sums,
+                                           RealOf<T>* bias_sums) {
+  using Real = RealOf<T>;
+  __shared__ Real lanes[2][2 * 32];
+  const int64_t sample = blockIdx.x / strips, strip = blockIdx.x % strips;
+  const int64_t begin = sample * n.rows + strip * rows_a_strip, last = (sample + 1) * n.rows;
+  const int64_t end = begin + rows_a_strip < last ? begin + rows_a_strip : last;
+  const T* weight = static_cast<const T*>(n.weight);
+  const Real width = static_cast<Real>(n.width);
+  weight_sums += static_cast<int64_t>(blockIdx.x) * n.width;
+  if constexpr (kCentred) bias_sums += static_cast<int64_t>(blockIdx.x) * n.width;
+  for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
+    weight_sums[j] = 0;
+    if constexpr (kCentred) bias_sums[j] = 0;
+  }
+  for (int64_t row = begin; row < end; ++row) {
+    const T *x = static_cast<const T*>(n.x) + row * n.width, *dy = static_cast<const T*>(n.dy) + row * n.width;
+    const T* before = n.residual ? static_cast<const T*>(n.residual) + row * n.width : nullptr;
+    T* dx = static_cast<T*>(n.dx) + row * n.width;
+    const Real r = static_cast<const Real*>(n.rstd)[row];
+    Real mean = 0;
+    if constexpr (kCentred) mean = static_cast<const Real*>(n.mean)[row];
+    Real sums[kCentred ? 2 : 1] = {};
+    for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
+      const Real g = real(dy[j]) * real(weight[j]);
+      sums[0] += g * ((real(x[j]) - mean) * r);
+      if constexpr (kCentred) sums[1] += g;
+    }
+    block_sum(sums, lanes[(row - begin) % 2]);
+    const Real mean_gy = sums[0] / width, mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
+    for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
+      const Real d = real(dy[j]), g = d * real(weight[j]), y = (real(x[j]) - mean) * r;
+      weight_sums[j] += d * y;
+      if constexpr (kCentred) bias_sums[j] += d;
+      Real value = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
+      if (before) value += real(before[j]);
+      dx[j] = rounded<T>(value);
+    }
+  }
+}
+
+template <typename T, bool kCentred>
+void run_norm_backward(const NormBackward& n) {
+  using Real = RealOf<T>;
+  const auto stream = static_cast<cudaStream_t>(n.stream);
+  const int64_t strips = sample_strips(n.batch, n.rows), rows_a_strip = strip_rows(n.batch, n.rows);
+  const int64_t rows = strips == 1 ? n.rows : rows_a_strip;
+  Real *weight_grad = static_cast<Real*>(n.weight_grad), *bias_grad = static_cast<Real*>(n.bias_grad);
+  Real* weight_sums = strips == 1 ? weight_grad : static_cast<Real*>(n.partial);
+  Real* bias_sums = strips == 1 ? bias_grad : weight_sums + n.batch * strips * n.width;
+  const bool packs = aligned(n.x) && aligned(n.dy) && aligned(n.weight) && aligned(n.residual) && aligned(n.dx);
+  const RowShape shape = row_shape<T>(n.width, packs);
+  const auto blocks = static_cast<unsigned>(n.batch * strips);
+  switch (shape.slots) {
+    case 0:
+      norm_backward_plain_kernel<T, kCentred>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      break;
+    case 1:
+      norm_backward_kernel<T, kCentred, 1>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      break;
+    case 2:
+      norm_backward_kernel<T, kCentred, 2>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      break;
+    default:
+      norm_backward_kernel<T, kCentred, 4>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+  }
+  check_launch(kCentred ? "layer_norm_backward" : "rms_norm_backward");
+  if (strips > 1)
+    add_strips(weight_sums, weight_grad, kCentred ? bias_grad : nullptr, n.batch, strips, n.width, stream);
+}
+
+}  // namespace veil::launch

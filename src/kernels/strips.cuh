@@ -1,0 +1,47 @@
+// The second half of sums over a sample's rows: strips' sums added in order. For .cu files.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/launch_check.h"
+
+namespace veil::launch {
+
+inline constexpr int kStripColumns = 32, kStripGroups = 16;
+
+// out[i, j] = the sum of partial[i, s, j] over s; blockIdx.z chooses the first or the second pair. A group of threads takes consecutive strips; the groups' sums are
+// added in order.
+template <typename Real>
+__global__ void add_strips_kernel(const Real* partial, Real* first, Real* second, int64_t strips, int64_t width) {
+  __shared__ Real sums[kStripGroups][kStripColumns];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kStripColumns + threadIdx.x;
+  const int64_t each = (strips + kStripGroups - 1) / kStripGroups;
+  const int64_t begin = threadIdx.y * each, end = begin + each < strips ? begin + each : strips;
+  Real sum = 0;
+  if (column < width) {
+    const int64_t sample = static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
+    const Real* at = partial + sample * strips * width + column;
+#pragma unroll 8
+    for (int64_t s = begin; s < end; ++s) sum += at[s * width];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= width) return;
+  for (int g = 1; g < kStripGroups; ++g) sum += sums[g][threadIdx.x];
+  (blockIdx.z == 0 ? first : second)[blockIdx.y * width + column] = sum;
+}
+
+// partial [batch, strips, width], and the same again for `second` where it is not null. At most 65535 samples.
+template <typename Real>
+void add_strips(const Real* partial, Real* first, Real* second, int64_t batch, int64_t strips, int64_t width,
+                cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((width + kStripColumns - 1) / kStripColumns), static_cast<unsigned>(batch),
+                  second ? 2 : 1);
+  add_strips_kernel<Real>
+      <<<grid, dim3(kStripColumns, kStripGroups), 0, stream>>>(partial, first, second, strips, width);
+  check_launch("add_strips");
+}
+
+}  // namespace veil::launch
