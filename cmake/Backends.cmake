@@ -1,4 +1,4 @@
-# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, and the target VeilBackends that links them.
+# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, and the target VeilBackends that links them.
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -20,6 +20,7 @@ endfunction()
 set(VEIL_HAS_CUDA ON)
 set(VEIL_HAS_NCCL ON)
 set(VEIL_HAS_MPI ON)
+set(VEIL_HAS_UNICODE ON)
 
 # CUDA: a compiler, and a LibTorch that has it.
 if(VEIL_CUDA STREQUAL OFF)
@@ -86,8 +87,24 @@ else()
   endif()
 endif()
 
+# PCRE2 matches a tokenizer's expressions, utf8proc normalizes: a tokenizer.json needs both.
+if(VEIL_UNICODE STREQUAL OFF)
+  veil_left_out(unicode "it is switched off (VEIL_UNICODE=OFF)" "")
+else()
+  find_path(VEIL_PCRE2_INCLUDE pcre2.h)
+  find_library(VEIL_PCRE2_LIBRARY pcre2-8)
+  find_path(VEIL_UTF8PROC_INCLUDE utf8proc.h)
+  find_library(VEIL_UTF8PROC_LIBRARY utf8proc)
+  if(VEIL_PCRE2_INCLUDE AND VEIL_PCRE2_LIBRARY AND VEIL_UTF8PROC_INCLUDE AND VEIL_UTF8PROC_LIBRARY)
+    target_include_directories(VeilBackends SYSTEM INTERFACE ${VEIL_PCRE2_INCLUDE} ${VEIL_UTF8PROC_INCLUDE})
+    target_link_libraries(VeilBackends INTERFACE ${VEIL_PCRE2_LIBRARY} ${VEIL_UTF8PROC_LIBRARY})
+  else()
+    veil_left_out(unicode "PCRE2 or utf8proc was not found" "apt-get install libpcre2-dev libutf8proc-dev")
+  endif()
+endif()
+
 message(STATUS "Veil: LibTorch ${VEIL_TORCH_VERSION} in ${VEIL_TORCH_DIR}")
-message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}")
+message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}")
 foreach(line ${VEIL_LEFT_OUT})
   message(STATUS "Veil: left out: ${line}")
 endforeach()

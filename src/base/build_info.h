@@ -15,6 +15,7 @@ struct BuildInfo {
   std::string torch_version;                     // "2.11.0"
   std::string torch_folder;                      // where the build found LibTorch
   bool cuda = false, nccl = false, mpi = false;  // backends that are built in
+  bool unicode = false;                          // the same: PCRE2 and utf8proc
   bool sanitized = false;
 };
 const BuildInfo& build_info();

@@ -19,6 +19,7 @@ const std::vector<Command>& commands() {
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
       {"suite", "a question answered by several experiments in one table", run_suite},
       {"report", "tables, plots and one page from a folder of records", run_report},
+      {"tokenize", "a folder of text as a token store, which is mapped and not read again", run_tokenize},
   };
   return table;
 }

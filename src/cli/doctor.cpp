@@ -15,12 +15,13 @@
 namespace veil {
 namespace {
 
-enum class Need { cuda, gpu, nccl, mpi, gnuplot };
+enum class Need { cuda, gpu, nccl, mpi, unicode, gnuplot };
 const NameTable<Need>& names(Need) {
   static const NameTable<Need> table = {{Need::cuda, "cuda"},
                                         {Need::gpu, "gpu", {"gpus"}},
                                         {Need::nccl, "nccl"},
                                         {Need::mpi, "mpi"},
+                                        {Need::unicode, "unicode", {"pcre2", "utf8proc"}},
                                         {Need::gnuplot, "gnuplot"}};
   return table;
 }
@@ -87,6 +88,11 @@ std::optional<Absence> absence(Need need, const Health& health) {
                        "`apt-get install libopenmpi-dev openmpi-bin`, then `make clean build`"};
       if (health.mpirun.empty()) return Absence{"mpirun is not on PATH", "`apt-get install openmpi-bin`"};
       return {};
+    case Need::unicode:
+      if (!build.unicode)
+        return Absence{"this build has no PCRE2 and utf8proc, so no tokenizer.json can be read",
+                       "`apt-get install libpcre2-dev libutf8proc-dev`, then `make clean build`"};
+      return {};
     case Need::gnuplot:
       if (health.gnuplot.empty()) return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
       return {};
@@ -114,7 +120,8 @@ std::string health_table(const Health& health) {
       {"veil", fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
       {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "", build.compiler)},
       {"flags", build.flags},
-      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}", yes(build.cuda), yes(build.nccl), yes(build.mpi))},
+      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}", yes(build.cuda), yes(build.nccl), yes(build.mpi),
+                               yes(build.unicode))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
       {"CPU",

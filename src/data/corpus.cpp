@@ -1,0 +1,281 @@
+#include "data/corpus.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "data/utf8.h"
+
+namespace veil::data {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr size_t kBadLinesKept = 20, kLongestReason = 160;
+constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
+
+bool is_data_file(const fs::path& path) {
+  const std::string extension = canonical(path.extension().string());
+  return extension == ".txt" || extension == ".json" || extension == ".jsonl";
+}
+
+bool blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+int64_t lines_in(std::string_view text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+// JSON's own message says first which of its exceptions it is.
+std::string short_reason(const json::exception& error) {
+  std::string reason = error.what();
+  if (const size_t bracket = reason.find("] "); bracket != std::string::npos) reason.erase(0, bracket + 2);
+  if (const size_t place = reason.find(": "); reason.starts_with("parse error at") && place != std::string::npos) {
+    reason.erase(0, place + 2);
+  }
+  if (reason.size() > kLongestReason) reason = reason.substr(0, kLongestReason) + "...";
+  return "this is not JSON: " + repair_utf8(reason);
+}
+
+// Where the value that begins at `begin` ends: behind its closing bracket, or before what follows a plain value. The
+// text's end where it is not closed.
+size_t end_of_value(std::string_view text, size_t begin) {
+  int64_t depth = 0;
+  bool quoted = false;
+  for (size_t at = begin; at < text.size(); ++at) {
+    const char letter = text[at];
+    if (quoted) {
+      if (letter == '\\') ++at;
+      if (letter == '"') quoted = false;
+      continue;
+    }
+    if (letter == '"') quoted = true;
+    if (letter == '{' || letter == '[') ++depth;
+    if (letter == '}' || letter == ']') {
+      if (depth == 0) return at;
+      if (--depth == 0) return at + 1;
+    }
+    if (depth == 0 && letter == ',') return at;
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::string BadLine::message() const {
+  return fmt::format("{}:{}: {}", file, line, reason);
+}
+
+std::vector<std::string> find_data_files(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) user_error("there is no '{}': give a folder with .txt, .json or .jsonl files", path);
+  std::vector<std::string> files;
+  if (!fs::is_directory(status)) {
+    if (!is_data_file(path)) user_error("'{}' is no data: allowed are a folder, .txt, .json and .jsonl files", path);
+    return {path};
+  }
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    if (is_data_file(at->path()) && at->is_regular_file(error)) files.push_back(at->path().string());
+  }
+  if (error) user_error("cannot read the folder '{}': {}", path, error.message());
+  if (files.empty()) user_error("folder '{}' holds no .txt, .json or .jsonl file", path);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Corpus::Corpus(const std::string& path, CorpusOptions options)
+    : options_(std::move(options)), files_(find_data_files(path)) {
+  for (const std::string& file : files_) {
+    std::error_code ignored;
+    const auto size = fs::file_size(file, ignored);
+    if (!ignored) file_bytes_ += static_cast<int64_t>(size);
+  }
+}
+
+std::optional<Document> Corpus::next() {
+  while (true) {
+    if (!open_) {
+      if (next_file_ == files_.size()) return {};
+      open_next();
+    }
+    std::optional<Document> document = next_in_file();
+    if (open_->ended) open_.reset();
+    if (!document) continue;
+    if (document->text.empty()) {
+      ++counts_.empty;
+      continue;
+    }
+    ++counts_.documents;
+    counts_.text_bytes += static_cast<int64_t>(document->text.size());
+    return document;
+  }
+}
+
+void Corpus::open_next() {
+  const std::string& path = files_[next_file_++];
+  const std::string extension = canonical(fs::path(path).extension().string());
+  open_.emplace();
+  open_->kind = extension == ".txt" ? Kind::text : extension == ".jsonl" ? Kind::lines : Kind::list;
+  open_->path = path;
+  ++counts_.files;
+  if (open_->kind == Kind::lines) {
+    open_->stream.open(path, std::ios::binary);
+    if (!open_->stream) user_error("cannot read '{}': {}", path, std::strerror(errno));
+    return;
+  }
+  open_->content = read_file(path);
+  read_bytes_ += static_cast<int64_t>(open_->content.size());
+  if (open_->content.starts_with(kByteOrderMark)) open_->content.erase(0, 3);
+}
+
+// A document, or nothing: then the file has ended or a line was bad.
+std::optional<Document> Corpus::next_in_file() {
+  switch (open_->kind) {
+    case Kind::text:
+      return whole_text();
+    case Kind::lines:
+      return next_line();
+    case Kind::list:
+      return next_in_list();
+  }
+  return {};
+}
+
+void Corpus::bad(int64_t line, const std::string& reason) {
+  const BadLine entry{open_->path, line, reason};
+  if (!options_.skip_bad) user_error("{}; --skip-bad leaves such lines out", entry.message());
+  ++counts_.bad;
+  if (bad_lines_.size() < kBadLinesKept) bad_lines_.push_back(entry);
+}
+
+std::optional<Document> Corpus::whole_text() {
+  open_->ended = true;
+  std::string& text = open_->content;
+  if (const size_t wrong = find_invalid_utf8(text); wrong != std::string::npos) {
+    bad(1 + lines_in(std::string_view(text).substr(0, wrong)),
+        fmt::format("byte 0x{:02X} is not UTF-8", static_cast<uint8_t>(text[wrong])));
+    return {};
+  }
+  if (!options_.label_key.empty()) {
+    bad(1, fmt::format("a .txt file has no label '{}'", options_.label_key));
+    return {};
+  }
+  return Document{.text = std::move(text), .label = {}, .file = open_->path, .line = 1};
+}
+
+std::optional<Document> Corpus::next_line() {
+  std::string line;
+  if (!std::getline(open_->stream, line)) {
+    if (open_->stream.bad()) user_error("cannot read '{}' any further", open_->path);
+    open_->ended = true;
+    return {};
+  }
+  read_bytes_ += static_cast<int64_t>(line.size()) + 1;
+  const int64_t number = open_->line++;
+  if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, 3);
+  if (blank(line)) return {};
+  return parse(line, number);
+}
+
+std::optional<Document> Corpus::next_in_list() {
+  Open& file = *open_;
+  const std::string_view text = file.content;
+  const auto skip_blanks = [&] {
+    for (; file.position < text.size() && std::strchr(" \t\r\n", text[file.position]) && text[file.position] != '\0';
+         ++file.position) {
+      file.line += text[file.position] == '\n';
+    }
+    return file.position < text.size() ? text[file.position] : '\0';
+  };
+  char letter = skip_blanks();
+  if (file.position == text.size()) {
+    if (file.in_list) bad(file.line, "the list is not closed");
+    file.ended = true;
+    return {};
+  }
+  if (!file.in_list && letter == '[') {
+    file.in_list = true;
+    ++file.position;
+    letter = skip_blanks();
+  }
+  if (file.in_list && letter == ']') {
+    file.in_list = false;
+    ++file.position;
+    return {};
+  }
+  const int64_t line = file.line;
+  const size_t begin = file.position, end = end_of_value(text, begin);
+  if (end == begin) {  // a bracket or a comma that belongs to nothing: what follows cannot be made out
+    bad(line, fmt::format("unexpected '{}'", letter));
+    file.ended = true;
+    return {};
+  }
+  file.position = end;
+  file.line += lines_in(text.substr(begin, end - begin));
+  std::optional<Document> document = parse(text.substr(begin, end - begin), line);
+  if (file.in_list && skip_blanks() == ',') {
+    ++file.position;
+    if (skip_blanks() == ']') bad(file.line, "a comma before the list's end");
+  } else if (file.in_list && file.position < text.size() && text[file.position] != ']') {
+    bad(file.line, "a comma is missing in the list");
+  }
+  return document;
+}
+
+std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
+  if (const size_t wrong = find_invalid_utf8(text); wrong != std::string_view::npos) {
+    bad(line + lines_in(text.substr(0, wrong)),
+        fmt::format("byte 0x{:02X} is not UTF-8", static_cast<uint8_t>(text[wrong])));
+    return {};
+  }
+  json object;
+  try {
+    object = json::parse(text);
+  } catch (const json::parse_error& error) {
+    bad(line + lines_in(text.substr(0, std::min(error.byte - std::min<size_t>(error.byte, 1), text.size()))),
+        short_reason(error));
+    return {};
+  } catch (const json::exception& error) {
+    bad(line, short_reason(error));
+    return {};
+  }
+  const auto complain = [&](const std::string& reason) {
+    bad(line, reason);
+    return std::optional<Document>();
+  };
+  if (!object.is_object()) return complain(fmt::format("this is no object with the key '{}'", options_.text_key));
+  const auto found = object.find(options_.text_key);
+  if (found == object.end())
+    return complain(fmt::format("there is no key '{}'; --text-key names another", options_.text_key));
+  if (!found->is_string()) return complain(fmt::format("the value of '{}' is no text", options_.text_key));
+  Document document{.text = found->get<std::string>(), .label = {}, .file = open_->path, .line = line};
+  if (options_.label_key.empty()) return document;
+
+  const auto label = object.find(options_.label_key);
+  if (label == object.end()) return complain(fmt::format("there is no label '{}'", options_.label_key));
+  if (label->is_string()) {
+    const auto place = std::find(options_.label_names.begin(), options_.label_names.end(), label->get<std::string>());
+    if (place == options_.label_names.end()) {
+      return complain(fmt::format("label '{}' is unknown: allowed are numbers from 0{}", label->get<std::string>(),
+                                  options_.label_names.empty() ? "" : " and " + join(options_.label_names, ", ")));
+    }
+    document.label = static_cast<int32_t>(place - options_.label_names.begin());
+    return document;
+  }
+  if (!label->is_number_integer() || label->get<int64_t>() < 0 || label->get<int64_t>() >= (1 << 20)) {
+    return complain(fmt::format("label {} is not a whole number from 0", label->dump().substr(0, 40)));
+  }
+  document.label = label->get<int32_t>();
+  return document;
+}
+
+}  // namespace veil::data

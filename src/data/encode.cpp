@@ -1,0 +1,174 @@
+#include "data/encode.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "data/content_hash.h"
+
+namespace veil::data {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{256} << 10;
+
+struct Chunk {
+  int64_t number = 0;
+  std::vector<Document> documents;
+  std::vector<EncodedDocument> encoded;
+  int64_t read_bytes = 0;               // of the files, when it was read
+  std::exception_ptr failed = nullptr;  // its documents stop before what failed
+};
+
+// Chunks on their way from the reader through the encoders to the caller; never more than `limit` at once.
+class Line {
+ public:
+  Line(Corpus& corpus, const Tokenizer& tokenizer, bool add_special, int threads)
+      : corpus_(corpus), tokenizer_(tokenizer), add_special_(add_special), limit_(4 * threads + 4) {
+    threads_.emplace_back([this] { read(); });
+    for (int count = 0; count < threads; ++count) threads_.emplace_back([this] { encode(); });
+  }
+  ~Line() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  // The next chunk in order; nothing at the end.
+  std::optional<Chunk> take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_.contains(taken_) || (ended_ && taken_ == read_); });
+    if (!done_.contains(taken_)) return {};
+    Chunk chunk = std::move(done_.extract(taken_).mapped());
+    ++taken_;
+    lock.unlock();
+    changed_.notify_all();
+    return chunk;
+  }
+
+ private:
+  void read() {
+    bool more = true;
+    while (more) {
+      Chunk chunk;
+      try {
+        for (size_t bytes = 0; bytes < kChunkBytes;) {
+          std::optional<Document> document = corpus_.next();
+          if (!document) {
+            more = false;
+            break;
+          }
+          bytes += document->text.size();
+          chunk.documents.push_back(std::move(*document));
+        }
+      } catch (...) {
+        chunk.failed = std::current_exception();
+        more = false;
+      }
+      chunk.read_bytes = corpus_.read_bytes();
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || read_ - taken_ < limit_; });
+      if (stop_) break;
+      chunk.number = read_++;
+      waiting_.push_back(std::move(chunk));
+      ended_ = !more;
+      lock.unlock();
+      changed_.notify_all();
+    }
+  }
+
+  void encode() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || ended_ || !waiting_.empty(); });
+      if (stop_ || waiting_.empty()) return;
+      Chunk chunk = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      try {
+        for (const Document& document : chunk.documents) chunk.encoded.push_back(encoded(document));
+      } catch (...) {
+        chunk.failed = std::current_exception();
+      }
+      chunk.documents.clear();
+      lock.lock();
+      done_.emplace(chunk.number, std::move(chunk));
+      lock.unlock();
+      changed_.notify_all();
+    }
+  }
+
+  EncodedDocument encoded(const Document& document) const {
+    return {.tokens = tokenizer_.encode(document.text, add_special_),
+            .hash = content_hash(document.text),
+            .text_bytes = static_cast<int64_t>(document.text.size()),
+            .label = document.label};
+  }
+
+  Corpus& corpus_;
+  const Tokenizer& tokenizer_;
+  const bool add_special_;
+  const int64_t limit_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Chunk> waiting_;
+  std::map<int64_t, Chunk> done_;
+  int64_t read_ = 0, taken_ = 0;
+  bool ended_ = false, stop_ = false;
+  std::vector<std::thread> threads_;  // last: they use what stands above
+};
+
+}  // namespace
+
+void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options, StoreSink& sink,
+                   const std::function<void(const EncodeProgress&)>& progress) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  Line line(corpus, tokenizer, options.add_special, options.threads > 0 ? options.threads : cores);
+  EncodeProgress now{.file_bytes = corpus.file_bytes()};
+  while (std::optional<Chunk> chunk = line.take()) {
+    for (const EncodedDocument& document : chunk->encoded) {
+      sink.append(document);
+      now.tokens += static_cast<int64_t>(document.tokens.size());
+    }
+    if (chunk->failed) std::rethrow_exception(chunk->failed);
+    now.documents += static_cast<int64_t>(chunk->encoded.size());
+    now.read_bytes = chunk->read_bytes;
+    if (progress) progress(now);
+  }
+}
+
+StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus, const EncodeOptions& options) {
+  return {
+      .tokenizer = tokenizer.identity(), .special_added = options.add_special, .labelled = !corpus.label_key.empty()};
+}
+
+std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
+                                            const CorpusOptions& corpus_options, const EncodeOptions& options,
+                                            const std::function<void(const Corpus&)>& bad) {
+  if (is_token_store(path)) {
+    auto store = std::make_shared<TokenStore>(TokenStore::open(path));
+    if (tokenizer) store->require_tokenizer(tokenizer->identity());
+    if (!corpus_options.label_key.empty() && !store->header().labelled) {
+      user_error("the token store '{}' has no labels: write it anew with `veil tokenize --label-key {}`", path,
+                 corpus_options.label_key);
+    }
+    return store;
+  }
+  Corpus corpus(path, corpus_options);
+  if (!tokenizer) user_error("'{}' holds text, and no tokenizer is given: --tokenizer PATH, or --tokenizer byte", path);
+  StoreInMemory sink(store_header(*tokenizer, corpus_options, options));
+  encode_corpus(corpus, *tokenizer, options, sink);
+  if (bad && corpus.counts().bad > 0) bad(corpus);
+  if (corpus.counts().documents == 0) user_error("'{}' holds no document with text", path);
+  return std::make_shared<TokenStore>(sink.finish());
+}
+
+}  // namespace veil::data

@@ -1,0 +1,49 @@
+// A pre-tokenizer's expression over Unicode text, written in Oniguruma's syntax as tokenizer.json has it, matched by
+// PCRE2. A build without it (VEIL_UNICODE) answers with MissingBackend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace veil::data {
+
+struct Span {
+  size_t begin = 0, end = 0;  // bytes
+};
+
+class Pattern {
+ public:
+  // What one thread needs to match; one Matching serves one thread at a time, any number of patterns and texts.
+  class Matching {
+   public:
+    Matching();
+    ~Matching();
+    Matching(Matching&&) noexcept;
+    Matching& operator=(Matching&&) noexcept;
+
+   private:
+    friend class Pattern;
+    struct State;
+    std::unique_ptr<State> state_;
+  };
+
+  // UserError where the expression is not understood.
+  explicit Pattern(const std::string& expression);
+  ~Pattern();
+  Pattern(Pattern&&) noexcept;
+  Pattern& operator=(Pattern&&) noexcept;
+
+  // The leftmost match that begins at `from` or later. `text` is well-formed UTF-8 and may hold U+0000.
+  bool find(std::string_view text, size_t from, Span& match, Matching& matching) const;
+
+ private:
+  struct Compiled;
+  std::unique_ptr<Compiled> compiled_;
+};
+
+// Oniguruma's expression in PCRE2's words: \s and \S are Unicode's White_Space property, which PCRE2's \s is not quite
+// (it has U+180E as well). UserError for a class within a class or an intersection, which PCRE2 does not have.
+std::string to_pcre2(const std::string& expression);
+
+}  // namespace veil::data

@@ -1,0 +1,119 @@
+#include "data/samples.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace veil::data {
+
+const NameTable<SampleKind>& names(SampleKind) {
+  static const NameTable<SampleKind> table = {{SampleKind::packed, "packed"},
+                                              {SampleKind::document, "document"},
+                                              {SampleKind::labelled, "labelled", {"label"}}};
+  return table;
+}
+
+const NameTable<Split>& names(Split) {
+  static const NameTable<Split> table = {
+      {Split::all, "all"}, {Split::train, "train"}, {Split::held_out, "held-out", {"eval", "validation"}}};
+  return table;
+}
+
+bool is_held_out(uint64_t text_hash, double fraction) {
+  return static_cast<double>(text_hash >> 11) * 0x1p-53 < fraction;
+}
+
+Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& options)
+    : store_(std::move(store)), options_(options) {
+  const StoreHeader& header = store_->header();
+  if (options_.length < 1) user_error("a sequence length of {}: allowed is 1 or more", options_.length);
+  if (!(options_.held_out_fraction >= 0 && options_.held_out_fraction < 1)) {
+    user_error("a held-out fraction of {}: allowed is 0 or more and less than 1", options_.held_out_fraction);
+  }
+  if (options_.kind == SampleKind::labelled && !header.labelled) {
+    user_error("the documents have no labels: name their key with --label-key");
+  }
+  const int64_t least = options_.kind == SampleKind::document ? 2 : 1;  // tokens that make an input and a target
+  for (int64_t document = 0; document < header.documents; ++document) {
+    const bool held_out = is_held_out(store_->hash(document), options_.held_out_fraction);
+    if (options_.split != Split::all && held_out != (options_.split == Split::held_out)) continue;
+    const int64_t size = options_.kind == SampleKind::labelled ? store_->size(document) : size_with_end(document);
+    if (size >= least) documents_.push_back(document);
+  }
+  count_ = static_cast<int64_t>(documents_.size());
+  if (options_.kind == SampleKind::packed) {
+    starts_.push_back(0);
+    for (const int64_t document : documents_) starts_.push_back(starts_.back() + size_with_end(document));
+    count_ = (starts_.back() - 1) / options_.length;
+  }
+  if (count_ > 0) return;
+  const std::string side = options_.split == Split::all ? "" : fmt::format(" in the {} part", name_of(options_.split));
+  if (options_.kind == SampleKind::packed && !documents_.empty()) {
+    user_error("the data has {} tokens{}, fewer than one sequence of {} and its target: give more, or a shorter --seq",
+               starts_.back(), side, options_.length);
+  }
+  user_error("the data has no document{} (of {}, with a held-out fraction of {})", side, header.documents,
+             options_.held_out_fraction);
+}
+
+int64_t Samples::size_with_end(int64_t document) const {
+  return store_->size(document) + (store_->header().tokenizer.end_of_text ? 1 : 0);
+}
+
+int64_t Samples::document_tokens(int64_t document, int64_t limit, int64_t* tokens) const {
+  const int64_t size = store_->size(document), copied = std::min(size, limit);
+  store_->copy(document, 0, copied, tokens);
+  const auto& end = store_->header().tokenizer.end_of_text;
+  if (copied == limit || !end) return copied;
+  tokens[copied] = *end;
+  return copied + 1;
+}
+
+void Samples::stream(int64_t first, int64_t count, int64_t* tokens) const {
+  size_t at = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
+  while (count > 0) {
+    const int64_t document = documents_[at], skipped = first - starts_[at], size = store_->size(document);
+    const int64_t copied = std::min(count, std::max<int64_t>(0, size - skipped));
+    if (copied > 0) store_->copy(document, skipped, copied, tokens);
+    tokens += copied;
+    count -= copied;
+    if (count > 0 && starts_[at + 1] - starts_[at] > size) {
+      *tokens++ = *store_->header().tokenizer.end_of_text;
+      --count;
+    }
+    first = starts_[++at];
+  }
+}
+
+void Samples::fill_padding(int64_t* inputs, int64_t* targets) const {
+  const TokenizerIdentity& tokenizer = store_->header().tokenizer;
+  const int64_t padding = tokenizer.padding ? *tokenizer.padding : tokenizer.end_of_text.value_or(0);
+  std::fill_n(inputs, length(), padding);
+  std::fill_n(targets, this->targets(), kIgnoredTarget);
+}
+
+int64_t Samples::fill(int64_t sample, int64_t* inputs, int64_t* targets) const {
+  VEIL_CHECK(sample >= 0 && sample < count_, "sample {} of {}", sample, count_);
+  const int64_t length = options_.length;
+  std::vector<int64_t> tokens(static_cast<size_t>(length + 1));
+  if (options_.kind == SampleKind::packed) {
+    stream(sample * length, length + 1, tokens.data());
+    std::copy_n(tokens.begin(), length, inputs);
+    std::copy_n(tokens.begin() + 1, length, targets);
+    return length;
+  }
+  fill_padding(inputs, targets);
+  const int64_t document = documents_[static_cast<size_t>(sample)];
+  if (options_.kind == SampleKind::labelled) {
+    const int64_t size = std::min(store_->size(document), length);
+    store_->copy(document, 0, size, inputs);
+    targets[0] = store_->label(document);
+    return size;
+  }
+  const int64_t size = document_tokens(document, length + 1, tokens.data());
+  std::copy_n(tokens.begin(), size - 1, inputs);
+  std::copy_n(tokens.begin() + 1, size - 1, targets);
+  return size - 1;
+}
+
+}  // namespace veil::data

@@ -1,0 +1,294 @@
+#include "data/tokenizer_file.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "data/byte_alphabet.h"
+#include "data/content_hash.h"
+
+namespace veil::data {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// The expression that ByteLevel brings along unless `use_regex` is false: GPT-2's.
+constexpr const char* kByteLevelExpression =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr int64_t kLargestToken = 1 << 24;
+
+class Reader {
+ public:
+  Reader(std::string path, const json& root) : path_(std::move(path)), root_(root) {}
+
+  TokenizerFile read() {
+    read_model(root_.at("model"));
+    read_normalizer(part(root_, "normalizer"));
+    const json& splitter = part(root_, "pre_tokenizer");
+    read_pre_tokenizer(splitter);
+    if (!byte_level_)
+      unsupported(splitter.is_null() ? "BPE without a byte-level pre-tokenizer" : "BPE that is not byte-level");
+    check_decoder(part(root_, "decoder"));
+    read_added_tokens(part(root_, "added_tokens"));
+    read_template(part(root_, "post_processor"));
+    file_.identity.vocabulary_size = static_cast<int64_t>(file_.known.size());
+    return std::move(file_);
+  }
+
+ private:
+  [[noreturn]] void unsupported(const std::string& what) const {
+    user_error(
+        "tokenizer '{}' is {}: allowed is byte-level BPE, as Llama 3, Qwen2 and GPT-2 have it, or `--tokenizer byte`",
+        path_, what);
+  }
+
+  static const json& part(const json& object, const char* key) {
+    static const json nothing;
+    const auto found = object.find(key);
+    return found == object.end() ? nothing : *found;
+  }
+  static std::string kind(const json& object) { return object.is_null() ? "" : object.value("type", std::string()); }
+  static bool flag(const json& object, const char* key, bool otherwise) {
+    const json& value = part(object, key);
+    return value.is_null() ? otherwise : value.get<bool>();
+  }
+  static std::string word(const json& object, const char* key) {
+    const json& value = part(object, key);
+    return value.is_null() ? std::string() : value.get<std::string>();
+  }
+
+  void remember(int64_t token, std::string bytes) {
+    if (token < 0 || token > kLargestToken) {
+      user_error("tokenizer '{}': token {} is not between 0 and {}", path_, token, kLargestToken);
+    }
+    const auto index = static_cast<size_t>(token);
+    if (index >= file_.known.size()) {
+      file_.known.resize(index + 1);
+      file_.bytes_of_token.resize(index + 1);
+    }
+    file_.known[index] = true;
+    file_.bytes_of_token[index] = std::move(bytes);
+  }
+
+  void read_model(const json& model) {
+    const std::string type = kind(model);
+    const json& vocabulary = part(model, "vocab");
+    const json& merges = part(model, "merges");
+    // Early files name no type; only BPE has merges.
+    if (!type.empty() && type != "BPE") unsupported("of the kind " + type);
+    if (type.empty() && vocabulary.is_array()) unsupported("of the kind Unigram");
+    if (type.empty() && merges.is_null()) unsupported("of the kind WordPiece");
+    if (flag(model, "byte_fallback", false)) unsupported("SentencePiece-style BPE (byte_fallback)");
+    if (!word(model, "continuing_subword_prefix").empty()) unsupported("BPE with a continuing_subword_prefix");
+    if (!word(model, "end_of_word_suffix").empty()) unsupported("BPE with an end_of_word_suffix");
+    if (const json& dropout = part(model, "dropout"); !dropout.is_null() && dropout.get<double>() != 0) {
+      unsupported("BPE with dropout");
+    }
+    file_.whole_pieces_first = flag(model, "ignore_merges", false);
+    for (const auto& [text, token] : vocabulary.get_ref<const json::object_t&>()) {
+      const auto bytes = bytes_of_word(text);
+      remember(token.get<int64_t>(), bytes.value_or(text));
+      by_text_[text] = token.get<int32_t>();
+      if (bytes) file_.vocabulary[*bytes] = token.get<int32_t>();
+    }
+    for (const json& merge : merges) read_merge(merge);
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto found = file_.vocabulary.find(std::string(1, static_cast<char>(byte)));
+      // Without its bytes it is another kind of BPE, and a text could not be written in it.
+      if (found == file_.vocabulary.end()) unsupported(fmt::format("BPE without a token for the byte 0x{:02X}", byte));
+      file_.token_of_byte[static_cast<size_t>(byte)] = found->second;
+    }
+  }
+
+  // "a b" in older files, ["a", "b"] in newer ones.
+  void read_merge(const json& merge) {
+    std::string left, right;
+    if (merge.is_string()) {
+      const auto text = merge.get<std::string>();
+      const size_t space = text.find(' ');
+      left = text.substr(0, space);
+      right = space == std::string::npos ? "" : text.substr(space + 1);
+    } else {
+      left = merge.at(0).get<std::string>();
+      right = merge.at(1).get<std::string>();
+    }
+    const auto token = [&](const std::string& text) {
+      const auto found = by_text_.find(text);
+      if (found == by_text_.end()) {
+        user_error("tokenizer '{}': merge '{} {}' needs the token '{}', which the vocabulary lacks", path_, left, right,
+                   text);
+      }
+      return found->second;
+    };
+    file_.merges.push_back({token(left), token(right), token(left + right)});
+  }
+
+  void read_normalizer(const json& normalizer) {
+    const std::string type = kind(normalizer);
+    if (type == "Sequence") {
+      for (const json& each : normalizer.at("normalizers")) read_normalizer(each);
+    } else if (type == "NFC") {
+      file_.nfc = true;
+    } else if (!normalizer.is_null()) {
+      unsupported(fmt::format("BPE with the normalizer {} (NFC or none is supported)", type));
+    }
+  }
+
+  void read_pre_tokenizer(const json& splitter) {
+    const std::string type = kind(splitter);
+    if (type == "Sequence") {
+      for (const json& each : splitter.at("pretokenizers")) read_pre_tokenizer(each);
+    } else if (type == "ByteLevel") {
+      byte_level_ = true;
+      file_.splits.push_back({.prefix_space = flag(splitter, "add_prefix_space", true),
+                              .expression = flag(splitter, "use_regex", true) ? kByteLevelExpression : ""});
+    } else if (type == "Split") {
+      const json& pattern = splitter.at("pattern");
+      if (const auto behavior = splitter.at("behavior").get<std::string>(); behavior != "Isolated") {
+        unsupported(fmt::format("BPE with a Split of behavior {} (Isolated is supported)", behavior));
+      }
+      const std::string literal = word(pattern, "String");
+      file_.splits.push_back(
+          {.expression = literal.empty() ? pattern.at("Regex").get<std::string>() : "\\Q" + literal + "\\E"});
+    } else if (type == "Digits") {
+      file_.splits.push_back({.expression = flag(splitter, "individual_digits", false) ? "\\p{N}" : "\\p{N}+"});
+    } else if (type == "Metaspace") {
+      unsupported("SentencePiece-style BPE (Metaspace)");
+    } else if (!splitter.is_null()) {
+      unsupported(fmt::format("BPE with the pre-tokenizer {}", type));
+    }
+  }
+
+  void check_decoder(const json& decoder) const {
+    if (kind(decoder) == "Sequence") {
+      for (const json& each : decoder.at("decoders")) check_decoder(each);
+    } else if (kind(decoder) != "ByteLevel") {
+      unsupported(fmt::format("BPE with the decoder {}", decoder.is_null() ? "none" : kind(decoder)));
+    }
+  }
+
+  void read_added_tokens(const json& list) {
+    for (const json& entry : list) {
+      const auto content = entry.at("content").get<std::string>();
+      const auto token = entry.at("id").get<int64_t>();
+      if (content.empty()) continue;
+      if (flag(entry, "single_word", false))
+        unsupported(fmt::format("BPE whose token '{}' asks for single_word", content));
+      remember(token, bytes_of_word(content).value_or(content));
+      const AddedToken added{.token = static_cast<int32_t>(token),
+                             .content = content,
+                             .special = flag(entry, "special", false),
+                             .strip_left = flag(entry, "lstrip", false),
+                             .strip_right = flag(entry, "rstrip", false)};
+      by_text_[content] = added.token;
+      (flag(entry, "normalized", !added.special) ? file_.added_normalized : file_.added).push_back(added);
+    }
+  }
+
+  void read_template(const json& processor) {
+    const std::string type = kind(processor);
+    if (type == "Sequence") {
+      for (const json& each : processor.at("processors")) read_template(each);
+    } else if (type == "TemplateProcessing") {
+      bool text_seen = false;
+      for (const json& item : processor.at("single")) {
+        if (item.contains("Sequence")) {
+          text_seen = true;
+          continue;
+        }
+        const auto name = item.at("SpecialToken").at("id").get<std::string>();
+        for (const json& token : processor.at("special_tokens").at(name).at("ids")) {
+          (text_seen ? file_.after : file_.before).push_back(known_token(token.get<int64_t>()));
+        }
+      }
+    } else if (!processor.is_null() && type != "ByteLevel") {
+      unsupported(fmt::format("BPE with the post-processor {}", type));
+    }
+  }
+
+  int32_t known_token(int64_t token) const {
+    if (token < 0 || token >= static_cast<int64_t>(file_.known.size()) || !file_.known[static_cast<size_t>(token)]) {
+      user_error("tokenizer '{}': its template names the token {}, which the vocabulary lacks", path_, token);
+    }
+    return static_cast<int32_t>(token);
+  }
+
+  std::string path_;
+  const json& root_;
+  TokenizerFile file_;
+  std::unordered_map<std::string, int32_t> by_text_;
+  bool byte_level_ = false;
+};
+
+std::optional<int32_t> token_named(const TokenizerFile& file, const std::string& content) {
+  for (const auto* list : {&file.added, &file.added_normalized}) {
+    for (const AddedToken& added : *list) {
+      if (added.content == content) return added.token;
+    }
+  }
+  return {};
+}
+
+// The token that the configuration names under `key`, else the first of the usual names that there is.
+std::optional<int32_t> special_token(const TokenizerFile& file, const json& configuration, const char* key,
+                                     const std::vector<std::string>& usual) {
+  if (const auto entry = configuration.find(key); entry != configuration.end()) {
+    if (entry->is_string()) return token_named(file, entry->get<std::string>());
+    if (entry->is_object()) return token_named(file, entry->value("content", std::string()));
+    return {};
+  }
+  for (const std::string& name : usual) {
+    if (const auto token = token_named(file, name)) return token;
+  }
+  return {};
+}
+
+json parse(const std::string& path, const std::string& text) {
+  try {
+    json root = json::parse(text);
+    if (!root.is_object()) user_error("'{}' is no tokenizer: it holds no JSON object", path);
+    return root;
+  } catch (const json::exception& error) {
+    user_error("'{}' is no tokenizer: {}", path, error.what());
+  }
+}
+
+std::string name_of_tokenizer(const fs::path& file) {
+  const fs::path whole = fs::absolute(file).lexically_normal();
+  const std::string stem = whole.stem().string(), folder = whole.parent_path().filename().string();
+  return stem == "tokenizer" && !folder.empty() ? folder : stem;
+}
+
+}  // namespace
+
+TokenizerFile read_tokenizer_file(const std::string& path) {
+  std::error_code ignored;
+  const bool folder = fs::is_directory(path, ignored);
+  const std::string file_path = folder ? join_path(path, "tokenizer.json") : path;
+  if (folder && !fs::exists(file_path, ignored)) {
+    user_error("folder '{}' holds no tokenizer.json: allowed are a folder with one, such a file, or the word byte",
+               path);
+  }
+  const std::string text = read_file(file_path);
+  const json root = parse(file_path, text);
+  json configuration = json::object();
+  const std::string beside = (fs::path(file_path).parent_path() / "tokenizer_config.json").string();
+  if (fs::exists(beside, ignored)) configuration = parse(beside, read_file(beside));
+  try {
+    TokenizerFile file = Reader(file_path, root).read();
+    file.identity.name = name_of_tokenizer(file_path);
+    file.identity.hash = fmt::format("{:016x}", content_hash(text));
+    file.identity.begin_of_text = special_token(file, configuration, "bos_token", {"<|begin_of_text|>", "<s>"});
+    file.identity.end_of_text =
+        special_token(file, configuration, "eos_token", {"<|end_of_text|>", "<|endoftext|>", "</s>", "<|im_end|>"});
+    file.identity.padding = special_token(file, configuration, "pad_token",
+                                          {"<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "<|endoftext|>"});
+    return file;
+  } catch (const json::exception& error) {
+    user_error("'{}' is no tokenizer as Hugging Face writes it: {}", file_path, error.what());
+  }
+}
+
+}  // namespace veil::data

@@ -1,0 +1,285 @@
+#include "data/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/build_info.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "data/nfc.h"
+#include "data/pattern.h"
+#include "data/test_goldens.h"
+
+namespace veil::data {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string golden(const std::string& name) {
+  return (tokenizer_goldens() / (name + ".json")).string();
+}
+
+// A file in a folder that goes with the test.
+class Files : public ::testing::Test {
+ protected:
+  Files() : folder_(::testing::TempDir() + "veil_tokenizer_test_" + std::to_string(getpid())) {}
+  ~Files() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& content) {
+    const std::string path = join_path(folder_, name);
+    write_file_atomically(path, content);
+    return path;
+  }
+  std::string folder_;
+};
+
+std::string complaint_of(const std::string& path) {
+  try {
+    load_tokenizer(path);
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.exit_code(), kExitUsage) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  return "it loads";
+}
+
+TEST(ByteTokenizer, BytesAreTokensAndComeBack) {
+  const auto tokenizer = load_tokenizer("byte");
+  EXPECT_EQ(tokenizer->encode("a\u00e9", true), (std::vector<int32_t>{'a', 0xC3, 0xA9}));
+  EXPECT_EQ(tokenizer->decode({'a', 0xC3, 0xA9, 0xC3, 256}), "a\u00e9\uFFFD<|endoftext|>");
+  EXPECT_EQ(tokenizer->identity().end_of_text, 256);
+  EXPECT_EQ(tokenizer->identity().padding, 257);
+  EXPECT_EQ(tokenizer->identity().vocabulary_size, 258);
+  EXPECT_THROW(tokenizer->decode({258}), UserError);
+  EXPECT_THROW(tokenizer->decode({-1}), UserError);
+}
+
+using TokenizerKinds = Files;
+
+TEST_F(TokenizerKinds, OtherKindsAreRefusedByTheirNames) {
+  const json whole = json::parse(read_file(golden("llama3")));
+  const auto with = [&](const char* pointer, const json& value) {
+    json changed = whole;
+    changed[json::json_pointer(pointer)] = value;
+    return write("tokenizer.json", changed.dump());
+  };
+  const std::string allowed = "allowed is byte-level BPE";
+  EXPECT_THAT(complaint_of(with("/model/type", "WordPiece")), AllOf(HasSubstr("WordPiece"), HasSubstr(allowed)));
+  EXPECT_THAT(complaint_of(with("/model/type", "Unigram")), AllOf(HasSubstr("Unigram"), HasSubstr(allowed)));
+  EXPECT_THAT(complaint_of(with("/model/byte_fallback", true)), AllOf(HasSubstr("SentencePiece"), HasSubstr(allowed)));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer", {{"type", "Metaspace"}})), HasSubstr("SentencePiece"));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer", nullptr)), HasSubstr("without a byte-level"));
+  EXPECT_THAT(complaint_of(with("/normalizer", {{"type", "Lowercase"}})), HasSubstr("normalizer Lowercase"));
+  EXPECT_THAT(complaint_of(with("/post_processor", {{"type", "BertProcessing"}})), HasSubstr("BertProcessing"));
+  EXPECT_THAT(complaint_of(with("/model/dropout", 0.5)), HasSubstr("dropout"));
+  EXPECT_THAT(complaint_of(with("/added_tokens/0/single_word", true)), HasSubstr("single_word"));
+}
+
+TEST_F(TokenizerKinds, ABrokenFileIsOneLineThatNamesIt) {
+  const json whole = json::parse(read_file(golden("llama3")));
+  const auto without = [&](const char* key) {
+    json changed = whole;
+    changed.erase(key);
+    return write("tokenizer.json", changed.dump());
+  };
+  EXPECT_THAT(complaint_of(write("tokenizer.json", "{\"model\": ")), HasSubstr("tokenizer.json' is no tokenizer"));
+  EXPECT_THAT(complaint_of(write("tokenizer.json", "[]")), HasSubstr("no JSON object"));
+  EXPECT_THAT(complaint_of(without("model")), HasSubstr("as Hugging Face writes it"));
+  EXPECT_THAT(complaint_of(without("decoder")), HasSubstr("decoder"));
+  EXPECT_THAT(complaint_of("/nowhere/tokenizer.json"), HasSubstr("cannot read '/nowhere/tokenizer.json'"));
+  write("empty/readme", "x");
+  EXPECT_THAT(complaint_of(join_path(folder_, "empty")), HasSubstr("holds no tokenizer.json"));
+
+  json changed = whole;
+  changed["model"]["merges"].push_back("zz yy");
+  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("which the vocabulary lacks"));
+  changed = whole;
+  changed["model"]["vocab"]["a"] = 1LL << 40;
+  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("token 1099511627776"));
+  changed = whole;
+  changed["model"]["vocab"].erase("a");
+  changed["model"]["merges"] = json::array();
+  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("byte 0x61"));
+}
+
+class BpeTokenizerTest : public Files {
+ protected:
+  void SetUp() override {
+    if (!build_info().unicode) GTEST_SKIP() << "this build has no PCRE2 and utf8proc (VEIL_UNICODE)";
+  }
+};
+
+TEST_F(BpeTokenizerTest, ATokenBeyondTheVocabularyIsAnError) {
+  const auto tokenizer = load_tokenizer(golden("gpt2"));
+  EXPECT_EQ(tokenizer->identity().vocabulary_size, 1074);
+  EXPECT_THROW(tokenizer->decode({1074}), UserError);
+  EXPECT_THROW(tokenizer->decode({-1}), UserError);
+  EXPECT_THROW(tokenizer->encode("\xC3(", false), UserError);
+}
+
+TEST_F(BpeTokenizerTest, SpecialTokensAreKnownByNameOrByTheConfigurationBesideTheFile) {
+  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().begin_of_text, 1081);
+  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().end_of_text, 1082);
+  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().padding, 1083);
+  EXPECT_EQ(load_tokenizer(golden("gpt2"))->identity().end_of_text, 1073);
+
+  const std::string file = read_file(golden("qwen2"));
+  write("mine/tokenizer.json", file);
+  write("mine/tokenizer_config.json",
+        R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null, "pad_token": "<|endoftext|>"})");
+  const auto tokenizer = load_tokenizer(join_path(folder_, "mine"));
+  EXPECT_EQ(tokenizer->identity().name, "mine");
+  EXPECT_EQ(tokenizer->identity().hash, load_tokenizer(golden("qwen2"))->identity().hash);
+  EXPECT_NE(tokenizer->identity().hash, load_tokenizer(golden("gpt2"))->identity().hash);
+  EXPECT_EQ(tokenizer->identity().end_of_text, 1075);
+  EXPECT_EQ(tokenizer->identity().padding, 1073);
+  EXPECT_FALSE(tokenizer->identity().begin_of_text);
+}
+
+TEST_F(BpeTokenizerTest, AnAddedTokenCanTakeTheSpaceBesideIt) {
+  json changed = json::parse(read_file(golden("gpt2")));
+  changed["added_tokens"].push_back(
+      {{"id", 1074}, {"content", "<mask>"}, {"lstrip", true}, {"rstrip", true}, {"special", true}});
+  changed["added_tokens"].push_back({{"id", 1075}, {"content", "<mask>er"}, {"special", true}});
+  const auto tokenizer = load_tokenizer(write("tokenizer.json", changed.dump()));
+  const auto a = tokenizer->encode("a", false), b = tokenizer->encode("b", false),
+             space = tokenizer->encode(" ", false);
+  EXPECT_EQ(tokenizer->encode("a\u3000 <mask>\t b", false), (std::vector<int32_t>{a[0], 1074, b[0]}));
+  EXPECT_EQ(tokenizer->encode("a <mask>er b", false).size(), 4u);  // the longer of two that begin alike
+  EXPECT_EQ(tokenizer->encode("a <mask>er b", false)[2], 1075);
+}
+
+TEST_F(BpeTokenizerTest, APrefixSpaceIsAddedWhereTheFileAsks) {
+  json changed = json::parse(read_file(golden("gpt2")));
+  changed["pre_tokenizer"]["add_prefix_space"] = true;
+  const auto with = load_tokenizer(write("tokenizer.json", changed.dump())), without = load_tokenizer(golden("gpt2"));
+  EXPECT_EQ(with->encode("the end", false), without->encode(" the end", false));
+  EXPECT_EQ(with->encode(" the end", false), without->encode(" the end", false));
+}
+
+TEST_F(BpeTokenizerTest, ManyThreadsShareOneTokenizer) {
+  const auto tokenizer = load_tokenizer(golden("llama3"));
+  std::vector<std::string> texts;
+  for (const auto& row : json_lines(tokenizer_goldens() / "cases.jsonl"))
+    texts.push_back(row["text"].get<std::string>());
+  std::vector<std::vector<int32_t>> expected;
+  for (const auto& text : texts) expected.push_back(tokenizer->encode(text, true));
+  std::vector<int> wrong(4);
+  std::vector<std::thread> threads;
+  for (int& mine : wrong) {
+    threads.emplace_back([&] {
+      for (size_t index = 0; index < texts.size(); ++index)
+        mine += tokenizer->encode(texts[index], true) != expected[index];
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, (std::vector<int>{0, 0, 0, 0}));
+}
+
+// Words of the repository's own pages and sources: English and code.
+std::string english_and_code() {
+  std::vector<std::filesystem::path> paths;
+  for (const char* folder : {"docs", "src"}) {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(std::filesystem::path(VEIL_SOURCE_ROOT) / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".md" || extension == ".cpp" || extension == ".h") paths.push_back(entry.path());
+    }
+  }
+  std::string text;
+  for (const auto& path : paths) text += read_file(path.string());
+  return text;
+}
+
+TEST_F(BpeTokenizerTest, EveryTokenizerEncodesAMegabyteASecond) {
+  if (build_info().sanitized || build_info().build_type != "Release")
+    GTEST_SKIP() << "a clock is read in release builds only";
+  const std::string text = english_and_code();
+  ASSERT_GT(text.size(), size_t{500'000});
+  for (const char* name : {"llama3", "qwen2", "gpt2"}) {
+    double best = 0;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const auto tokenizer = load_tokenizer(golden(name));  // anew: its cache is empty
+      const double begin = steady_ms();
+      const auto tokens = tokenizer->encode(text, false);
+      best = std::max(best, static_cast<double>(text.size()) / 1e3 / (steady_ms() - begin));
+      if (attempt == 0) {
+        EXPECT_EQ(tokenizer->decode(tokens), text);
+      }
+    }
+    RecordProperty(fmt::format("{}_mb_per_s", name), fmt::format("{:.1f}", best));
+    fmt::print("{}: {:.1f} MB/s on one thread\n", name, best);
+    EXPECT_GT(best, 1.0) << name;
+  }
+}
+
+TEST_F(BpeTokenizerTest, AMegabyteWithoutABreakTakesSecondsNotHours) {
+  const size_t size = build_info().sanitized ? 20'000 : 1'000'000;
+  const auto repeated = [&](const std::string& unit) {
+    std::string text;
+    while (text.size() < size) text += unit;
+    return text;
+  };
+  // Letters, white space that ends in a letter, marks of falling classes (NFC sorts them), what begins like a special
+  // token, and a word that the vocabulary has merges for.
+  const std::vector<std::string> hostile = {repeated("a"),    repeated(" ") + "x", "a" + repeated("\u0345\u0300\u0334"),
+                                            repeated("<|"),   repeated("there"),   repeated("\u4e00"),
+                                            repeated("\n \r")};
+  for (const char* name : {"llama3", "qwen2", "gpt2"}) {
+    const auto tokenizer = load_tokenizer(golden(name));
+    for (const std::string& text : hostile) {
+      const double begin = steady_ms();
+      const auto tokens = tokenizer->encode(text, false);
+      const double seconds = (steady_ms() - begin) / 1000;
+      EXPECT_LT(seconds, 10) << name << " on " << text.substr(0, 8);
+      EXPECT_EQ(tokenizer->decode(tokens), std::string(name) == "qwen2" ? to_nfc(text) : text) << name;
+    }
+  }
+}
+
+TEST_F(BpeTokenizerTest, NormalFormCIsUnicodes) {
+  EXPECT_EQ(to_nfc("e\u0301"), "\u00e9");
+  EXPECT_EQ(to_nfc("\u212B \u2126"), "\u00c5 \u03a9");
+  EXPECT_EQ(to_nfc("q\u0307\u0323"), "q\u0323\u0307");                           // marks in order of their classes
+  EXPECT_EQ(to_nfc("\u1100\u1161\u11A8"), "\uAC01");                             // Hangul
+  EXPECT_EQ(to_nfc("\u0958"), "\u0915\u093C");                                   // excluded from composition
+  EXPECT_EQ(to_nfc("a\u0315\u0300\u05ae\u0300b"), "\u00e0\u05ae\u0300\u0315b");  // NormalizationTest.txt
+  EXPECT_EQ(to_nfc(std::string("e\0\u0301", 4)), std::string("e\0\u0301", 4));
+  EXPECT_EQ(to_nfc("\u00e9"), "\u00e9");
+}
+
+TEST_F(BpeTokenizerTest, WhiteSpaceIsUnicodesAndNotPcre2s) {
+  Pattern::Matching matching;
+  Span span;
+  for (const char* space :
+       {"\t", "\n", "\v", "\f", "\r", " ", "\u0085", "\u00a0", "\u1680", "\u2000", "\u2028", "\u3000"}) {
+    EXPECT_TRUE(Pattern("^\\s$").find(space, 0, span, matching)) << ::testing::PrintToString(std::string(space));
+    EXPECT_FALSE(Pattern("[\\S]").find(space, 0, span, matching));
+  }
+  for (const char* other : {"a", "\u180e", "\u200b", "\ufeff"}) {
+    EXPECT_FALSE(Pattern("[\\s]").find(other, 0, span, matching)) << ::testing::PrintToString(std::string(other));
+    EXPECT_TRUE(Pattern("^\\S$").find(other, 0, span, matching));
+  }
+  EXPECT_THROW(Pattern("(("), UserError);
+  EXPECT_THROW(Pattern("[a&&b]"), UserError);
+  EXPECT_THROW(Pattern("[a[b]]"), UserError);
+}
+
+TEST(TokenizerBackend, ABuildWithoutItSaysWhatBringsIt) {
+  if (build_info().unicode) GTEST_SKIP() << "this build has PCRE2 and utf8proc";
+  try {
+    load_tokenizer(golden("gpt2"));
+    FAIL() << "it loads";
+  } catch (const MissingBackend& error) {
+    EXPECT_THAT(error.what(), HasSubstr("apt-get install libpcre2-dev libutf8proc-dev"));
+  }
+}
+
+}  // namespace
+}  // namespace veil::data
