@@ -1,9 +1,25 @@
 #include "cli/experiment_options.h"
 
+#include "cli/hub_environment.h"
+
 namespace veil {
 
 void add_step_options(Options& options, ExperimentOptions& e) {
-  options.add("model", e.model, {.aliases = {"model_name"}, .help = "what is trained"});
+  e.hub_cache = hub_cache_root(hub_variables_from_environment());
+  options.add("model", e.model,
+              {.aliases = {"model_name"},
+               .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., linear-stack), a folder with "
+                       "config.json, or a fetched hub id",
+               .value = "NAME"});
+  options.add("seq-length", e.seq_length,
+              {.aliases = {"seq", "seq_len", "max_length", "sequence_length"},
+               .help = "tokens in a sequence of a language model",
+               .minimum = 1,
+               .maximum = 1 << 24});
+  options.add("task", e.task, {.help = "of a language model; as its config says if not given"});
+  options.add("labels", e.labels,
+              {.aliases = {"num_labels"}, .help = "classes of sequence classification", .minimum = 1, .maximum = 1 << 20});
+  options.add("attention", e.attention, {.help = "cuDNN or flash as the device has it, or plain products"});
   options.add(
       "input-size", e.input_size,
       {.aliases = {"hidden_size", "width"}, .help = "width of the linear stack", .minimum = 1, .maximum = 1 << 20});
@@ -50,6 +66,17 @@ void add_step_options(Options& options, ExperimentOptions& e) {
                .value = "W"});
   options.add("simulate-rank", e.simulate_rank, {.help = "which rank of it", .minimum = 0});
   options.add("link", e.link_gb_per_s, {.help = "GB/s of a simulated world's links", .minimum = 1e-3, .value = "GB/S"});
+}
+
+void use_language_defaults(const Options& options, ExperimentOptions& e) {
+  if (!model_source(e).config) return;
+  const bool gpu = e.device == DeviceKind::gpu || (e.device == DeviceKind::automatic && gpu_count() > 0);
+  auto open = [&](const char* name) { return !options.has(name) || !options.given(name); };
+  if (open("batch-size")) e.batch_size = 2;
+  if (open("optimizer")) e.optimizer = OptimizerKind::adamw;
+  if (open("learning-rate")) e.learning_rate = 1e-5;
+  if (open("weight-decay") && e.optimizer == OptimizerKind::adamw) e.weight_decay = 0.1;
+  if (open("compute") && gpu) e.compute = Precision::bf16;
 }
 
 void add_measuring_options(Options& options, ExperimentOptions& e) {

@@ -8,6 +8,8 @@ namespace veil {
 
 // What a step is: model, sharding, memory, types, optimizer, world.
 void add_step_options(Options& options, ExperimentOptions& experiment);
+// After parsing: what the command line leaves open gets a language model's defaults where the model is one.
+void use_language_defaults(const Options& options, ExperimentOptions& experiment);
 // How it is measured.
 void add_measuring_options(Options& options, ExperimentOptions& experiment);
 // `tiny`: seconds on two cores.

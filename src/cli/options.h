@@ -44,6 +44,7 @@ class Options {
   bool parse(const std::vector<std::string>& arguments);
 
   bool given(const std::string& name) const;  // by preset, file or command line
+  bool has(const std::string& name) const { return find(name) != nullptr; }
   std::string help() const;
   // The fields as they are now: what a command resolves after parsing (a default that depends on the world) is shown
   // resolved.

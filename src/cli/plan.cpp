@@ -115,11 +115,12 @@ int run_plan(const std::vector<std::string>& arguments) {
   options.add("device", command.experiment.device, {.help = "what it is planned for; auto is a GPU"});
   options.add("json", command.json, {.help = "print both as JSON"});
   if (!options.parse(arguments)) return kExitDone;
+  use_language_defaults(options, command.experiment);
   check_options(command.experiment);
   const int world = command.experiment.simulate_world.value_or(command.world);
   const bool on_gpu = command.experiment.device != DeviceKind::cpu;
   const StepOptions step = step_options(command.experiment, world, on_gpu);
-  const Model model = make_model(command.experiment, world);
+  const Model model = make_model(command.experiment, model_source(command.experiment), world);
   const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute, step.on_gpu);
   const Schedule schedule = build_schedule(shape, step);
   const MemoryEstimate estimate = estimate_memory(schedule);

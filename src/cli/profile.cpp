@@ -177,6 +177,7 @@ int run_profile(const std::vector<std::string>& arguments) {
     return run_profile(again);
   }
   if (use_profiler) command.experiment.profile = {ProfileKind::phases, ProfileKind::kernels, ProfileKind::memory};
+  use_language_defaults(options, command.experiment);
   check_options(command.experiment);
 
   const RankInfo info = rank_info_from_environment();

@@ -27,7 +27,8 @@ void build_gpt2(const LanguageConfig& config, const LanguageModelOptions& option
     layers.attention = {.heads = config.heads,
                         .kv_heads = config.heads,
                         .head_dim = config.head_dim,
-                        .kind = options.attention};
+                        .kind = options.attention,
+                        .rope = {}};
     layers.activation = Activation::gelu;
     layers.hidden = config.hidden;
     layers.feed = config.feed;

@@ -24,6 +24,12 @@ int64_t ModelShape::forward_flops() const {
   return flops;
 }
 
+int64_t ModelShape::model_flops() const {
+  int64_t flops = loss.forward_flops - loss.repeated_flops;
+  for (const BlockShape& block : blocks) flops += block.forward_flops - block.repeated_flops;
+  return flops;
+}
+
 ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
   ModelShape shape;
   shape.name = name;

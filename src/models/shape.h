@@ -46,7 +46,8 @@ struct ModelShape {
   int64_t batch = 0;  // samples in a micro-batch
   DataShape input, target;
   int64_t param_count() const;
-  int64_t forward_flops() const;
+  int64_t forward_flops() const;  // as run
+  int64_t model_flops() const;    // without what is made twice: the convention of MFU
 };
 
 class Model {

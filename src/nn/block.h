@@ -41,6 +41,7 @@ struct BlockShape {
   int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
   bool recompute_skips_output = false;  // recompute() does not make the output again
   int64_t forward_flops = 0;
+  int64_t repeated_flops = 0;  // of those, what is made a second time to save memory
 };
 
 class Block {
@@ -57,6 +58,11 @@ class Block {
   virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;
 };
 
+struct Evaluation {
+  Tensor losses;   // fp64 [batch]
+  Tensor correct;  // bool [batch]: whether the most likely label is the right one; undefined where there are no labels
+};
+
 // The end of a model: per-sample losses and the gradient of their sum with respect to the last flow, in one operation.
 class Loss {
  public:
@@ -64,8 +70,8 @@ class Loss {
   // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of the sum of the losses.
   virtual Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
                    GradSink& sink) const = 0;
-  // The samples' losses alone, fp64 [batch]: for evaluation.
-  virtual Tensor losses(const Params& params, const Flow& last, const Batch& batch) const = 0;
+  // Without a gradient.
+  virtual Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const = 0;
   virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;  // output_bytes: the gradient it returns
 };
 

@@ -27,7 +27,7 @@ Tensor Classifier::logits(const Params& params, const Flow& last, const Batch& b
   return at::mm(x.view({-1, l_.hidden}), params[l_.score].t());
 }
 
-Tensor Classifier::losses(const Params& params, const Flow& last, const Batch& batch) const {
+Evaluation Classifier::evaluate(const Params& params, const Flow& last, const Batch& batch) const {
   CategoryScope scope(Category::temporary);
   const int64_t samples = last.hidden.size(0);
   const DType real = sum_dtype(last.hidden.scalar_type());
@@ -37,7 +37,7 @@ Tensor Classifier::losses(const Params& params, const Flow& last, const Batch& b
   const Tensor state = empty_tensor({samples, 3}, real, scores.device());
   cross_entropy_scan(scores, 0, batch.targets, state);
   cross_entropy_losses(state, batch.targets.view({-1, 1}), weights, losses);
-  return losses;
+  return {losses, scores.argmax(1).eq(batch.targets)};
 }
 
 Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,

@@ -20,7 +20,7 @@ class Classifier final : public Loss {
            GradSink& sink) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
   Tensor logits(const Params& params, const Flow& last, const Batch& batch) const;  // [batch, labels]
-  Tensor losses(const Params& params, const Flow& last, const Batch& batch) const override;
+  Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
 
  private:
   Tensor pooled(const Tensor& hidden, const Tensor& positions) const;  // [batch, 1, hidden]

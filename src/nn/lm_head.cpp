@@ -36,7 +36,7 @@ Tensor LmHead::logits(const Params& params, const Flow& last) const {
   return at::mm(x.view({-1, l_.hidden}), params[l_.head].t()).view({x.size(0), x.size(1), l_.vocabulary});
 }
 
-Tensor LmHead::losses(const Params& params, const Flow& last, const Batch& batch) const {
+Evaluation LmHead::evaluate(const Params& params, const Flow& last, const Batch& batch) const {
   CategoryScope scope(Category::temporary);
   const int64_t samples = last.hidden.size(0);
   const DType real = sum_dtype(last.hidden.scalar_type());
@@ -57,7 +57,7 @@ Tensor LmHead::losses(const Params& params, const Flow& last, const Batch& batch
     }
   }
   cross_entropy_losses(state, batch.targets, weights, losses);
-  return losses;
+  return {losses, {}};
 }
 
 Flow LmHead::run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
@@ -120,12 +120,14 @@ BlockShape LmHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   const int64_t lasting = rows * l_.hidden * dtype_bytes(compute) + l_.norm.statistics_bytes(rows, compute) +
                           rows * kStateColumns * dtype_bytes(sum_dtype(compute)) +
                           batch * (dtype_bytes(sum_dtype(compute)) + dtype_bytes(at::kDouble));
-  const int64_t product = dtype_bytes(compute) == 2 && !on_gpu ? piece.columns * l_.hidden * dtype_bytes(compute) : 0;
+  const int64_t sink_product = dtype_bytes(compute) == 2 && !on_gpu ? piece.columns * l_.hidden * dtype_bytes(compute) : 0;
   shape.forward_scratch_bytes =
-      lasting + std::max(piece.samples * l_.tokens * piece.columns * dtype_bytes(compute) + product,
+      lasting + std::max(piece.samples * l_.tokens * piece.columns * dtype_bytes(compute) + sink_product,
                          l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu));
   const bool twice = piece.columns < l_.vocabulary;
-  shape.forward_flops = 2 * rows * l_.hidden * l_.vocabulary * (twice ? 2 : 1);
+  const int64_t product = 2 * rows * l_.hidden * l_.vocabulary;
+  shape.forward_flops = product * (twice ? 2 : 1);
+  shape.repeated_flops = twice ? product : 0;
   return shape;
 }
 

@@ -20,8 +20,7 @@ class LmHead final : public Loss {
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
   // For evaluation and tests: [batch, tokens, vocabulary], whole.
   Tensor logits(const Params& params, const Flow& last) const;
-  // Per-sample losses without a gradient, fp64 [batch].
-  Tensor losses(const Params& params, const Flow& last, const Batch& batch) const override;
+  Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
 
   // 16-bit logits may take a sample at once, so that they are made once only; wider ones are kept small.
   static int64_t piece_bytes_for(DType compute);

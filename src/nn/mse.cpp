@@ -17,11 +17,11 @@ Flow MeanSquaredError::run(const Params&, const Flow& last, const Batch& batch, 
   return {grad};
 }
 
-Tensor MeanSquaredError::losses(const Params&, const Flow& last, const Batch& batch) const {
+Evaluation MeanSquaredError::evaluate(const Params&, const Flow& last, const Batch& batch) const {
   CategoryScope scope(Category::temporary);
   const Tensor losses = empty_tensor({last.hidden.size(0)}, at::kDouble, last.hidden.device());
   squared_error(last.hidden, batch.targets, at::empty_like(last.hidden), losses);
-  return losses;
+  return {losses, {}};
 }
 
 BlockShape MeanSquaredError::shape(int64_t batch, DType compute, bool) const {

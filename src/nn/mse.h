@@ -10,7 +10,7 @@ class MeanSquaredError final : public Loss {
   explicit MeanSquaredError(int64_t width) : width_(width) {}
   Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
            GradSink& sink) const override;
-  Tensor losses(const Params& params, const Flow& last, const Batch& batch) const override;
+  Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
 
  private:

@@ -28,8 +28,8 @@ Tensor transposed(const Params& params, const Projection& p) {  // [in, out]
 }  // namespace
 
 Tensor Projection::forward(const Params& params, const Tensor& x) const {
-  const Tensor weight = transposed(params, *this);
-  const Tensor y = bias < 0 ? at::mm(rows_of(x), weight) : at::addmm(params.joined(bias, joined), rows_of(x), weight);
+  const Tensor turned = transposed(params, *this);
+  const Tensor y = bias < 0 ? at::mm(rows_of(x), turned) : at::addmm(params.joined(bias, joined), rows_of(x), turned);
   return y.view(with_last(x, out));
 }
 

@@ -3,15 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "models/language_model.h"
 #include "models/linear_stack.h"
 #include "profile/trace.h"
 
 namespace veil {
-
-const NameTable<ModelKind>& names(ModelKind) {
-  static const NameTable<ModelKind> table = {{ModelKind::linear_stack, "linear-stack", {"linear"}}};
-  return table;
-}
 
 const NameTable<DeviceKind>& names(DeviceKind) {
   static const NameTable<DeviceKind> table = {
@@ -81,8 +78,30 @@ int64_t rank_batch(const ExperimentOptions& options, int world) {
   return *options.total_batch_size / parts;
 }
 
-Model make_model(const ExperimentOptions& options, int world) {
-  return linear_stack(options.input_size, layer_count(options, world));
+ModelSource model_source(const ExperimentOptions& options) {
+  ModelSource source = find_model(options.model, options.hub_cache);
+  if (!source.config) {
+    if (options.task || options.labels) user_error("--task and --labels: the linear stack has neither");
+    return source;
+  }
+  if (options.task) source.config->task = *options.task;
+  if (options.labels) {
+    if (source.config->task != Task::sequence_classification)
+      user_error("--labels {}: pass --task sequence-classification too", *options.labels);
+    source.config->labels = *options.labels;
+  }
+  if (options.layers) {
+    if (source.has_weights()) user_error("--layers {}: the model's weights decide it", *options.layers);
+    source.config->layers = *options.layers;
+  }
+  return source;
+}
+
+Model make_model(const ExperimentOptions& options, const ModelSource& source, int world) {
+  if (!source.config) return linear_stack(options.input_size, layer_count(options, world));
+  Model model = language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention});
+  model.name = source.name;
+  return model;
 }
 
 void check_options(const ExperimentOptions& options) {
@@ -107,10 +126,16 @@ std::string configuration_name(const ExperimentOptions& options, int world) {
   std::vector<std::pair<std::string, std::string>> parts = {{"", name_of(options.strategy)},
                                                             {"w", std::to_string(world)},
                                                             {"bs", std::to_string(rank_batch(options, world))},
-                                                            {"in", std::to_string(options.input_size)},
-                                                            {"l", std::to_string(layer_count(options, world))},
                                                             {"bwd-", name_of(options.backward_prefetch)},
                                                             {"wrap-", name_of(options.wrap)}};
+  if (canonical(options.model).rfind("linear", 0) == 0) {
+    parts.push_back({"in", std::to_string(options.input_size)});
+    parts.push_back({"l", std::to_string(layer_count(options, world))});
+  } else {
+    std::string name = options.model.substr(options.model.find_last_of('/') + 1);
+    parts.insert(parts.begin(), {"", name});
+    parts.push_back({"seq", std::to_string(options.seq_length)});
+  }
   if (options.forward_prefetch) parts.push_back({"fwd", std::to_string(options.forward_prefetch)});
   if (options.cpu_offload || options.offload_params || options.offload_optimizer) parts.push_back({"offload", ""});
   if (options.checkpointing != Checkpointing::none) parts.push_back({"ckpt", ""});

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "nn/attention.h"
 #include "shard/options.h"
+#include "suite/model_source.h"
 #include "train/executor.h"
 
 namespace veil {
 
-enum class ModelKind { linear_stack };
-const NameTable<ModelKind>& names(ModelKind);
 enum class DeviceKind { automatic, cpu, gpu };
 const NameTable<DeviceKind>& names(DeviceKind);
 enum class ProfileKind { phases, layers, kernels, memory, none };
@@ -21,9 +21,14 @@ enum class Precision { fp32, bf16, fp16, fp64 };
 const NameTable<Precision>& names(Precision);
 DType dtype_of(Precision precision);
 
-// Defaults are seed 003's.
+// Defaults are seed 003's; for language models see use_language_defaults.
 struct ExperimentOptions {
-  ModelKind model = ModelKind::linear_stack;
+  std::string model = "linear-stack";
+  std::string hub_cache;  // where hub ids are looked for
+  int64_t seq_length = 1024;
+  std::optional<Task> task;  // of a language model; none: as its config says
+  std::optional<int64_t> labels;
+  AttentionKind attention = AttentionKind::automatic;
   int64_t input_size = 16384;
   std::optional<int64_t> layers;  // as many as there are ranks
   int64_t batch_size = 8192;      // samples a rank and micro-batch
@@ -63,7 +68,9 @@ StepOptions step_options(const ExperimentOptions& options, int world, bool on_gp
 int64_t layer_count(const ExperimentOptions& options, int world);
 // Samples a rank and micro-batch, from total_batch_size where that is given. UserError where it does not divide.
 int64_t rank_batch(const ExperimentOptions& options, int world);
-Model make_model(const ExperimentOptions& options, int world);
+// The linear stack or a language model, whose source is found by its name.
+ModelSource model_source(const ExperimentOptions& options);
+Model make_model(const ExperimentOptions& options, const ModelSource& source, int world);
 // Throws UserError for what contradicts itself, whatever the machine.
 void check_options(const ExperimentOptions& options);
 

@@ -12,12 +12,14 @@
 #include "base/files.h"
 #include "base/units.h"
 #include "kernels/random.h"
+#include "models/load.h"
 #include "plan/estimator.h"
 #include "profile/kineto.h"
 #include "profile/nvml.h"
 #include "profile/stage.h"
 #include "profile/trace.h"
 #include "suite/machine.h"
+#include "suite/peak_flops.h"
 #include "suite/phases.h"
 
 namespace veil {
@@ -169,7 +171,9 @@ class Run {
     describe();
     at::globalContext().setAllowTF32CuBLAS(options_.tf32);
     at::globalContext().setAllowTF32CuDNN(options_.tf32);
-    const Model model = make_model(options_, world_);
+    const ModelSource source = model_source(options_);
+    const Model model = make_model(options_, source, world_);
+    describe_model(source, model);
     const int64_t batch = rank_batch(options_, world_);
     if (const std::string message = beyond_host_memory(model, batch); !message.empty()) return out_of_memory(message);
     Batch data = make_data(options_, model, batch * options_.accumulation, rank_, device_);
@@ -178,6 +182,11 @@ class Run {
 
     ExecutorOptions settings;
     settings.step = step_options(options_, world_, device_.is_cuda());
+    if (source.has_weights()) {
+      const InitialWeights initial = load_weights(source.folder, *source.config, model.params);
+      settings.initial = initial.fill;
+      record_["notices"] = initial.notices;
+    }
     settings.optimizer.kind = options_.optimizer;
     settings.optimizer.momentum = options_.momentum;
     settings.optimizer.weight_decay = options_.weight_decay;
@@ -237,6 +246,14 @@ class Run {
     record_["traces"] = Json::array();
   }
 
+  void describe_model(const ModelSource& source, const Model& model) {
+    if (!source.config) return;
+    record_["seq_length"] = options_.seq_length;
+    record_["task"] = name_of(source.config->task);
+    record_["attention"] = attention_backend(options_.attention, dtype_of(options_.compute), device_);
+    record_["parameters"] = model.shape(1, dtype_of(options_.compute), device_.is_cuda()).param_count();
+  }
+
   // An operating system promises more memory than it has, and ends the process that takes it at its word: what cannot fit is told before. "" where it fits.
   std::string beyond_host_memory(const Model& model, int64_t batch) const {
     if (device_.is_cuda()) return "";
@@ -291,6 +308,7 @@ class Run {
                                   (samples * static_cast<double>(all.size())));
     }
     const CategoryBytes peak = ledger::peak(space_);
+    if (record_.contains("parameters")) throughput(executor.shape());
     record_["times_ms"] = times_;
     record_["avg_time_ms"] = mean(times_);
     record_["std_time_ms"] = deviation(times_);
@@ -324,6 +342,27 @@ class Run {
                                   {"avg_time_ms", rank_times[r]},
                                   {"peak_memory_bytes", static_cast<int64_t>(rank_peaks[r])}});
     }
+  }
+
+  // Tokens of all ranks a second, and how much of the device's peak the model's own FLOPs are (models/flops.h).
+  void throughput(const ModelShape& shape) {
+    const double seconds = mean(times_) / 1e3;
+    const double micro_batches = static_cast<double>(options_.accumulation) * world_;
+    record_["tokens_per_second"] =
+        static_cast<double>(shape.batch * options_.seq_length) * micro_batches / std::max(1e-9, seconds);
+    const double flops = 3.0 * static_cast<double>(shape.model_flops()) * options_.accumulation;
+    record_["tflops_per_second_a_rank"] = flops / seconds / 1e12;
+    const double peak = device_.is_cuda() ? peak_tflops(dtype_of(options_.compute)) : 0;
+    if (peak > 0) {
+      record_["mfu"] = flops / seconds / 1e12 / peak;
+      record_["mfu_convention"] = fmt::format("3 x forward FLOPs of products and causal attention / {} TFLOP/s dense peak", peak);
+    }
+  }
+
+  double peak_tflops(DType compute) const {
+    const std::vector<GpuInfo> found = gpus();
+    const auto index = static_cast<size_t>(device_.index());
+    return index < found.size() ? peak_tflops_of(found[index].name, compute) : 0;
   }
 
   // Two more steps under Kineto, after everything that is timed.

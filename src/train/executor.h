@@ -81,8 +81,24 @@ class Executor {
   // The rows of the last step that ran row by row (the capture, with graphs); needs watch_memory.
   const std::vector<ObservedRow>& memory_rows() const { return observed_; }
 
+  // Losses of one micro-batch of this rank's samples with the parameters as they are; changes nothing. Every rank must call it.
+  Evaluation evaluate(const Batch& samples);
+
   // A parameter, whole, on CPU. Every rank must call it.
   Tensor parameter(ParamId id);
+
+  // What a checkpoint holds: this rank's part of every unit, without padding. `first` is the model-wide index (shard/layout.h), which does not depend on world, strategy or wrap
+  // policy, so any other run of the model can read it. Views of the executor's own memory.
+  struct StatePiece {
+    int64_t first;
+    Tensor params;
+    std::vector<Tensor> optimizer;
+  };
+  std::vector<StatePiece> state();
+  // Fills params (kind -1) or optimizer state (kind 0, 1) from the model-wide index `first` on.
+  using ReadState = std::function<void(int kind, int64_t first, const Tensor& out)>;
+  void restore(int64_t steps, const ReadState& read);
+  int64_t steps() const { return steps_; }
   // Gradient buffers as the update will read them, for tests: runs prologue and body, keeps the gradient, drops the rest. Every rank must call it.
   std::vector<Tensor> gradients();
 
@@ -97,6 +113,7 @@ class Executor {
   void set_knobs(double learning_rate);
   void run_step();
   void run_part(Part part, int micro_batch, bool skip_load = false);
+  Tensor place_of(const Tensor& flat, int unit, int64_t first, int64_t count) const;
   void run_op(Part part, int index, int micro_batch);
   void run_compute(const Op& op, int micro_batch);
   std::vector<PendingPtr> run_lane(const Op& op);

@@ -20,6 +20,7 @@ namespace {
 
 struct Values final : Params {
   std::vector<Tensor> tensors;
+  Tensor joined(ParamId first, int) const override { return (*this)[first]; }
   const Tensor& operator[](ParamId id) const override { return tensors[static_cast<size_t>(id)]; }
 };
 
@@ -60,6 +61,18 @@ struct Result {
   Tensor input_grad;
 };
 
+SummedSink::Target into(std::vector<Tensor> grads) {
+  return [grads](ParamId id, int64_t first, int64_t count) {
+    return grads[static_cast<size_t>(id)].view({-1}).narrow(0, first, count);
+  };
+}
+
+std::vector<int64_t> numel_of(const std::vector<Tensor>& tensors) {
+  std::vector<int64_t> numel;
+  for (const Tensor& tensor : tensors) numel.push_back(tensor.numel());
+  return numel;
+}
+
 Result by_autograd(const Case& given) {
   Case c = given;
   std::vector<Tensor> leaves;
@@ -81,7 +94,7 @@ Result by_hand(const Net& net, const Case& c, DType grad_dtype, bool accumulate,
     // Without accumulation what was there before must not matter.
     result.grads.push_back(at::full(param.sizes(), accumulate ? 0.0 : 1e6, param.options().dtype(grad_dtype)));
   }
-  SummedSink sink(4, accumulate, [&](ParamId id) { return result.grads[static_cast<size_t>(id)]; });
+  SummedSink sink(numel_of(result.grads), accumulate, into(result.grads));
   const Tensor loss_sum = at::zeros({1}, c.x.options().dtype(at::kDouble));
   for (int i = 0; i < times; ++i) {
     sink.begin_body();
@@ -169,9 +182,9 @@ TEST(GpuBackward, ProductsOfBf16AreSummedInFp32) {
   const Tensor exact = g.to(at::kDouble).t().mm(a.to(at::kDouble));
   for (const bool accumulate : {false, true}) {
     const Tensor grad = at::zeros({40, 24}, a.options().dtype(at::kFloat));
-    SummedSink sink(1, accumulate, [&](ParamId) { return grad; });
+    SummedSink sink({grad.numel()}, accumulate, into({grad}));
     sink.begin_body();
-    sink.linear(0, 0, a, g);
+    sink.linear({0}, a, g);
     EXPECT_LE(relative_difference(grad, exact), 1e-5);
   }
 }
@@ -180,12 +193,11 @@ TEST(SummedSink, ReportsThatSplitTheRowsAreOneReport) {
   const Tensor a = at::randn({9, 5}, at::kDouble), g = at::randn({9, 11}, at::kDouble);
   for (const bool accumulate : {false, true}) {
     const Tensor whole = at::full({11, 5}, accumulate ? 0.5 : 1e6, at::kDouble), split = whole.clone();
-    SummedSink one(1, accumulate, [&](ParamId) { return whole; }),
-        several(1, accumulate, [&](ParamId) { return split; });
+    SummedSink one({whole.numel()}, accumulate, into({whole})), several({split.numel()}, accumulate, into({split}));
     for (SummedSink* sink : {&one, &several}) sink->begin_body();
-    one.linear(0, 0, a, g);
-    several.linear(0, 0, a, g.narrow(1, 0, 4));
-    several.linear(0, 4, a, g.narrow(1, 4, 7));
+    one.linear({0}, a, g);
+    several.linear({0}, a, g.narrow(1, 0, 4));
+    several.linear({0, 4}, a, g.narrow(1, 4, 7));
     EXPECT_LE(relative_difference(split, whole), 1e-14);
     EXPECT_LE(relative_difference(whole, g.t().mm(a) + (accumulate ? 0.5 : 0.0)), 1e-14);
   }
@@ -194,11 +206,11 @@ TEST(SummedSink, ReportsThatSplitTheRowsAreOneReport) {
 TEST(SummedSink, ASecondReportOfABodyAddsAndANewBodyOverwrites) {
   const Tensor a = at::randn({9, 5}, at::kDouble), g = at::randn({9, 11}, at::kDouble), once = g.t().mm(a);
   const Tensor weight = at::full({11, 5}, 1e6, at::kDouble), bias = at::full({11}, 1e6, at::kDouble);
-  SummedSink sink(2, false, [&](ParamId id) { return id == 0 ? weight : bias; });
+  SummedSink sink({weight.numel(), bias.numel()}, false, into({weight, bias}));
   for (int body = 0; body < 2; ++body) {
     sink.begin_body();
     for (int report = 1; report <= 2; ++report) {  // a tied weight
-      sink.linear(0, 0, a, g);
+      sink.linear({0}, a, g);
       sink.direct(1, g);
       EXPECT_LE(relative_difference(weight, report * once), 1e-14);
       EXPECT_LE(relative_difference(bias, report * g.sum(0)), 1e-14);
@@ -209,9 +221,9 @@ TEST(SummedSink, ASecondReportOfABodyAddsAndANewBodyOverwrites) {
 TEST(SummedSink, TokensOfASampleAreSummed) {
   const Tensor a = at::randn({3, 4, 5}, at::kDouble), g = at::randn({3, 4, 2}, at::kDouble);
   const Tensor grad = at::zeros({2, 5}, at::kDouble);
-  SummedSink sink(1, false, [&](ParamId) { return grad; });
+  SummedSink sink({grad.numel()}, false, into({grad}));
   sink.begin_body();
-  sink.linear(0, 0, a, g);
+  sink.linear({0}, a, g);
   Tensor expected = at::zeros({2, 5}, at::kDouble);
   for (int64_t i = 0; i < 3; ++i) expected += g.select(0, i).t().mm(a.select(0, i));
   EXPECT_LE(relative_difference(grad, expected), 1e-14);
@@ -227,10 +239,10 @@ void scratch_is_what_is_stated(Device device, DType compute, DType grad, int64_t
     for (const bool matrix : {false, true}) {
       const Tensor out =
           at::zeros(matrix ? std::vector<int64_t>{12, 8} : std::vector<int64_t>{12}, a.options().dtype(grad));
-      SummedSink sink(1, accumulate, [&](ParamId) { return out; });
+      SummedSink sink({out.numel()}, accumulate, into({out}));
       auto report = [&] {
         sink.begin_body();
-        matrix ? sink.linear(0, 0, a, g) : sink.direct(0, g);
+        matrix ? sink.linear({0}, a, g) : sink.direct(0, g);
       };
       report();
       const int64_t before = ledger::take_row(space).after.total();
@@ -238,7 +250,7 @@ void scratch_is_what_is_stated(Device device, DType compute, DType grad, int64_t
       const ledger::RowBytes row = ledger::take_row(space);
       EXPECT_EQ(row.after.total(), before) << "a temporary stays";
       EXPECT_EQ(row.peak.total() - before,
-                summed_sink_scratch_bytes({samples, out.numel(), matrix, accumulate, compute, grad, device.is_cuda()}))
+                summed_sink_scratch_bytes({samples, out.numel(), matrix ? Report::By::linear : Report::By::direct, accumulate, compute, grad, device.is_cuda()}))
           << dtype_name(compute) << " into " << dtype_name(grad) << (accumulate ? " added" : " written")
           << (matrix ? " linear" : " direct");
     }

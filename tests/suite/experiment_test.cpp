@@ -16,7 +16,7 @@ Enum named(const char* text) {
 
 TEST(Experiment, DefaultsAreTheSeeds) {
   const ExperimentOptions options;
-  EXPECT_EQ(options.model, ModelKind::linear_stack);
+  EXPECT_EQ(options.model, "linear-stack");
   EXPECT_EQ(options.strategy, named<Strategy>("fsdp"));
   EXPECT_EQ(options.batch_size, 8192);
   EXPECT_EQ(options.input_size, 16384);
@@ -70,7 +70,7 @@ TEST(Experiment, FoldersOfDifferentConfigurationsDiffer) {
   ExperimentOptions plain, offloaded, accumulated;
   offloaded.cpu_offload = true;
   accumulated.accumulation = 2;
-  EXPECT_EQ(configuration_name(plain, 8), "zero3_w8_bs8192_in16384_l8_bwd-pre_wrap-module");
+  EXPECT_EQ(configuration_name(plain, 8), "zero3_w8_bs8192_bwd-pre_wrap-module_in16384_l8");
   EXPECT_NE(configuration_name(plain, 8), configuration_name(offloaded, 8));
   EXPECT_NE(configuration_name(plain, 8), configuration_name(accumulated, 8));
   EXPECT_NE(configuration_name(plain, 8), configuration_name(plain, 4));

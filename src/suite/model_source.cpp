@@ -1,0 +1,51 @@
+#include "suite/model_source.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "data/hub.h"
+#include "models/presets.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLinearStack = "linear-stack";
+
+}  // namespace
+
+bool ModelSource::has_weights() const {
+  return !folder.empty() && (fs::exists(fs::path(folder) / "model.safetensors") ||
+                             fs::exists(fs::path(folder) / "model.safetensors.index.json"));
+}
+
+ModelSource find_model(const std::string& name, const std::string& hub_cache) {
+  ModelSource source;
+  source.name = name;
+  if (canonical(name) == kLinearStack || canonical(name) == "linear") return source;
+  source.config = preset_config(name);
+  if (source.config) return source;
+  if (fs::is_directory(name)) {
+    if (!fs::exists(fs::path(name) / "config.json")) user_error("--model {}: the folder has no config.json", name);
+    source.folder = name;
+  } else if (const auto found = resolve_model_folder(name, hub_cache)) {
+    source.folder = *found;
+  } else {
+    std::vector<std::string> known = preset_names();
+    known.push_back(kLinearStack);
+    const std::string meant = nearest(name, known);
+    const bool hub_id = name.find('/') != std::string::npos;
+    user_error("--model {}: no such preset, folder or fetched model; {}presets are {}", name,
+               hub_id           ? fmt::format("`veil fetch {}` downloads one; ", name)
+               : !meant.empty() ? fmt::format("did you mean {}? ", meant)
+                                : "",
+               join(known, ", "));
+  }
+  source.config = read_config(join_path(source.folder, "config.json"));
+  return source;
+}
+
+}  // namespace veil

@@ -1,0 +1,154 @@
+#include "train/checkpoint.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "models/weight_tensors.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kUnfinished = ".unfinished";
+
+std::string kind_name(int kind) {
+  return kind < 0 ? "params" : fmt::format("state{}", kind);
+}
+
+int64_t step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (name.rfind("step_", 0) != 0 || folder.extension() == kUnfinished) return -1;
+  return std::strtoll(name.c_str() + 5, nullptr, 10);
+}
+
+std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {  // oldest first
+  std::vector<fs::path> found;
+  const fs::path parent = fs::path(run_folder) / "checkpoints";
+  if (!fs::is_directory(parent)) return found;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    if (step_of(entry.path()) >= 0 && fs::exists(entry.path() / "state.json")) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
+  return found;
+}
+
+void barrier(Executor& executor) {
+  if (Communicator* lane = executor.communicator()) lane->barrier();
+}
+
+// All ranks' pieces, found by model-wide index.
+class Pieces {
+ public:
+  explicit Pieces(const std::string& folder) : folder_(folder) {
+    std::vector<fs::path> paths;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
+    }
+    std::sort(paths.begin(), paths.end());
+    for (const fs::path& path : paths) files_.emplace_back(path.string());
+    for (const auto& weights : files_) {
+      for (const std::string& name : weights.names()) {
+        const size_t at = name.find('@');
+        if (at == std::string::npos) continue;
+        pieces_[name.substr(0, at)][std::strtoll(name.c_str() + at + 1, nullptr, 10)] = {&weights, weights.find(name)};
+      }
+    }
+  }
+
+  void read(int kind, int64_t first, const Tensor& out) const {
+    const auto list = pieces_.find(kind_name(kind));
+    const Tensor host = out.is_cuda() ? empty_tensor(out.sizes(), out.scalar_type(), cpu_device()) : out;
+    for (int64_t done = 0; done < out.numel();) {
+      const int64_t want = first + done;
+      if (list == pieces_.end()) missing(kind, want);
+      auto next = list->second.upper_bound(want);
+      if (next == list->second.begin()) missing(kind, want);
+      const auto& [begin, piece] = *std::prev(next);
+      const int64_t inside = want - begin, count = std::min(piece.tensor->elements - inside, out.numel() - done);
+      if (count <= 0) {
+        // Elements between two parameters' aligned places are in no piece only where units differ: they are nobody's.
+        missing(kind, want);
+      }
+      Tensor place = host.narrow(0, done, count);
+      read_weight(*piece.weights, *piece.tensor, inside, place);
+      done += count;
+    }
+    if (out.is_cuda()) out.copy_(host);
+  }
+
+ private:
+  struct Piece {
+    const Weights* weights;
+    const StoredTensor* tensor;
+  };
+  [[noreturn]] void missing(int kind, int64_t index) const {
+    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer", folder_, kind_name(kind), index);
+  }
+  std::string folder_;
+  std::vector<Weights> files_;
+  std::map<std::string, std::map<int64_t, Piece>> pieces_;  // by kind, by first index
+};
+
+}  // namespace
+
+void save_checkpoint(const std::string& run_folder, Executor& executor, const Json& state, int keep) {
+  const fs::path parent = fs::path(run_folder) / "checkpoints";
+  const fs::path whole = parent / fmt::format("step_{:08}", executor.steps());
+  const fs::path unfinished = whole.string() + kUnfinished;
+  Communicator* lane = executor.communicator();
+  const int rank = lane ? lane->rank() : 0;
+  if (rank == 0) {
+    fs::remove_all(unfinished);
+    fs::create_directories(unfinished);
+  }
+  barrier(executor);
+  std::vector<TensorSource> sources;
+  for (const Executor::StatePiece& piece : executor.state()) {
+    auto add = [&](int kind, const Tensor& values) {
+      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values, stored_type(values.scalar_type())));
+    };
+    add(-1, piece.params);
+    for (size_t s = 0; s < piece.optimizer.size(); ++s) add(static_cast<int>(s), piece.optimizer[s]);
+  }
+  write_safetensors((unfinished / fmt::format("rank_{:05}.safetensors", rank)).string(), sources);
+  barrier(executor);
+  if (rank == 0) {
+    write_file_atomically((unfinished / "state.json").string(), state.dump(1), /*owner_only=*/true);
+    fs::remove_all(whole);
+    fs::rename(unfinished, whole);
+    std::vector<fs::path> found = whole_checkpoints(run_folder);
+    for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) fs::remove_all(found[i]);
+  }
+  barrier(executor);
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
+  const std::vector<fs::path> found = whole_checkpoints(run_folder);
+  if (found.empty()) return std::nullopt;
+  return found.back().string();
+}
+
+Json checkpoint_state(const std::string& folder) {
+  const std::string path = join_path(folder, "state.json");
+  const Json state = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!state.is_object() || !state.contains("steps")) user_error("{}: not a checkpoint's state", path);
+  return state;
+}
+
+Json load_checkpoint(const std::string& folder, Executor& executor) {
+  const Json state = checkpoint_state(folder);
+  const Pieces pieces(folder);
+  executor.restore(state.value("steps", int64_t{0}),
+                   [&](int kind, int64_t first, const Tensor& out) { pieces.read(kind, first, out); });
+  return state;
+}
+
+}  // namespace veil

@@ -1,0 +1,141 @@
+#include "models/test_language_golden.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "kernels/cross_entropy.h"
+#include "models/load.h"
+#include "models/weight_tensors.h"
+#include "nn/classifier.h"
+#include "nn/lm_head.h"
+#include "test_goldens.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+
+Tensor stored(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor* tensor = file.find(name);
+  EXPECT_NE(tensor, nullptr) << file.path() << " has no " << name;
+  if (!tensor) return {};
+  const Tensor out = empty_tensor(tensor->dims, tensor->dtype == StoredType::i64 ? at::kLong : at::kDouble, cpu_device());
+  const auto bytes = file.bytes(*tensor);
+  EXPECT_EQ(bytes.size(), out.nbytes());
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(out.data_ptr()));
+  return out;
+}
+
+}  // namespace
+
+std::vector<LanguageGolden> language_goldens() {
+  std::vector<LanguageGolden> found;
+  const fs::path models = goldens_with("models") / "models";
+  for (const auto& entry : fs::directory_iterator(models)) {
+    if (!fs::exists(entry.path() / "golden.safetensors")) continue;
+    const SafetensorsFile file((entry.path() / "golden.safetensors").string());
+    if (!file.find("input.input_ids")) continue;  // a model of images
+    LanguageGolden golden;
+    golden.name = entry.path().filename().string();
+    golden.folder = entry.path().string();
+    golden.config = read_config((entry.path() / "config.json").string());
+    for (const auto& weights : fs::directory_iterator(entry.path())) {
+      const std::string name = weights.path().filename().string();
+      if (name.rfind("model", 0) == 0 && weights.path().extension() == ".safetensors")
+        golden.weight_files.push_back(weights.path().string());
+    }
+    golden.batch.inputs = stored(file, "input.input_ids");
+    golden.mask = stored(file, "input.attention_mask");
+    golden.batch.targets = stored(file, "input.labels");
+    if (golden.config.task == Task::causal_lm) {
+      const int64_t tokens = golden.batch.inputs.size(1);
+      const Tensor next = at::full_like(golden.batch.targets, kIgnoreTarget);
+      next.narrow(1, 0, tokens - 1).copy_(golden.batch.targets.narrow(1, 1, tokens - 1));
+      golden.batch.targets = next;
+    }
+    golden.logits = stored(file, "expected.logits");
+    golden.losses = stored(file, "expected.loss");
+    const std::string grads = "expected.grad_sum.";
+    for (const StoredTensor& tensor : file.tensors()) {
+      if (tensor.name.rfind(grads, 0) == 0) golden.grad_sum[tensor.name.substr(grads.size())] = stored(file, tensor.name);
+    }
+    found.push_back(std::move(golden));
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  EXPECT_FALSE(found.empty()) << "no language model under " << models;
+  return found;
+}
+
+Model LanguageGolden::model(const LanguageModelOptions& options) const {
+  LanguageModelOptions own = options;
+  own.tokens = batch.inputs.size(1);
+  return language_model(config, own);
+}
+
+FlatParams::FlatParams(const Model& model, DType dtype, Device device) {
+  int64_t end = 0;
+  for (const ParamShape& param : model.params) {
+    if (!param.joined) end = (end + 7) / 8 * 8;
+    offsets_.push_back(end);
+    dims_.push_back(param.dims);
+    end += param.numel();
+  }
+  flat_ = at::full({end}, 1e6, at::TensorOptions(dtype).device(device));  // what is read before it is written shows
+  for (size_t i = 0; i < model.params.size(); ++i)
+    views_.push_back(flat_.narrow(0, offsets_[i], model.params[i].numel()).view(dims_[i]));
+}
+
+Tensor FlatParams::joined(ParamId first, int count) const {
+  int64_t numel = 0;
+  for (int i = 0; i < count; ++i) numel += views_[static_cast<size_t>(first + i)].numel();
+  const Tensor flat = flat_.narrow(0, offsets_[static_cast<size_t>(first)], numel);
+  const auto& dims = dims_[static_cast<size_t>(first)];
+  return dims.size() == 1 ? flat : flat.view({-1, dims[1]});
+}
+
+SummedSink::Target FlatParams::target() const {
+  return [this](ParamId id, int64_t first, int64_t count) {
+    return flat_.narrow(0, offsets_[static_cast<size_t>(id)] + first, count);
+  };
+}
+
+std::vector<int64_t> FlatParams::numel() const {
+  std::vector<int64_t> list;
+  for (const Tensor& view : views_) list.push_back(view.numel());
+  return list;
+}
+
+HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights, DType dtype,
+                    Device device) {
+  const FlatParams params(model, dtype, device), grads(model, sum_dtype(dtype), device);
+  const InitialWeights initial = load_weights(weights, golden.config, model.params);
+  EXPECT_TRUE(initial.notices.empty());
+  for (size_t i = 0; i < model.params.size(); ++i) {
+    const auto id = static_cast<ParamId>(i);
+    EXPECT_TRUE(initial.fill(id, 0, params[id].view({-1})));
+  }
+  const Batch batch = {golden.batch.inputs.to(device), golden.batch.targets.to(device)};
+  SummedSink sink(grads.numel(), /*accumulate=*/false, grads.target());
+  sink.begin_body();
+
+  HandRun run;
+  std::vector<Tape> tapes(model.blocks.size());
+  Flow flow{batch.inputs};
+  for (size_t b = 0; b < model.blocks.size(); ++b) flow = model.blocks[b]->forward(params, flow, tapes[b]);
+  if (const auto* head = dynamic_cast<const LmHead*>(model.loss.get())) run.logits = head->logits(params, flow).cpu();
+  if (const auto* head = dynamic_cast<const Classifier*>(model.loss.get()))
+    run.logits = head->logits(params, flow, batch).cpu();
+  run.losses = model.loss->evaluate(params, flow, batch).losses.cpu();
+  const Tensor loss_sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(device));
+  Flow grad = model.loss->run(params, flow, batch, loss_sum, sink);
+  for (size_t b = model.blocks.size(); b-- > 0;) grad = model.blocks[b]->backward(params, grad, tapes[b], sink, b > 0);
+  run.loss = loss_sum.cpu().item<double>();
+  for (size_t i = 0; i < model.params.size(); ++i)
+    run.grads[model.params[i].name] = grads[static_cast<ParamId>(i)].cpu().to(at::kDouble);
+  return run;
+}
+
+}  // namespace veil

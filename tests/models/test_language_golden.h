@@ -1,0 +1,51 @@
+// The language models among the goldens: a folder each, discovered.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/language_model.h"
+#include "nn/summed_sink.h"
+
+namespace veil {
+
+struct LanguageGolden {
+  std::string name, folder;
+  LanguageConfig config;
+  std::vector<std::string> weight_files;  // the same weights, under several spellings of their names
+  Batch batch;                            // targets shifted: what position t predicts
+  Tensor mask;                            // [batch, tokens], 1 where a token is real
+  Tensor logits, losses;                  // fp64
+  std::map<std::string, Tensor> grad_sum;
+  Model model(const LanguageModelOptions& options = {}) const;  // for the golden's own number of tokens
+};
+std::vector<LanguageGolden> language_goldens();
+
+// A model's parameters in one flat buffer, as its units would have them.
+class FlatParams final : public Params {
+ public:
+  FlatParams(const Model& model, DType dtype, Device device);
+  const Tensor& operator[](ParamId id) const override { return views_[static_cast<size_t>(id)]; }
+  Tensor joined(ParamId first, int count) const override;
+  SummedSink::Target target() const;  // of a buffer of gradients laid out alike
+  std::vector<int64_t> numel() const;
+
+ private:
+  std::vector<int64_t> offsets_;
+  std::vector<std::vector<int64_t>> dims_;
+  Tensor flat_;
+  std::vector<Tensor> views_;
+};
+
+// The model's own blocks, one after the other.
+struct HandRun {
+  Tensor logits;     // [batch, tokens, vocabulary] or [batch, labels]
+  double loss = 0;   // the sum
+  Tensor losses;     // by the loss's own evaluation
+  std::map<std::string, Tensor> grads;
+};
+HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights, DType dtype,
+                    Device device);
+
+}  // namespace veil
