@@ -6,6 +6,7 @@ namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr double kGeluInner = 1.5957691216057308, kGeluCubic = 0.044715;  // 2 sqrt(2 / pi)
 
 // 1 / (1 + e^-x). What is rounded to two bytes takes the fast instructions, whose error is far below that rounding.
 template <typename T>
@@ -20,7 +21,7 @@ __device__ __forceinline__ RealOf<T> sigmoid(RealOf<T> x) {
 template <typename T>
 __device__ __forceinline__ RealOf<T> gelu_gate(RealOf<T> x) {
   using Real = RealOf<T>;
-  return sigmoid<T>(Real(1.5957691216057308) * (x + Real(0.044715) * x * x * x));  // 2 sqrt(2 / pi)
+  return sigmoid<T>(Real(kGeluInner) * (x + Real(kGeluCubic) * x * x * x));
 }
 
 // Where pack `index` of a [rows, width] matrix stands; 32-bit division where it will do.
@@ -45,13 +46,13 @@ __global__ void swiglu_kernel(Swiglu s) {
   const PackPlace place = pack_place(index, packs);
   const T* gate_at = static_cast<const T*>(s.gate_up) + place.row * 2 * s.width + place.column * kWide;
   const auto gate = load_pack<kWide>(gate_at), up = load_pack<kWide>(gate_at + s.width);
-  Pack<T, kWide> out;
+  Real out[kWide];
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
-    const Real g = real(gate.value[k]);
-    out.value[k] = rounded<T>(g * sigmoid<T>(g) * real(up.value[k]));
+    const Real g = gate.at(k);
+    out[k] = g * sigmoid<T>(g) * up.at(k);
   }
-  store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, out);
+  store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, Pack<T, kWide>::of(out));
 }
 
 // All of a thread's elements are read before the first is written: results may lie on what they are made from.
@@ -65,71 +66,44 @@ __global__ void swiglu_backward_kernel(Swiglu s) {
   const T* gate_at = static_cast<const T*>(s.gate_up) + at;
   const auto gate = load_pack<kWide>(gate_at), up = load_pack<kWide>(gate_at + s.width);
   const auto grad = load_pack<kWide>(static_cast<const T*>(s.grad) + index * kWide);
-  Pack<T, kWide> d_gate, d_up, out;
+  Real d_gate[kWide], d_up[kWide], out[kWide];
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
-    const Real g = real(gate.value[k]), u = real(up.value[k]), d = real(grad.value[k]);
+    const Real g = gate.at(k), u = up.at(k), d = grad.at(k);
     const Real gated = sigmoid<T>(g), silu = g * gated;
-    d_gate.value[k] = rounded<T>(d * u * (gated + silu * (Real(1) - gated)));
-    d_up.value[k] = rounded<T>(d * silu);
-    out.value[k] = rounded<T>(silu * u);
+    d_gate[k] = d * u * (gated + silu * (Real(1) - gated));
+    d_up[k] = d * silu;
+    out[k] = silu * u;
   }
   T* d_gate_at = static_cast<T*>(s.d_gate_up) + at;
-  store_pack<kWide>(d_gate_at, d_gate);
-  store_pack<kWide>(d_gate_at + s.width, d_up);
-  if (s.out) store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, out);
+  store_pack<kWide>(d_gate_at, Pack<T, kWide>::of(d_gate));
+  store_pack<kWide>(d_gate_at + s.width, Pack<T, kWide>::of(d_up));
+  if (s.out) store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, Pack<T, kWide>::of(out));
 }
 
-// One body for whole packs and for what is left of the last.
 template <typename T, int kWide, bool kBackward>
-__device__ __forceinline__ void gelu_pack(Pack<T, kWide> x, Pack<T, kWide> grad, Pack<T, kWide>& dx,
-                                          Pack<T, kWide>& out) {
+__device__ __forceinline__ void gelu_at(const Gelu& e, int64_t from) {
   using Real = RealOf<T>;
+  const auto x = load_pack<kWide>(static_cast<const T*>(e.x) + from);
+  Pack<T, kWide> grad = {};
+  if constexpr (kBackward) grad = load_pack<kWide>(static_cast<const T*>(e.grad) + from);
+  Real out[kWide], dx[kWide];
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
-    const Real value = real(x.value[k]), gate = gelu_gate<T>(value);
-    out.value[k] = rounded<T>(value * gate);
-    if constexpr (kBackward) {
-      const Real inner = Real(1.5957691216057308) * (Real(1) + Real(3 * 0.044715) * value * value);
-      dx.value[k] = rounded<T>(real(grad.value[k]) * (gate + value * gate * (Real(1) - gate) * inner));
-    }
+    const Real value = x.at(k), gate = gelu_gate<T>(value);
+    out[k] = value * gate;
+    const Real inner = Real(kGeluInner) * (Real(1) + Real(3 * kGeluCubic) * value * value);
+    dx[k] = grad.at(k) * (gate + value * gate * (Real(1) - gate) * inner);
   }
+  if constexpr (kBackward) store_pack<kWide>(static_cast<T*>(e.dx) + from, Pack<T, kWide>::of(dx));
+  if (e.out) store_pack<kWide>(static_cast<T*>(e.out) + from, Pack<T, kWide>::of(out));
 }
 
 template <typename T, int kWide, bool kBackward>
 __global__ void gelu_kernel(Gelu e) {
   const int64_t from = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWide;
-  if (from >= e.numel) return;
-  const T *x_at = static_cast<const T*>(e.x) + from, *grad_at = static_cast<const T*>(e.grad) + (kBackward ? from : 0);
-  T *out_at = static_cast<T*>(e.out) + (e.out ? from : 0), *dx_at = static_cast<T*>(e.dx) + (kBackward ? from : 0);
-  Pack<T, kWide> x = {}, grad = {}, dx, out;
-  const bool whole = from + kWide <= e.numel;
-  const int count = whole ? kWide : static_cast<int>(e.numel - from);
-  if (whole) {
-    x = load_pack<kWide>(x_at);
-    if constexpr (kBackward) grad = load_pack<kWide>(grad_at);
-  } else {
-#pragma unroll
-    for (int k = 0; k < kWide; ++k) {
-      if (k < count) {
-        x.value[k] = x_at[k];
-        if constexpr (kBackward) grad.value[k] = grad_at[k];
-      }
-    }
-  }
-  gelu_pack<T, kWide, kBackward>(x, grad, dx, out);
-  if (whole) {
-    if constexpr (kBackward) store_pack<kWide>(dx_at, dx);
-    if (e.out) store_pack<kWide>(out_at, out);
-    return;
-  }
-#pragma unroll
-  for (int k = 0; k < kWide; ++k) {
-    if (k < count) {
-      if constexpr (kBackward) dx_at[k] = dx.value[k];
-      if (e.out) out_at[k] = out.value[k];
-    }
-  }
+  if (from + kWide <= e.numel) return gelu_at<T, kWide, kBackward>(e, from);
+  for (int64_t j = from; j < e.numel; ++j) gelu_at<T, 1, kBackward>(e, j);  // what is left of the last pack
 }
 
 unsigned blocks_for(int64_t threads) {

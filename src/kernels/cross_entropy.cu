@@ -35,14 +35,14 @@ struct Running {
   __device__ __forceinline__ void take(const Pack<T, kWide>& pack) {
     Real upto = greatest;
 #pragma unroll
-    for (int k = 0; k < kWide; ++k) upto = real(pack.value[k]) > upto ? real(pack.value[k]) : upto;
+    for (int k = 0; k < kWide; ++k) upto = pack.at(k) > upto ? pack.at(k) : upto;
     if (upto > greatest) {
       sum *= power<T>(greatest - upto);  // of -infinity: 0
       greatest = upto;
     }
     const Real below = greatest == lowest<Real>() ? Real(0) : greatest;
 #pragma unroll
-    for (int k = 0; k < kWide; ++k) sum += power<T>(real(pack.value[k]) - below);
+    for (int k = 0; k < kWide; ++k) sum += power<T>(pack.at(k) - below);
   }
   __device__ __forceinline__ void take(const Running& other) {
     const Real upto = other.greatest > greatest ? other.greatest : greatest;
@@ -112,22 +112,22 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(CrossEntropy e) {
   T* logits = static_cast<T*>(e.logits) + row * e.width;
   const Real weight = static_cast<const Real*>(e.weights)[row / (e.rows / e.batch)];
   if (target == kIgnore || weight == 0) {
-    Pack<T, kWide> nothing;
-#pragma unroll
-    for (int k = 0; k < kWide; ++k) nothing.value[k] = rounded<T>(Real(0));
+    const Real zeros[kWide] = {};
+    const auto nothing = Pack<T, kWide>::of(zeros);
     for (int64_t p = threadIdx.x; p < packs; p += kThreads) store_pack<kWide>(logits + p * kWide, nothing);
     return;
   }
   const Real* state = static_cast<const Real*>(e.state) + 3 * row;
   const Real greatest = state[0], scale = weight / state[1];
   const int64_t wanted = target - e.first;
-  auto turn = [&](Pack<T, kWide>& pack, int64_t p) {
+  auto turn = [&](const Pack<T, kWide>& pack, int64_t p) {
+    Real grad[kWide];
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      const Real part = power<T>(real(pack.value[k]) - greatest) * scale;
-      pack.value[k] = rounded<T>(p * kWide + k == wanted ? part - weight : part);
+      const Real part = power<T>(pack.at(k) - greatest) * scale;
+      grad[k] = p * kWide + k == wanted ? part - weight : part;
     }
-    store_pack<kWide>(logits + p * kWide, pack);
+    store_pack<kWide>(logits + p * kWide, Pack<T, kWide>::of(grad));
   };
   int64_t p = threadIdx.x;
   for (; p + (kAtOnce - 1) * kThreads < packs; p += kAtOnce * kThreads) {
@@ -137,10 +137,7 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(CrossEntropy e) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) turn(pack[i], p + i * kThreads);
   }
-  for (; p < packs; p += kThreads) {
-    auto pack = load_pack<kWide>(logits + p * kWide);
-    turn(pack, p);
-  }
+  for (; p < packs; p += kThreads) turn(load_pack<kWide>(logits + p * kWide), p);
 }
 
 // A sum over the block in a fixed order; the result is thread 0's.

@@ -30,7 +30,7 @@ __global__ void embedding_grad_kernel(EmbeddingGrad e) {
     for (int i = 0; i < kAtOnce; ++i) {
       if (same[i]) {
 #pragma unroll
-        for (int k = 0; k < kWide; ++k) sum[k] += real(row[i].value[k]);
+        for (int k = 0; k < kWide; ++k) sum[k] += row[i].at(k);
       }
     }
   }
@@ -38,13 +38,15 @@ __global__ void embedding_grad_kernel(EmbeddingGrad e) {
   Out* out = static_cast<Out*>(e.out) + id * e.width + column;
 #pragma unroll
   for (int from = 0; from < kWide; from += kStore) {
-    Pack<Out, kStore> pack;
-    if (e.accumulate) pack = load_pack<kStore>(out + from);
+    Real part[kStore];
 #pragma unroll
-    for (int k = 0; k < kStore; ++k) {
-      pack.value[k] = static_cast<Out>(e.accumulate ? static_cast<Real>(pack.value[k]) + sum[from + k] : sum[from + k]);
+    for (int k = 0; k < kStore; ++k) part[k] = sum[from + k];
+    if (e.accumulate) {
+      const auto before = load_pack<kStore>(out + from);
+#pragma unroll
+      for (int k = 0; k < kStore; ++k) part[k] += before.at(k);
     }
-    store_pack<kStore>(out + from, pack);
+    store_pack<kStore>(out + from, Pack<Out, kStore>::of(part));
   }
 }
 

@@ -33,19 +33,26 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   if (row >= n.rows) return;
   const int vectors = static_cast<int>(n.width / kWide);
   const T* x = static_cast<const T*>(n.x) + row * n.width;
-  Pack<T, kWide> value[kSlots] = {}, weight[kSlots] = {}, bias[kCentred ? kSlots : 1] = {};
+  Pack<T, kWide> value[kSlots] = {}, add[kSlots] = {}, weight[kSlots] = {}, bias[kCentred ? kSlots : 1] = {};
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-    if (v >= vectors) break;
-    value[s] = load_pack<kWide>(x + v * kWide);
-    weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + v * kWide);
-    if constexpr (kCentred) bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + v * kWide);
-    if (n.add) {
-      const auto add = load_pack<kWide>(static_cast<const T*>(n.add) + row * n.width + v * kWide);
+    if (v < vectors) {
+      value[s] = load_pack<kWide>(x + v * kWide);
+      if (n.add) add[s] = load_pack<kWide>(static_cast<const T*>(n.add) + row * n.width + v * kWide);
+      weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + v * kWide);
+      if constexpr (kCentred) bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + v * kWide);
+    }
+  }
+  if (n.add) {
 #pragma unroll
-      for (int k = 0; k < kWide; ++k) value[s].value[k] = rounded<T>(real(value[s].value[k]) + real(add.value[k]));
-      store_pack<kWide>(static_cast<T*>(n.sum) + row * n.width + v * kWide, value[s]);
+    for (int s = 0; s < kSlots; ++s) {
+      const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+      Real sums[kWide];
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) sums[k] = value[s].at(k) + add[s].at(k);
+      value[s] = Pack<T, kWide>::of(sums);
+      if (v < vectors) store_pack<kWide>(static_cast<T*>(n.sum) + row * n.width + v * kWide, value[s]);
     }
   }
   const Real width = static_cast<Real>(n.width);
@@ -55,7 +62,7 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
 #pragma unroll
-      for (int k = 0; k < kWide; ++k) sum[0] += real(value[s].value[k]);
+      for (int k = 0; k < kWide; ++k) sum[0] += value[s].at(k);
     }
     block_sum(sum, lanes[0]);
     mean = sum[0] / width;
@@ -63,10 +70,10 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   Real squares[1] = {0};
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
-    if (s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x) >= vectors) break;
+    const bool inside = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x) < vectors;
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      const Real centred = real(value[s].value[k]) - mean;
+      const Real centred = inside ? value[s].at(k) - mean : Real(0);
       squares[0] += centred * centred;
     }
   }
@@ -79,15 +86,13 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-    if (v >= vectors) break;
-    Pack<T, kWide> out;
+    Real out[kWide];
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      Real y = (real(value[s].value[k]) - mean) * r * real(weight[s].value[k]);
-      if constexpr (kCentred) y += real(bias[s].value[k]);
-      out.value[k] = rounded<T>(y);
+      out[k] = (value[s].at(k) - mean) * r * weight[s].at(k);
+      if constexpr (kCentred) out[k] += bias[s].at(k);
     }
-    store_pack<kWide>(static_cast<T*>(n.out) + row * n.width + v * kWide, out);
+    if (v < vectors) store_pack<kWide>(static_cast<T*>(n.out) + row * n.width + v * kWide, Pack<T, kWide>::of(out));
   }
 }
 
@@ -178,11 +183,12 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-      if (v >= vectors) break;
-      const int64_t at = row * n.width + v * kWide;
-      to_x[s] = load_pack<kWide>(x_at + at);
-      to_dy[s] = load_pack<kWide>(dy_at + at);
-      if (residual_at) to_before[s] = load_pack<kWide>(residual_at + at);
+      if (v < vectors) {
+        const int64_t at = row * n.width + v * kWide;
+        to_x[s] = load_pack<kWide>(x_at + at);
+        to_dy[s] = load_pack<kWide>(dy_at + at);
+        if (residual_at) to_before[s] = load_pack<kWide>(residual_at + at);
+      }
     }
     to_r = rstd[row];
     if constexpr (kCentred) to_mean = means[row];
@@ -197,10 +203,9 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
     Real sums[kCentred ? 2 : 1] = {};
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
-      if (s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x) >= vectors) break;
 #pragma unroll
-      for (int k = 0; k < kWide; ++k) {
-        const Real d = real(dy[s].value[k]), y = (real(x[s].value[k]) - mean) * r, g = d * real(weight[s].value[k]);
+      for (int k = 0; k < kWide; ++k) {  // packs behind the row's end are 0 and add nothing
+        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r, g = d * weight[s].at(k);
         sums[0] += g * y;
         weight_sum[s][k] += d * y;
         if constexpr (kCentred) {
@@ -218,16 +223,14 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-      if (v >= vectors) break;
-      Packs dx;
+      Real dx[kWide];
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {
-        const Real g = real(dy[s].value[k]) * real(weight[s].value[k]), y = (real(x[s].value[k]) - mean) * r;
-        Real value = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
-        if (residual_at) value += real(before[s].value[k]);
-        dx.value[k] = rounded<T>(value);
+        const Real g = dy[s].at(k) * weight[s].at(k), y = (x[s].at(k) - mean) * r;
+        dx[k] = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
+        if (residual_at) dx[k] += before[s].at(k);
       }
-      store_pack<kWide>(static_cast<T*>(n.dx) + row * n.width + v * kWide, dx);
+      if (v < vectors) store_pack<kWide>(static_cast<T*>(n.dx) + row * n.width + v * kWide, Packs::of(dx));
       if constexpr (kAhead) {
         x[s] = next_x[s];
         dy[s] = next_dy[s];

@@ -14,13 +14,57 @@ namespace veil::launch {
 template <typename T>
 using RealOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// kWide elements of one type, loaded and stored by accesses of up to 16 bytes: by one where kWide is the 16 bytes' worth, by plain ones where it is 1.
-template <typename T, int kWide>
-struct alignas(sizeof(T) * kWide < 16 ? sizeof(T) * kWide : 16) Pack {
-  T value[kWide];
-};
+// The two elements of a word, and the word of two elements: types of two bytes stay packed in registers, two to each.
+__device__ __forceinline__ float low_of(uint32_t word, __nv_bfloat16) {
+  return __uint_as_float(word << 16);
+}
+__device__ __forceinline__ float high_of(uint32_t word, __nv_bfloat16) {
+  return __uint_as_float(word & 0xFFFF0000u);
+}
+__device__ __forceinline__ uint32_t word_of(float low, float high, __nv_bfloat16) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ float low_of(uint32_t word, __half) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word)));
+}
+__device__ __forceinline__ float high_of(uint32_t word, __half) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16)));
+}
+__device__ __forceinline__ uint32_t word_of(float low, float high, __half) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
 template <typename T>
 inline constexpr int kWideOf = 16 / static_cast<int>(sizeof(T));  // elements in a pack of 16 bytes
+
+// kWide elements of one type: 16 bytes loaded and stored at once, or a single element.
+template <typename T, int kWide>
+struct alignas(sizeof(T) * kWide) Pack {
+  static constexpr bool kWords = sizeof(T) == 2 && kWide > 1;
+  std::conditional_t<kWords, uint32_t, T> kept[kWords ? kWide / 2 : kWide];
+
+  __device__ __forceinline__ RealOf<T> at(int k) const {
+    if constexpr (kWords) {
+      return k % 2 ? high_of(kept[k / 2], T()) : low_of(kept[k / 2], T());
+    } else {
+      return static_cast<RealOf<T>>(kept[k]);
+    }
+  }
+  // The values, rounded to T.
+  static __device__ __forceinline__ Pack of(const RealOf<T> (&values)[kWide]) {
+    Pack pack;
+    if constexpr (kWords) {
+#pragma unroll
+      for (int w = 0; w < kWide / 2; ++w) pack.kept[w] = word_of(values[2 * w], values[2 * w + 1], T());
+    } else {
+#pragma unroll
+      for (int k = 0; k < kWide; ++k) pack.kept[k] = static_cast<T>(values[k]);
+    }
+    return pack;
+  }
+};
 
 template <int kWide, typename T>
 __device__ __forceinline__ Pack<T, kWide> load_pack(const T* at) {
@@ -28,7 +72,11 @@ __device__ __forceinline__ Pack<T, kWide> load_pack(const T* at) {
 }
 template <int kWide, typename T>
 __device__ __forceinline__ void store_pack(T* at, const Pack<T, kWide>& pack) {
-  *reinterpret_cast<Pack<T, kWide>*>(at) = pack;
+  if constexpr (sizeof(pack) == 16) {
+    __stwb(reinterpret_cast<uint4*>(at), *reinterpret_cast<const uint4*>(&pack));  // one store, never four
+  } else {
+    *reinterpret_cast<Pack<T, kWide>*>(at) = pack;
+  }
 }
 template <typename T>
 __device__ __forceinline__ RealOf<T> real(T value) {

@@ -31,12 +31,15 @@ struct Turn {
   }
   template <typename T>
   __device__ __forceinline__ void apply(Pack<T, kWide>& low, Pack<T, kWide>& high) const {
+    Real turned_low[kWide], turned_high[kWide];
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      const Real a = real(low.value[k]), b = real(high.value[k]);
-      low.value[k] = rounded<T>(a * cosine[k] - b * sine[k]);
-      high.value[k] = rounded<T>(b * cosine[k] + a * sine[k]);
+      const Real a = low.at(k), b = high.at(k);
+      turned_low[k] = a * cosine[k] - b * sine[k];
+      turned_high[k] = b * cosine[k] + a * sine[k];
     }
+    low = Pack<T, kWide>::of(turned_low);
+    high = Pack<T, kWide>::of(turned_high);
   }
 };
 

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) partial_kernel(const T* x, int64_t n
     const auto pack = load_pack<kWide>(x + p * kWide);
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      const double value = static_cast<double>(real(pack.value[k]));
+      const double value = static_cast<double>(pack.at(k));
       sum += value * value;
     }
   }

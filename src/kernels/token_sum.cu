@@ -22,7 +22,7 @@ __global__ void token_sum_kernel(TokenSum s, int64_t strips, int64_t rows, RealO
   for (int64_t t = begin; t < end; ++t) {
     const auto pack = load_pack<kWide>(x + t * s.token_stride);
 #pragma unroll
-    for (int k = 0; k < kWide; ++k) sum[k] += real(pack.value[k]);
+    for (int k = 0; k < kWide; ++k) sum[k] += pack.at(k);
   }
 #pragma unroll
   for (int k = 0; k < kWide; ++k) sums[static_cast<int64_t>(blockIdx.x) * s.width + column + k] = sum[k];

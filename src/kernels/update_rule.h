@@ -43,11 +43,16 @@ VEIL_HOST_DEVICE Real updated_param(const UpdateRule& rule, const UpdateKnobs& k
   return p - lr * direction;
 }
 
+// The draw that gives elements 4 k to 4 k + 3 their random bits at this step, where `index` is one of them.
+VEIL_HOST_DEVICE Philox4 rounding_words(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index) {
+  constexpr uint64_t kDomain = 4;  // RandomDomain::rounding; the step stands above it, where fills have 0
+  return philox4x32(rule.rounding_seed, static_cast<uint64_t>(index) / 4,
+                    static_cast<uint64_t>(knobs.step) << 32 | kDomain);
+}
+
 // 16 random bits for element `index` at this step.
 VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index) {
-  const uint64_t i = static_cast<uint64_t>(index);
-  constexpr uint64_t kDomain = 4;  // RandomDomain::rounding; the step stands above it, where fills have 0
-  return philox4x32(rule.rounding_seed, i / 4, static_cast<uint64_t>(knobs.step) << 32 | kDomain).word[i % 4] & 0xFFFFu;
+  return rounding_words(rule, knobs, index).word[index % 4] & 0xFFFFu;
 }
 
 }  // namespace veil

@@ -1,58 +1,30 @@
 // Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU reference is held against
 // plain ATen expressions in fp64, the CUDA kernel against the CPU reference. What an operation promises beyond its
 // values (splits, rounding) stands in the tests beside this one.
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
 #include "kernels/philox.h"
 #include "kernels/random.h"
 #include "kernels/squared_error.h"
+#include "kernels/test_operations.h"
 #include "kernels/update.h"
 #include "optim/optimizer.h"
-#include "tensor/stream.h"
 
 namespace veil {
 namespace {
-
-using Tensors = std::vector<Tensor>;
-
-// An output may differ by tolerance * (1 + magnitude); 0 asks for equal bits.
-struct Tolerance {
-  double reference, gpu;
-};
-
-struct Row {
-  std::string name;
-  Tensors inputs;                                 // on CPU; changed in place by `run` where the operation does that
-  std::function<Tensors(const Tensors&)> run;     // the operation, on the inputs' device
-  std::function<Tensors(const Tensors&)> expect;  // the same in fp64, from fp64 inputs
-  std::vector<Tolerance> tolerances;              // by output
-};
-
-double rounding_of(DType dtype) {  // half a unit in the last place, with room for a few operations
-  switch (dtype) {
-    case at::kDouble:
-      return 1e-14;
-    case at::kFloat:
-      return 5e-7;
-    case at::kHalf:
-      return 1e-3;
-    default:
-      return 4.1e-3;
-  }
-}
 
 // A copy on `device` that starts `shift` elements behind an aligned address.
 Tensor place(const Tensor& tensor, Device device, int64_t shift) {
@@ -67,12 +39,6 @@ Tensors place(const Tensors& tensors, Device device, int64_t shift) {
   for (const Tensor& tensor : tensors) placed.push_back(place(tensor, device, shift));
   return placed;
 }
-
-Tensor random(c10::IntArrayRef shape, DType dtype) {
-  return at::randn(shape, at::kDouble).to(dtype);
-}
-
-const DType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
 
 void add_squared_error(std::vector<Row>& table) {
   for (const DType dtype : kTypes) {
@@ -209,6 +175,12 @@ std::vector<Row> table() {
   add_add_losses(rows);
   add_updates(rows);
   add_fills(rows);
+  add_norms(rows);
+  add_ropes(rows);
+  add_activations(rows);
+  add_cross_entropies(rows);
+  add_embedding_grads(rows);
+  add_sums(rows);
   return rows;
 }
 
@@ -227,15 +199,41 @@ void expect_near(const Tensors& got, const Tensors& expected, const Row& row, do
 TEST(Operations, TheCpuReferenceGivesWhatPlainExpressionsInFp64Give) {
   int rows = 0;
   for (const Row& row : table()) {
+    Tensors exact;
+    for (const Tensor& input : row.inputs) exact.push_back(input.to(at::kDouble));
+    const Tensors expected = row.expect(exact);
     for (const int64_t shift : {0, 1, 3}) {
-      Tensors exact;
-      for (const Tensor& input : row.inputs) exact.push_back(input.to(at::kDouble));
-      const Tensors expected = row.expect(exact);
       expect_near(row.run(place(row.inputs, cpu_device(), shift)), expected, row, &Tolerance::reference, shift);
       ++rows;
     }
   }
-  EXPECT_GT(rows, 900);
+  EXPECT_GT(rows, 2000);
+}
+
+// Restores the number of threads, whatever a test does.
+struct Threads {
+  explicit Threads(int count) : before(at::get_num_threads()) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before); }
+  int before;
+};
+
+void expect_equal_bits(const Tensors& first, const Tensors& second, const Row& row) {
+  ASSERT_EQ(first.size(), second.size()) << row.name;
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(at::equal(first[i], second[i])) << row.name << ", output " << i;
+  }
+}
+
+TEST(Operations, TheCpuReferenceGivesTheSameBitsWhateverTheNumberOfThreads) {
+  for (const Row& row : table()) {
+    auto with = [&row](int threads) {
+      const Threads scope(threads);
+      return row.run(place(row.inputs, cpu_device(), 0));
+    };
+    const Tensors alone = with(1);
+    expect_equal_bits(alone, with(2), row);
+    expect_equal_bits(alone, with(3), row);
+  }
 }
 
 TEST(GpuOperations, TheCudaKernelsGiveWhatTheCpuReferenceGives) {
@@ -245,6 +243,17 @@ TEST(GpuOperations, TheCudaKernelsGiveWhatTheCpuReferenceGives) {
     for (const int64_t shift : {0, 1, 3}) {
       const Tensors expected = row.run(place(row.inputs, cpu_device(), shift));
       expect_near(row.run(place(row.inputs, gpu, shift)), expected, row, &Tolerance::gpu, shift);
+    }
+  }
+}
+
+TEST(GpuOperations, TheCudaKernelsGiveTheSameBitsTwice) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device gpu = gpu_device(0);
+  for (const Row& row : table()) {
+    for (const int64_t shift : {0, 1}) {
+      const Tensors first = row.run(place(row.inputs, gpu, shift));
+      expect_equal_bits(first, row.run(place(row.inputs, gpu, shift)), row);
     }
   }
 }

@@ -1,0 +1,40 @@
+// The rows of the operations' table (operations_test.cpp): an operation on given inputs, and what it must give.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "tensor/device.h"
+
+namespace veil {
+
+using Tensors = std::vector<Tensor>;
+
+// An output may differ by tolerance * (1 + magnitude); 0 asks for equal bits.
+struct Tolerance {
+  double reference, gpu;
+};
+
+struct Row {
+  std::string name;
+  Tensors inputs;                                 // on CPU; changed in place by `run` where the operation does that
+  std::function<Tensors(const Tensors&)> run;     // the operation, on the inputs' device
+  std::function<Tensors(const Tensors&)> expect;  // the same in fp64, from fp64 inputs
+  std::vector<Tolerance> tolerances;              // by output
+};
+
+inline const DType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+
+double rounding_of(DType dtype);  // half a unit in the last place, with room for a few operations
+Tensor random(c10::IntArrayRef shape, DType dtype);
+
+void add_norms(std::vector<Row>& table);
+void add_ropes(std::vector<Row>& table);
+void add_activations(std::vector<Row>& table);
+void add_cross_entropies(std::vector<Row>& table);
+void add_embedding_grads(std::vector<Row>& table);
+void add_sums(std::vector<Row>& table);
+
+}  // namespace veil
