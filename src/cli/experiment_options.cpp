@@ -79,27 +79,31 @@ void use_language_defaults(const Options& options, ExperimentOptions& e) {
   if (open("compute") && gpu) e.compute = Precision::bf16;
 }
 
-void add_measuring_options(Options& options, ExperimentOptions& e) {
+void add_running_options(Options& options, ExperimentOptions& e) {
   options.add("learning-rate", e.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", e.momentum, {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
   options.add("weight-decay", e.weight_decay,
               {.help = "decoupled for adamw, added to the gradient for sgd", .minimum = 0});
   options.add("seed", e.seed, {.help = "of parameters and synthetic data", .minimum = 0});
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
-  options.add(
-      "warmup", e.warmup,
-      {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
-  options.add("iterations", e.iterations,
-              {.aliases = {"steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
   options.add("graph", e.graph, {.help = "capture the step in CUDA graphs"});
   options.add("device", e.device, {.help = "where it runs; auto takes a GPU if one answers"});
-  options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
   options.add("ranks", e.ranks,
               {.aliases = {"nproc_per_node", "num_gpus"},
                .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
                .minimum = 1,
                .maximum = 4096});
   options.add("share-gpu", e.share_gpu, {.help = "let several ranks share a GPU, talking through host memory"});
+}
+
+void add_measuring_options(Options& options, ExperimentOptions& e) {
+  add_running_options(options, e);
+  options.add(
+      "warmup", e.warmup,
+      {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
+  options.add("iterations", e.iterations,
+              {.aliases = {"steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
+  options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
 }
 
 void add_experiment_presets(Options& options, bool measuring) {

@@ -10,7 +10,9 @@ namespace veil {
 void add_step_options(Options& options, ExperimentOptions& experiment);
 // After parsing: what the command line leaves open gets a language model's defaults where the model is one.
 void use_language_defaults(const Options& options, ExperimentOptions& experiment);
-// How it is measured.
+// Learning rate, seed, device, ranks: what any run of steps needs.
+void add_running_options(Options& options, ExperimentOptions& experiment);
+// That, and how it is measured.
 void add_measuring_options(Options& options, ExperimentOptions& experiment);
 // `tiny`: seconds on two cores.
 void add_experiment_presets(Options& options, bool measuring);

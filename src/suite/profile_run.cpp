@@ -27,25 +27,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device device) {
-  if (options.simulate_world) {
-    if (*options.simulate_world == 1) return {};
-    SimulatedLink link;
-    link.bandwidth_bytes_per_s = options.link_gb_per_s * 1e9;
-    auto lane = [&] {
-      return make_simulated_communicator(options.simulate_rank, *options.simulate_world, device, link);
-    };
-    return {lane(), lane()};
-  }
-  if (info.world == 1) return {};
-  const bool nccl = device.is_cuda() && !options.share_gpu;
-  auto lane = [&](int number) {
-    return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device);
-  };
-  std::unique_ptr<Communicator> gather = lane(0), reduce = lane(1);  // in this order on every rank
-  return {std::move(gather), std::move(reduce)};
-}
-
 Batch make_data(const ExperimentOptions& options, const Model& model, int64_t samples, int rank, Device device) {
   CategoryScope scope(Category::data);
   auto make = [&](const DataShape& data, RandomDomain domain) {
@@ -408,6 +389,25 @@ Device choose_device(const ExperimentOptions& options, const RankInfo& info) {
         info.local_world, gpu_count());
   }
   return gpu_device(gpu_count() > 0 ? info.local_rank % gpu_count() : 0);
+}
+
+Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device device) {
+  if (options.simulate_world) {
+    if (*options.simulate_world == 1) return {};
+    SimulatedLink link;
+    link.bandwidth_bytes_per_s = options.link_gb_per_s * 1e9;
+    auto lane = [&] {
+      return make_simulated_communicator(options.simulate_rank, *options.simulate_world, device, link);
+    };
+    return {lane(), lane()};
+  }
+  if (info.world == 1) return {};
+  const bool nccl = device.is_cuda() && !options.share_gpu;
+  auto lane = [&](int number) {
+    return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device);
+  };
+  std::unique_ptr<Communicator> gather = lane(0), reduce = lane(1);  // in this order on every rank
+  return {std::move(gather), std::move(reduce)};
 }
 
 nlohmann::ordered_json run_experiment(const ExperimentOptions& options, const RunPlace& place) {

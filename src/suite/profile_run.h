@@ -21,6 +21,9 @@ int experiment_world(const ExperimentOptions& options, const RankInfo& info);
 // UserError where the ranks do not fit the machine's GPUs.
 Device choose_device(const ExperimentOptions& options, const RankInfo& info);
 
+// A communicator for each lane; none in a world of one.
+Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device device);
+
 // The record of design section 9; every rank gets one, rank 0's is the one to keep. Out of memory is an outcome, not an exception.
 nlohmann::ordered_json run_experiment(const ExperimentOptions& options, const RunPlace& place);
 

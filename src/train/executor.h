@@ -56,6 +56,7 @@ class Executor {
 
   const Schedule& schedule() const { return schedule_; }
   const ModelShape& shape() const { return shape_; }
+  Device device() const { return device_; }
 
   // Captures the parts in graphs where that is asked for and possible. Changes no parameter. Call once, before the first step.
   void prepare();

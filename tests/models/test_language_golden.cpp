@@ -11,7 +11,7 @@
 #include "models/weight_tensors.h"
 #include "nn/classifier.h"
 #include "nn/lm_head.h"
-#include "test_goldens.h"
+#include "golden_folder.h"
 
 namespace veil {
 namespace {
