@@ -9,12 +9,12 @@ struct BuildInfo {
   std::string version;  // "0.1.0"
   std::string commit;  // of the sources when they were configured, "-dirty" after it if they were changed; "" outside a
                        // git clone
-  std::string compiler;                          // "GNU 12.2.0"
-  std::string flags;                             // of the C++ compiler
-  std::string build_type;                        // "Release"
-  std::string torch_version;                     // "2.11.0"
-  std::string torch_folder;                      // where the build found LibTorch
-  bool cuda = false, nccl = false, mpi = false;  // backends that are built in
+  std::string compiler;                                        // "GNU 12.2.0"
+  std::string flags;                                           // of the C++ compiler
+  std::string build_type;                                      // "Release"
+  std::string torch_version;                                   // "2.11.0"
+  std::string torch_folder;                                    // where the build found LibTorch
+  bool cuda = false, nccl = false, mpi = false, curl = false;  // backends that are built in
   bool sanitized = false;
 };
 const BuildInfo& build_info();

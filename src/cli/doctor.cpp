@@ -9,19 +9,17 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "data/http.h"
 #include "suite/link_check.h"
 #include "suite/machine.h"
 
 namespace veil {
 namespace {
 
-enum class Need { cuda, gpu, nccl, mpi, gnuplot };
+enum class Need { cuda, gpu, nccl, mpi, curl, gnuplot };
 const NameTable<Need>& names(Need) {
-  static const NameTable<Need> table = {{Need::cuda, "cuda"},
-                                        {Need::gpu, "gpu", {"gpus"}},
-                                        {Need::nccl, "nccl"},
-                                        {Need::mpi, "mpi"},
-                                        {Need::gnuplot, "gnuplot"}};
+  static const NameTable<Need> table = {{Need::cuda, "cuda"}, {Need::gpu, "gpu", {"gpus"}}, {Need::nccl, "nccl"},
+                                        {Need::mpi, "mpi"},   {Need::curl, "curl"},         {Need::gnuplot, "gnuplot"}};
   return table;
 }
 
@@ -87,6 +85,11 @@ std::optional<Absence> absence(Need need, const Health& health) {
                        "`apt-get install libopenmpi-dev openmpi-bin`, then `make clean build`"};
       if (health.mpirun.empty()) return Absence{"mpirun is not on PATH", "`apt-get install openmpi-bin`"};
       return {};
+    case Need::curl:
+      if (!build.curl)
+        return Absence{"this build has no libcurl, so `veil fetch` does not work",
+                       "`apt-get install libcurl4-openssl-dev libssl-dev`, then `make clean build`"};
+      return {};
     case Need::gnuplot:
       if (health.gnuplot.empty()) return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
       return {};
@@ -114,7 +117,8 @@ std::string health_table(const Health& health) {
       {"veil", fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
       {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "", build.compiler)},
       {"flags", build.flags},
-      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}", yes(build.cuda), yes(build.nccl), yes(build.mpi))},
+      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, curl {}", yes(build.cuda), yes(build.nccl), yes(build.mpi),
+                               yes(build.curl))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
       {"CPU",
@@ -130,6 +134,7 @@ std::string health_table(const Health& health) {
   rows.push_back({"cuDNN", or_none(machine.cudnn)});
   rows.push_back({"NCCL", or_none(machine.nccl)});
   rows.push_back({"MPI", or_none(machine.mpi)});
+  rows.push_back({"curl", or_none(http_library_version())});
   rows.push_back({"mpirun", or_none(health.mpirun)});
   rows.push_back({"gnuplot", or_none(health.gnuplot)});
   for (const auto& [need, missing] : all_absences(health)) {

@@ -88,7 +88,7 @@ nlohmann::json build_json() {
           {"sanitized", build.sanitized},
           {"libtorch", build.torch_version},
           {"libtorch_folder", build.torch_folder},
-          {"backends", {{"cuda", build.cuda}, {"nccl", build.nccl}, {"mpi", build.mpi}}}};
+          {"backends", {{"cuda", build.cuda}, {"nccl", build.nccl}, {"mpi", build.mpi}, {"curl", build.curl}}}};
 }
 
 }  // namespace veil
