@@ -1,4 +1,4 @@
-# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, and the target VeilBackends that links them.
+# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, VEIL_HAS_CURL, and the target VeilBackends that links them.
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -21,6 +21,7 @@ set(VEIL_HAS_CUDA ON)
 set(VEIL_HAS_NCCL ON)
 set(VEIL_HAS_MPI ON)
 set(VEIL_HAS_UNICODE ON)
+set(VEIL_HAS_CURL ON)
 
 # CUDA: a compiler, and a LibTorch that has it.
 if(VEIL_CUDA STREQUAL OFF)
@@ -103,8 +104,21 @@ else()
   endif()
 endif()
 
+# libcurl speaks to a model hub, OpenSSL's libcrypto checks what came.
+if(VEIL_CURL STREQUAL OFF)
+  veil_left_out(curl "it is switched off (VEIL_CURL=OFF)" "")
+else()
+  find_package(CURL 7.85 QUIET)
+  find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
+  if(CURL_FOUND AND OPENSSL_FOUND)
+    target_link_libraries(VeilBackends INTERFACE CURL::libcurl OpenSSL::Crypto)
+  else()
+    veil_left_out(curl "no libcurl 7.85 or no OpenSSL 3 was found" "apt-get install libcurl4-openssl-dev libssl-dev")
+  endif()
+endif()
+
 message(STATUS "Veil: LibTorch ${VEIL_TORCH_VERSION} in ${VEIL_TORCH_DIR}")
-message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}")
+message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}, curl ${VEIL_HAS_CURL}")
 foreach(line ${VEIL_LEFT_OUT})
   message(STATUS "Veil: left out: ${line}")
 endforeach()

@@ -16,6 +16,7 @@ struct BuildInfo {
   std::string torch_folder;                      // where the build found LibTorch
   bool cuda = false, nccl = false, mpi = false;  // backends that are built in
   bool unicode = false;                          // the same: PCRE2 and utf8proc
+  bool curl = false;                             // the same: libcurl and OpenSSL
   bool sanitized = false;
 };
 const BuildInfo& build_info();

@@ -14,6 +14,7 @@ namespace veil {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"doctor", "what this build and this machine have, and what is missing", run_doctor},
+      {"fetch", "a model's files from a hub into the Hugging Face cache", run_fetch},
       {"plan", "a step's program and its bytes, without running it", run_plan},
       {"privacy", "epsilon of a private run, or the sigma that a budget asks for", run_privacy},
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},

@@ -16,6 +16,7 @@ struct Command {
 const std::vector<Command>& commands();
 
 int run_doctor(const std::vector<std::string>& arguments);
+int run_fetch(const std::vector<std::string>& arguments);
 int run_privacy(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_profile(const std::vector<std::string>& arguments);

@@ -9,19 +9,21 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "data/http.h"
 #include "suite/link_check.h"
 #include "suite/machine.h"
 
 namespace veil {
 namespace {
 
-enum class Need { cuda, gpu, nccl, mpi, unicode, gnuplot };
+enum class Need { cuda, gpu, nccl, mpi, unicode, curl, gnuplot };
 const NameTable<Need>& names(Need) {
   static const NameTable<Need> table = {{Need::cuda, "cuda"},
                                         {Need::gpu, "gpu", {"gpus"}},
                                         {Need::nccl, "nccl"},
                                         {Need::mpi, "mpi"},
                                         {Need::unicode, "unicode", {"pcre2", "utf8proc"}},
+                                        {Need::curl, "curl"},
                                         {Need::gnuplot, "gnuplot"}};
   return table;
 }
@@ -93,6 +95,11 @@ std::optional<Absence> absence(Need need, const Health& health) {
         return Absence{"this build has no PCRE2 and utf8proc, so no tokenizer.json can be read",
                        "`apt-get install libpcre2-dev libutf8proc-dev`, then `make clean build`"};
       return {};
+    case Need::curl:
+      if (!build.curl)
+        return Absence{"this build has no libcurl, so `veil fetch` does not work",
+                       "`apt-get install libcurl4-openssl-dev libssl-dev`, then `make clean build`"};
+      return {};
     case Need::gnuplot:
       if (health.gnuplot.empty()) return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
       return {};
@@ -120,8 +127,8 @@ std::string health_table(const Health& health) {
       {"veil", fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
       {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "", build.compiler)},
       {"flags", build.flags},
-      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}", yes(build.cuda), yes(build.nccl), yes(build.mpi),
-                               yes(build.unicode))},
+      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}", yes(build.cuda), yes(build.nccl), yes(build.mpi),
+                               yes(build.unicode), yes(build.curl))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
       {"CPU",
@@ -137,6 +144,7 @@ std::string health_table(const Health& health) {
   rows.push_back({"cuDNN", or_none(machine.cudnn)});
   rows.push_back({"NCCL", or_none(machine.nccl)});
   rows.push_back({"MPI", or_none(machine.mpi)});
+  rows.push_back({"curl", or_none(http_library_version())});
   rows.push_back({"mpirun", or_none(health.mpirun)});
   rows.push_back({"gnuplot", or_none(health.gnuplot)});
   for (const auto& [need, missing] : all_absences(health)) {

@@ -267,7 +267,7 @@ void Executor::initialise(int unit, const Tensor& stored, int64_t first) {
     if (begin >= end) continue;
     const Tensor piece = stored.narrow(0, begin - first, end - begin);
     const Init& init = shape_.params[param.param].init;
-    if (options_.initial && options_.initial(slot.param, begin - slot.offset, piece)) continue;
+    if (options_.initial && options_.initial(param.param, begin - param.offset, piece)) continue;
     switch (init.kind) {
       case Init::Kind::uniform:
         fill_uniform(piece, init.scale, options_.seed, RandomDomain::parameters, layout.base + begin);

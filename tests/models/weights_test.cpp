@@ -60,6 +60,11 @@ TEST_F(WeightsTest, AnIndexThatIsWrongIsRefusedByName) {
       HasSubstr("tensor 'd' is in 'model-1.safetensors', and it is not"));
   EXPECT_THAT(opening(R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors"}})"),
               HasSubstr("tensor 'c' that the index"));
+  write_safetensors(files_.path("model-3.safetensors"), {float_source("c", {}, {7}), float_source("a", {2}, {8, 9})});
+  EXPECT_THAT(
+      opening(R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors","c":"model-3.safetensors"}})"),
+      HasSubstr("a tensor 'c' that the index"))
+      << "two files have it";
   for (const char* file : {"../model-1.safetensors", "/etc/x.safetensors", "x/y.safetensors", "..", "", "model.bin",
                            "a\\u0000.safetensors"}) {
     EXPECT_THAT(opening(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", file)), HasSubstr("tensor 'a' is mapped to"))

@@ -1,0 +1,19 @@
+// What the environment says about model hubs. Only src/cli reads it.
+#pragma once
+
+#include <string>
+
+#include "data/hub.h"
+
+namespace veil {
+
+HubVariables hub_variables_from_environment();
+
+// The folder of `--model NAME`, where NAME is no preset: a folder with config.json, or a hub's model in the cache. UserError otherwise.
+std::string model_folder_from_environment(const std::string& name);
+
+// HF_TOKEN, else the file that the hub's own login leaves; "" where there is neither. A secret: it goes into requests and nowhere else.
+std::string hub_token_from_environment();
+std::string hub_endpoint_from_environment();  // HF_ENDPOINT, else https://huggingface.co
+
+}  // namespace veil

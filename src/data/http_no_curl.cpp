@@ -1,0 +1,52 @@
+#include "base/error.h"
+#include "data/http.h"
+
+namespace veil {
+
+namespace {
+
+[[noreturn]] void missing() {
+  throw MissingBackend(
+      "this build has no libcurl, so it cannot fetch: `apt-get install libcurl4-openssl-dev libssl-dev`, then `make "
+      "clean build`");
+}
+
+}  // namespace
+
+struct HttpClient::State {};
+
+bool built_with_http() {
+  return false;
+}
+
+std::string http_library_version() {
+  return "";
+}
+
+HttpClient::HttpClient() {
+  missing();
+}
+HttpClient::~HttpClient() = default;
+
+HttpAnswer HttpClient::head(const std::string&, const Headers&) {
+  missing();
+}
+
+HttpAnswer HttpClient::get(const std::string&, const Headers&) {
+  missing();
+}
+
+HttpAnswer HttpClient::download(const std::string&, const Headers&, const std::function<void(const HttpAnswer&)>&,
+                                const std::function<void(std::string_view)>&) {
+  missing();
+}
+
+std::string url_origin(const std::string&) {
+  missing();
+}
+
+std::string resolve_url(const std::string&, const std::string&) {
+  missing();
+}
+
+}  // namespace veil
