@@ -4,6 +4,7 @@
 
 #include "kernels/random.h"
 #include "models/linear_stack.h"
+#include "models/presets.h"
 
 namespace veil {
 
@@ -15,7 +16,7 @@ StepOptions TestCase::all_of(DType dtype) {
 }
 
 std::string TestCase::name() const {
-  return fmt::format(
+  return (model.empty() ? "" : fmt::format("{} {} pieces of {} clipped at {} ", model, name_of(task), logit_piece_bytes, max_grad_norm)) + fmt::format(
       "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} {} "
       "storage {} compute {} reduce {}",
       name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch), name_of(step.wrap),
@@ -24,18 +25,45 @@ std::string TestCase::name() const {
       dtype_name(step.reduce));
 }
 
-TestRun::TestRun(const TestCase& test, Ranks ranks) : model(linear_stack(test.width, test.layers)) {
+namespace {
+
+Model test_model(const TestCase& test) {
+  if (test.model.empty()) return linear_stack(test.width, test.layers);
+  LanguageConfig config = preset_config(test.model).value();
+  config.task = test.task;
+  config.padding_id = 7;
+  config.hidden = 24;  // as small as shows everything: two layers, grouped heads, sizes that no world divides evenly
+  config.heads = 3;
+  config.kv_heads = config.family == Family::gpt2 ? 3 : 1;
+  config.head_dim = 8;
+  config.feed = 20;
+  config.vocabulary = 37;
+  config.initial_deviation = 0.2;
+  return language_model(config, {.tokens = test.tokens, .logit_piece_bytes = test.logit_piece_bytes});
+}
+
+}  // namespace
+
+TestRun::TestRun(const TestCase& test, Ranks ranks) : model(test_model(test)) {
   const int64_t samples = test.batch * test.step.micro_batches;
   const int64_t first = samples * ranks.rank();
-  auto make = [&](RandomDomain domain) {
+  auto make = [&](const DataShape& data, RandomDomain domain) {
     CategoryScope scope(Category::data);
+    std::vector<int64_t> dims{samples};
+    dims.insert(dims.end(), data.dims.begin(), data.dims.end());
     // Made on CPU: a GPU's logarithm has other last bits, and runs on both are compared.
-    Tensor tensor = empty_tensor({samples, test.width}, test.step.compute, cpu_device());
-    fill_normal(tensor, 1.0, test.seed, domain, first * test.width);
+    Tensor tensor = empty_tensor(dims, data.dtype.value_or(test.step.compute), cpu_device());
+    if (data.classes > 0) {
+      fill_whole(tensor, data.classes, test.seed, domain, first * data.elements());
+    } else {
+      fill_normal(tensor, 1.0, test.seed, domain, first * data.elements());
+    }
     return tensor.to(test.device);
   };
   ExecutorOptions options;
   options.step = test.step;
+  options.step.grad_norm = test.max_grad_norm > 0;
+  options.max_grad_norm = test.max_grad_norm;
   options.optimizer = test.optimizer;
   options.seed = test.seed;
   options.graph = test.graph;
@@ -43,7 +71,7 @@ TestRun::TestRun(const TestCase& test, Ranks ranks) : model(linear_stack(test.wi
   options.watch_memory = ledger::installed();
   executor =
       std::make_unique<Executor>(model, test.batch, options, test.device,
-                                 Batch{make(RandomDomain::inputs), make(RandomDomain::targets)}, std::move(ranks));
+                                 Batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)}, std::move(ranks));
   executor->prepare();
 }
 
@@ -60,6 +88,37 @@ Ranks simulated_ranks(const TestCase& test, int rank) {
   if (test.step.world == 1) return {};
   return {make_simulated_communicator(rank, test.step.world, test.device),
           make_simulated_communicator(rank, test.step.world, test.device)};
+}
+
+std::vector<TestCase> language_grid(int world, DType dtype) {
+  std::vector<TestCase> grid;
+  for (const char* model : {"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"}) {
+    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+      for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+        for (int micro_batches : {1, 2}) {
+          TestCase test;
+          test.model = model;
+          test.step = TestCase::all_of(dtype);
+          test.step.min_params = 3000;
+          test.step.strategy = strategy;
+          test.step.world = world;
+          test.step.checkpointing = checkpointing;
+          test.step.micro_batches = micro_batches;
+          test.optimizer.kind = OptimizerKind::adamw;
+          test.optimizer.weight_decay = 0.1;
+          // The rest in turn, so that each meets each.
+          const size_t i = grid.size();
+          test.step.wrap = i % 5 == 3 ? WrapPolicy::size : i % 7 == 5 ? WrapPolicy::none : WrapPolicy::module;
+          test.step.forward_prefetch = static_cast<int>(i % 3);
+          test.step.backward_prefetch = static_cast<BackwardPrefetch>(i / 3 % 3);
+          test.step.offload_params = i % 11 == 6;
+          test.logit_piece_bytes = i % 2 == 1 ? 640 : 0;
+          grid.push_back(test);
+        }
+      }
+    }
+  }
+  return grid;
 }
 
 std::vector<TestCase> full_grid(int world, DType dtype) {

@@ -1,15 +1,21 @@
-// One small training run of the linear stack, described by a value; shared by the single-process and the rank tests.
+// One small training run, described by a value; shared by the single-process and the rank tests.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "models/language_model.h"
 #include "train/executor.h"
 
 namespace veil {
 
 struct TestCase {
+  std::string model = "";          // a language model's preset; "": the linear stack
+  Task task = Task::causal_lm;
+  int64_t tokens = 12;             // in its sequences
+  int64_t logit_piece_bytes = 0;
+  double max_grad_norm = 0;        // taken where it is set
   int64_t width = 13, layers = 4;  // 13: no world divides it
   int64_t batch = 6;
   StepOptions step = all_of(at::kDouble);
@@ -35,6 +41,8 @@ Ranks simulated_ranks(const TestCase& test, int rank = 1);
 
 // Every strategy x prefetch x wrap x offload x checkpointing x accumulation x optimizer, on a world of `world`; types are `dtype`.
 std::vector<TestCase> full_grid(int world, DType dtype);
+// Language models, each in a few settings that matter to them: strategies, checkpointing, accumulation, wrapping, prefetch.
+std::vector<TestCase> language_grid(int world, DType dtype);
 // The same for simulated worlds of 1 and 3 and several types, for bytes alone.
 std::vector<TestCase> memory_grid();
 

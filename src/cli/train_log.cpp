@@ -1,0 +1,116 @@
+#include "cli/train_log.h"
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/units.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string kept_lines(const std::string& path, int64_t done) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (entry.is_object() && entry.value("step", int64_t{0}) <= done) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+TrainLog::TrainLog(const std::string& folder, bool speaks, bool json, int64_t steps, int64_t done)
+    : path_(join_path(folder, "metrics.jsonl")),
+      speaks_(speaks),
+      json_(json),
+      steps_(steps),
+      first_(done),
+      begin_ms_(steady_ms()) {
+  if (!speaks_) return;
+  // Losses and norms tell of the data, so only the owner reads them.
+  write_file_atomically(path_, done > 0 ? kept_lines(path_, done) : "", /*owner_only=*/true);
+  scalars_ = std::make_unique<ScalarLog>(join_path(folder, "tensorboard"));
+}
+
+void TrainLog::set_throughput(double flops_a_rank, double peak_tflops_a_rank) {
+  flops_ = flops_a_rank;
+  peak_ = peak_tflops_a_rank;
+}
+
+void TrainLog::append(const Json& line) {
+  std::ofstream file(path_, std::ios::app);
+  file << line.dump() << '\n';
+  file.flush();
+  if (!file) user_error("{}: cannot be written", path_);
+  if (json_) fmt::print("{}\n", line.dump());
+}
+
+void TrainLog::step(const StepLine& line) {
+  if (!speaks_) return;
+  const double mfu = peak_ > 0 ? flops_ / line.seconds / 1e12 / peak_ : 0;
+  const double elapsed_s = (steady_ms() - begin_ms_) / 1e3;
+  const double left_s = elapsed_s / static_cast<double>(line.step - first_) * static_cast<double>(steps_ - line.step);
+  Json json = {{"step", line.step},
+               {"epoch", line.epoch},
+               {"loss", line.loss},
+               {"grad_norm", line.grad_norm},
+               {"learning_rate", line.learning_rate},
+               {"seconds", line.seconds},
+               {"tokens_per_second", line.tokens_per_second},
+               {"waited_for_data_seconds", line.waited_for_data_seconds},
+               {"peak_memory_bytes", line.peak_bytes},
+               {"left_seconds", left_s}};
+  if (mfu > 0) json["mfu"] = mfu;
+  append(json);
+  scalars_->add("train/loss", line.step, line.loss);
+  scalars_->add("train/grad_norm", line.step, line.grad_norm);
+  scalars_->add("train/learning_rate", line.step, line.learning_rate);
+  scalars_->add("train/tokens_per_second", line.step, line.tokens_per_second);
+  if (json_) return;
+  const std::string mfu_text = mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * mfu) : "";
+  fmt::print("step {:>{}}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tokens/s{}  {}  {} left\n", line.step,
+             std::to_string(steps_).size(), steps_, line.loss, line.grad_norm, line.learning_rate,
+             format_count(line.tokens_per_second), mfu_text, format_bytes(line.peak_bytes), format_duration(left_s));
+  std::fflush(stdout);
+}
+
+void TrainLog::evaluation(const EvaluationLine& line) {
+  if (!speaks_) return;
+  Json json = {{"step", line.step}, {"held_out_loss", line.loss}, {"held_out_samples", line.samples}};
+  if (line.accuracy) {
+    json["held_out_accuracy"] = *line.accuracy;
+  } else {
+    json["held_out_perplexity"] = line.perplexity();
+    json["held_out_tokens"] = line.tokens;
+  }
+  append(json);
+  scalars_->add("held_out/loss", line.step, line.loss);
+  if (line.accuracy) scalars_->add("held_out/accuracy", line.step, *line.accuracy);
+  if (json_) return;
+  if (line.accuracy) {
+    fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy, line.samples);
+  } else {
+    fmt::print("held out: loss {:.4f}, perplexity {:.2f} over {} tokens\n", line.loss, line.perplexity(), line.tokens);
+  }
+}
+
+void TrainLog::checkpoint(int64_t step) {
+  if (speaks_ && !json_) fmt::print("checkpoint after step {}\n", step);
+}
+
+void TrainLog::end(bool finished, const std::string& folder, const std::string& exported) {
+  if (json_) return;
+  if (!finished) fmt::print("stopped; `--resume {}` goes on\n", folder);
+  fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", folder, path_, join_path(folder, "tensorboard"));
+  if (peak_ > 0) fmt::print("mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak a GPU\n", peak_);
+  if (finished && !exported.empty()) fmt::print("model     {}\n", exported);
+}
+
+}  // namespace veil

@@ -1,0 +1,32 @@
+// What a training run says: a line a step on stdout, metrics.jsonl and TensorBoard scalars in its folder. Rank 0's only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "profile/scalars.h"
+#include "train/trainer.h"
+
+namespace veil {
+
+class TrainLog {
+ public:
+  // A resumed run's metrics are cut back to the steps that its checkpoint holds.
+  TrainLog(const std::string& folder, bool speaks, bool json, int64_t steps, int64_t done);
+  // FLOPs of a step and the peak in TFLOP/s (0: not known, no MFU), both a rank.
+  void set_throughput(double flops_a_rank, double peak_tflops_a_rank);
+  void step(const StepLine& line);
+  void evaluation(const EvaluationLine& line);
+  void checkpoint(int64_t step);
+  void end(bool finished, const std::string& folder, const std::string& exported);
+
+ private:
+  void append(const nlohmann::ordered_json& line);
+  std::string path_;
+  bool speaks_, json_;
+  int64_t steps_, first_;
+  double begin_ms_, flops_ = 0, peak_ = 0;
+  std::unique_ptr<ScalarLog> scalars_;
+};
+
+}  // namespace veil

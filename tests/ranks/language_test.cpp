@@ -1,0 +1,88 @@
+// Language models under every strategy: ten AdamW steps equal one process's, whatever the world, checkpointing, accumulation and the pieces of the logits.
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "comm/launch.h"
+#include "ranks/rank_harness.h"
+#include "train/test_run.h"
+
+namespace veil {
+namespace {
+
+constexpr int64_t kSamples = 24;  // of a logical batch over all ranks
+constexpr int kSteps = 10;
+
+Ranks both_lanes() {
+  if (rank_info_from_environment().world == 1) return {};
+  return {make_mpi_communicator(0, cpu_device()), make_mpi_communicator(1, cpu_device())};
+}
+
+std::vector<Tensor> trained(const TestCase& test, Ranks ranks) {
+  TestRun run(test, std::move(ranks));
+  run.steps(kSteps);
+  std::vector<Tensor> all;
+  for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
+    all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
+  return all;
+}
+
+// One process, one micro-batch, nothing made twice.
+std::vector<Tensor> alone(const TestCase& test) {
+  static std::map<std::string, std::vector<Tensor>> known;
+  TestCase one;
+  one.model = test.model;
+  one.task = test.task;
+  one.max_grad_norm = test.max_grad_norm;
+  one.step = TestCase::all_of(at::kDouble);
+  one.optimizer = test.optimizer;
+  one.batch = kSamples;
+  std::vector<Tensor>& found = known[one.name()];
+  if (found.empty()) found = trained(one, {});
+  return found;
+}
+
+void expect_equals_one_process(TestCase test) {
+  test.batch = kSamples / test.step.world / test.step.micro_batches;
+  const std::vector<Tensor> mine = trained(test, both_lanes()), reference = alone(test);
+  for (size_t p = 0; p < mine.size(); ++p)
+    EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-9) << test.name() << ": parameter " << p;
+}
+
+TEST(LanguageRanks, TenStepsEqualOneProcess) {
+  for (const TestCase& test : language_grid(rank_info_from_environment().world, at::kDouble))
+    expect_equals_one_process(test);
+}
+
+TEST(LanguageRanks, ClassifiersAndClippedGradientsEqualOneProcess) {
+  std::vector<TestCase> grid = language_grid(rank_info_from_environment().world, at::kDouble);
+  for (size_t i = 0; i < grid.size(); i += 5) {
+    grid[i].task = i % 2 ? Task::causal_lm : Task::sequence_classification;
+    grid[i].max_grad_norm = 0.05;  // below the norms that occur
+    expect_equals_one_process(grid[i]);
+  }
+}
+
+TEST(LanguageRanks, CheckpointingChangesNoBit) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    std::vector<Tensor> first;
+    for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+      TestCase test;
+      test.model = "qwen2-tiny-tied";
+      test.step = TestCase::all_of(at::kFloat);
+      test.step.strategy = strategy;
+      test.step.world = rank_info_from_environment().world;
+      test.step.checkpointing = checkpointing;
+      test.optimizer.kind = OptimizerKind::adamw;
+      test.batch = kSamples / test.step.world;
+      const std::vector<Tensor> mine = trained(test, both_lanes());
+      if (first.empty()) first = mine;
+      for (size_t p = 0; p < mine.size(); ++p)
+        EXPECT_TRUE(at::equal(mine[p], first[p])) << test.name() << ": parameter " << p << " differs in its bits";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace veil
