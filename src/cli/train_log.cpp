@@ -69,10 +69,10 @@ void TrainLog::step(const StepLine& line) {
                {"left_seconds", left_s}};
   if (mfu > 0) json["mfu"] = mfu;
   append(json);
-  scalars_->add("train/loss", line.step, line.loss);
-  scalars_->add("train/grad_norm", line.step, line.grad_norm);
-  scalars_->add("train/learning_rate", line.step, line.learning_rate);
-  scalars_->add("train/tokens_per_second", line.step, line.tokens_per_second);
+  scalars_->add("train/loss", line.loss, line.step);
+  scalars_->add("train/grad_norm", line.grad_norm, line.step);
+  scalars_->add("train/learning_rate", line.learning_rate, line.step);
+  scalars_->add("train/tokens_per_second", line.tokens_per_second, line.step);
   if (json_) return;
   const std::string mfu_text = mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * mfu) : "";
   fmt::print("step {:>{}}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tokens/s{}  {}  {} left\n", line.step,
@@ -91,8 +91,8 @@ void TrainLog::evaluation(const EvaluationLine& line) {
     json["held_out_tokens"] = line.tokens;
   }
   append(json);
-  scalars_->add("held_out/loss", line.step, line.loss);
-  if (line.accuracy) scalars_->add("held_out/accuracy", line.step, *line.accuracy);
+  scalars_->add("held_out/loss", line.loss, line.step);
+  if (line.accuracy) scalars_->add("held_out/accuracy", *line.accuracy, line.step);
   if (json_) return;
   if (line.accuracy) {
     fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy, line.samples);

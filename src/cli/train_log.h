@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "profile/scalars.h"
+#include "profile/tensorboard.h"
 #include "train/trainer.h"
 
 namespace veil {

@@ -11,11 +11,17 @@ int64_t align(int64_t n) {
   return (n + kAlignElements - 1) / kAlignElements * kAlignElements;
 }
 
+// The loss counts as the block after the last.
+const BlockShape& block_at(const ModelShape& shape, int b) {
+  return b == static_cast<int>(shape.blocks.size()) ? shape.loss : shape.blocks[static_cast<size_t>(b)];
+}
+
 // Consecutive blocks that share a unit, by the wrap policy.
 std::vector<std::vector<int>> group_blocks(const ModelShape& shape, WrapPolicy wrap, int64_t min_params) {
   std::vector<std::vector<int>> groups;
   int64_t open_params = 0;
-  for (int b = 0; b < static_cast<int>(shape.blocks.size()); ++b) {
+  const int blocks = static_cast<int>(shape.blocks.size()) + (shape.loss.params.empty() ? 0 : 1);
+  for (int b = 0; b < blocks; ++b) {
     const bool close =
         groups.empty() || wrap == WrapPolicy::module || (wrap == WrapPolicy::size && open_params >= min_params);
     if (close) {
@@ -23,7 +29,7 @@ std::vector<std::vector<int>> group_blocks(const ModelShape& shape, WrapPolicy w
       open_params = 0;
     }
     groups.back().push_back(b);
-    for (ParamId p : shape.blocks[b].params) open_params += shape.params[p].numel();
+    for (ParamId p : block_at(shape, b).params) open_params += shape.params[p].numel();
   }
   return groups;
 }
@@ -39,12 +45,12 @@ Layout make_layout(const ModelShape& shape, WrapPolicy wrap, int64_t min_params,
   int64_t base = 0;
   for (const std::vector<int>& group : group_blocks(shape, wrap, min_params)) {
     UnitLayout unit;
-    unit.name = shape.blocks[group.front()].name;
-    if (group.size() > 1) unit.name += ".." + shape.blocks[group.back()].name;
+    unit.name = block_at(shape, group.front()).name;
+    if (group.size() > 1) unit.name += ".." + block_at(shape, group.back()).name;
     unit.blocks = group;
     unit.base = base;
     for (int b : group) {
-      for (ParamId p : shape.blocks[b].params) {
+      for (ParamId p : block_at(shape, b).params) {
         if (layout.unit_of_param[p] >= 0) continue;  // tied: it lies where it was first used
         layout.unit_of_param[p] = static_cast<int>(layout.units.size());
         const bool joined = shape.params[p].joined;
