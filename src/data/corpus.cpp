@@ -84,7 +84,10 @@ std::vector<std::string> find_data_files(const std::string& path) {
     return {path};
   }
   for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-    if (is_data_file(at->path()) && at->is_regular_file(error)) files.push_back(at->path().string());
+    if (!is_data_file(at->path())) continue;
+    const fs::file_status found = at->status(error);
+    if (error) user_error("cannot read '{}': {}", at->path().string(), error.message());
+    if (fs::is_regular_file(found)) files.push_back(at->path().string());
   }
   if (error) user_error("cannot read the folder '{}': {}", path, error.message());
   if (files.empty()) user_error("folder '{}' holds no .txt, .json or .jsonl file", path);

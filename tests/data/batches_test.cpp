@@ -279,12 +279,17 @@ class SlowOrder : public Order {
 };
 
 TEST_F(BatchesTest, WaitingIsCountedAndAFailureArrivesInItsTurn) {
-  Batches batches(samples_, std::make_unique<SlowOrder>());
-  EXPECT_EQ(batches.next()->samples, std::vector<int64_t>{0});
-  EXPECT_EQ(batches.next()->samples, std::vector<int64_t>{1});
-  EXPECT_THAT(complaint([&] { batches.next(); }), HasSubstr("the third step fails"));
-  EXPECT_GT(batches.statistics().waited_ms, 30);
-  EXPECT_GT(batches.statistics().busy_ms, 50);
+  double waited_ms = 0;
+  // A busy machine may hold this thread back until a batch is there, and then nothing was waited for.
+  for (int attempt = 0; attempt < 10 && waited_ms < 30; ++attempt) {
+    Batches batches(samples_, std::make_unique<SlowOrder>());
+    EXPECT_EQ(batches.next()->samples, std::vector<int64_t>{0});
+    EXPECT_EQ(batches.next()->samples, std::vector<int64_t>{1});
+    EXPECT_THAT(complaint([&] { batches.next(); }), HasSubstr("the third step fails"));
+    EXPECT_GT(batches.statistics().busy_ms, 50);
+    waited_ms = batches.statistics().waited_ms;
+  }
+  EXPECT_GT(waited_ms, 30);
 }
 
 TEST_F(BatchesTest, ALoaderThatIsGivenUpStopsItsThread) {

@@ -115,6 +115,8 @@ TEST_F(CorpusTest, AFolderWithoutDataIsAComplaint) {
   EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("holds no .txt, .json or .jsonl file"));
   EXPECT_THAT(complaint([&] { Corpus(path("nowhere"), {}); }), HasSubstr("there is no"));
   EXPECT_THAT(complaint([&] { Corpus(write("a.csv", "x"), {}); }), HasSubstr("is no data"));
+  std::filesystem::create_symlink(path("nowhere"), path("gone.txt"));  // data that was meant to be there
+  EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("gone.txt': No such file"));
 }
 
 TEST_F(CorpusTest, OnlyTheFirstTwentyBadLinesAreKeptAndAllAreCounted) {

@@ -137,6 +137,22 @@ TEST_F(TokenStoreTest, AHeaderThatLiesIsRefused) {
   EXPECT_THAT(complaint([&] { TokenStore::open(path("lie.tokens")); }), HasSubstr("version is 9"));
 }
 
+TEST_F(TokenStoreTest, AnIndexThatLiesIsRefused) {
+  const std::string whole = read_file(written(1000, true));
+  const size_t index = 4096 + 24;  // nine tokens of two bytes, up to the next multiple of eight
+  const auto with = [&](size_t place, uint64_t value, size_t bytes) {
+    std::string changed = whole;
+    std::memcpy(changed.data() + place, &value, bytes);
+    write("lie.tokens", changed);
+    return complaint([&] { TokenStore::open(path("lie.tokens")); });
+  };
+  for (const uint64_t offset : {uint64_t{4}, uint64_t{1} << 60, ~uint64_t{0}}) {
+    EXPECT_THAT(with(index + 8, offset, 8), HasSubstr("do not follow each other")) << offset;
+  }
+  EXPECT_THAT(with(index, 1, 8), HasSubstr("do not follow each other"));
+  EXPECT_THAT(with(whole.size() - 4, ~uint64_t{0}, 4), HasSubstr("negative label"));
+}
+
 TEST_F(TokenStoreTest, ATokenBeyondTheVocabularyIsAComplaintWhereItIsRead) {
   std::string changed = read_file(written(1000, false));
   const uint16_t beyond = 1000;

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <thread>
 
 #include "base/build_info.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "data/nfc.h"
@@ -182,6 +182,13 @@ TEST_F(BpeTokenizerTest, ManyThreadsShareOneTokenizer) {
   EXPECT_EQ(wrong, (std::vector<int>{0, 0, 0, 0}));
 }
 
+// Of this thread: a machine that is busy with other things does not slow it down.
+double processor_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
 // Words of the repository's own pages and sources: English and code.
 std::string english_and_code() {
   std::vector<std::filesystem::path> paths;
@@ -206,9 +213,9 @@ TEST_F(BpeTokenizerTest, EveryTokenizerEncodesAMegabyteASecond) {
     double best = 0;
     for (int attempt = 0; attempt < 3; ++attempt) {
       const auto tokenizer = load_tokenizer(golden(name));  // anew: its cache is empty
-      const double begin = steady_ms();
+      const double begin = processor_ms();
       const auto tokens = tokenizer->encode(text, false);
-      best = std::max(best, static_cast<double>(text.size()) / 1e3 / (steady_ms() - begin));
+      best = std::max(best, static_cast<double>(text.size()) / 1e3 / (processor_ms() - begin));
       if (attempt == 0) {
         EXPECT_EQ(tokenizer->decode(tokens), text);
       }
@@ -234,9 +241,9 @@ TEST_F(BpeTokenizerTest, AMegabyteWithoutABreakTakesSecondsNotHours) {
   for (const char* name : {"llama3", "qwen2", "gpt2"}) {
     const auto tokenizer = load_tokenizer(golden(name));
     for (const std::string& text : hostile) {
-      const double begin = steady_ms();
+      const double begin = processor_ms();
       const auto tokens = tokenizer->encode(text, false);
-      const double seconds = (steady_ms() - begin) / 1000;
+      const double seconds = (processor_ms() - begin) / 1000;
       EXPECT_LT(seconds, 10) << name << " on " << text.substr(0, 8);
       EXPECT_EQ(tokenizer->decode(tokens), std::string(name) == "qwen2" ? to_nfc(text) : text) << name;
     }
