@@ -72,7 +72,6 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(CrossEntropy e) {
   for (; p < packs; p += kThreads) running.take(load_pack<kWide>(logits + p * kWide));
 
   __shared__ Real greatest[kThreads / 32], sum[kThreads / 32];
-  // Both partners of a pair compute the same two products, in either order: every lane holds the same bits.
   for (int distance = 16; distance > 0; distance /= 2) {
     Running<T> other;
     other.greatest = __shfl_xor_sync(0xFFFFFFFFu, running.greatest, distance);

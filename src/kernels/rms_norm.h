@@ -6,7 +6,8 @@
 namespace veil {
 
 // out = x r w with r = 1 / sqrt(mean(x^2) + epsilon), row by row. x, out [rows, width] of one type; weight [width] of that type; rstd [rows] fp32 (fp64 where
-// x is). With `add` (same shape as x; may be undefined) x + add is rounded to x's type, written to `sum` (may be x or add) and normalised instead.
+// x is). With `add` (same shape as x; may be undefined) x + add is rounded to x's type, written to `sum` (may be x or add) and normalised instead; without, `sum`
+// is not looked at.
 // All tensors contiguous; leading dimensions count as rows.
 void rms_norm(const Tensor& x, const Tensor& add, const Tensor& weight, double epsilon, const Tensor& sum,
               const Tensor& out, const Tensor& rstd);

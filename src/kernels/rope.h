@@ -11,7 +11,7 @@ namespace veil {
 void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies);
 
 // dqkv [batch, tokens, heads + 2 kv_heads, head_dim], contiguous, from dq [batch, heads, tokens, head_dim] and dk, dv [batch, kv_heads, tokens, head_dim] of
-// any strides with a contiguous last dimension; dq and dk are turned back. With no frequencies it only packs.
+// any strides with a contiguous last dimension; dq and dk are turned back. With no frequencies it only packs. head_dim is even.
 void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
                    const RopeFrequencies& frequencies);
 
