@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -283,7 +284,9 @@ class Fetch {
     target /= fs::path("blobs") / file.checksum;
     std::error_code error;
     if (fs::read_symlink(place, error) == target && !error) return;
-    const std::string temporary = fmt::format("{}.{}.tmp", place.string(), getpid());
+    // Another fetch of the same model may be at this line, in this process or in another.
+    static std::atomic<int> count{0};
+    const std::string temporary = fmt::format("{}.{}.{}.tmp", place.string(), getpid(), count++);
     unlink(temporary.c_str());
     if (symlink(target.c_str(), temporary.c_str()) != 0 || rename(temporary.c_str(), place.c_str()) != 0) {
       user_error("cannot write '{}': {}", place.string(), std::strerror(errno));

@@ -116,7 +116,7 @@ void HubSession::refuse(const HttpAnswer& answer, const std::string& what, const
       "make a token with read access at {}/settings/tokens and pass it by HF_TOKEN, --token or `hf auth login`",
       endpoint_);
   if (!answer.trouble.empty()) {
-    hub_failed("{}: {}; the same command goes on where this one ended", what, answer.trouble);
+    hub_failed("{}: {}{}", what, answer.trouble, file.empty() ? "" : "; the same command goes on where this one ended");
   }
   if (code == "RevisionNotFound")
     user_error("model {} has no revision '{}'", request_.model, printable(request_.revision));
