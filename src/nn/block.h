@@ -24,6 +24,7 @@ struct Report {
   ParamId param = 0;
   int64_t numel = 0;  // elements that it covers
   enum class By { linear, embedding, direct } by = By::linear;
+  bool repeated = false;  // comes in several pieces of the batch, which add up
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running it.
@@ -38,8 +39,9 @@ struct BlockShape {
   bool keeps_input = false;            // backward reads the input flow
   bool keeps_output = false;           // backward reads the output flow
   int64_t forward_scratch_bytes = 0;   // largest sum of temporaries inside forward
+  int64_t late_scratch_bytes = 0;      // of a loss: likewise, after its last report of a product
   int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
-  bool recompute_skips_output = false;  // recompute() does not make the output again
+  bool recompute_skips_output = false;  // recompute() makes neither the output nor forward's temporaries
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory
 };

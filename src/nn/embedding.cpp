@@ -12,6 +12,11 @@ Flow Embedding::forward(const Params& params, const Flow& in, Tape& tape) const 
   return {out};
 }
 
+Flow Embedding::recompute(const Params&, const Flow& in, Tape& tape) const {
+  tape.input = in.hidden;
+  return {};
+}
+
 Flow Embedding::backward(const Params&, Flow grad, const Tape& tape, GradSink& sink, bool) const {
   sink.embedding(table_, tape.input, grad.hidden);
   if (positions_ >= 0) sink.direct(positions_, grad.hidden.view({grad.hidden.size(0), -1}));
@@ -29,6 +34,7 @@ BlockShape Embedding::shape(int64_t batch, DType compute, bool) const {
   }
   shape.output_bytes = batch * tokens_ * width_ * dtype_bytes(compute);
   shape.keeps_input = true;
+  shape.recompute_skips_output = true;
   return shape;
 }
 

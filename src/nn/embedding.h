@@ -11,6 +11,7 @@ class Embedding final : public Block {
   Embedding(std::string name, ParamId table, ParamId positions, int64_t tokens, int64_t width)
       : name_(std::move(name)), table_(table), positions_(positions), tokens_(tokens), width_(width) {}
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
+  Flow recompute(const Params& params, const Flow& in, Tape& tape) const override;
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                 bool needs_input_grad) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;

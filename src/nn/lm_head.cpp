@@ -115,15 +115,13 @@ BlockShape LmHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.name = "head";
   l_.norm.add_shape(shape);
   shape.params.push_back(l_.head);
-  shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear});
+  shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear, piece.samples < batch});
   shape.output_bytes = rows * l_.hidden * dtype_bytes(compute);
   const int64_t lasting = rows * l_.hidden * dtype_bytes(compute) + l_.norm.statistics_bytes(rows, compute) +
                           rows * kStateColumns * dtype_bytes(sum_dtype(compute)) +
                           batch * (dtype_bytes(sum_dtype(compute)) + dtype_bytes(at::kDouble));
-  const int64_t sink_product = dtype_bytes(compute) == 2 && !on_gpu ? piece.columns * l_.hidden * dtype_bytes(compute) : 0;
-  shape.forward_scratch_bytes =
-      lasting + std::max(piece.samples * l_.tokens * piece.columns * dtype_bytes(compute) + sink_product,
-                         l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu));
+  shape.forward_scratch_bytes = lasting + piece.samples * l_.tokens * piece.columns * dtype_bytes(compute);
+  shape.late_scratch_bytes = lasting + l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu);
   const bool twice = piece.columns < l_.vocabulary;
   const int64_t product = 2 * rows * l_.hidden * l_.vocabulary;
   shape.forward_flops = product * (twice ? 2 : 1);

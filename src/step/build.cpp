@@ -360,7 +360,7 @@ class Builder {
         Op again{.kind = OpKind::recompute,
                  .block = b,
                  .after = waits_for_params(b),
-                 .scratch_bytes = block.forward_scratch_bytes};
+                 .scratch_bytes = block.recompute_skips_output ? 0 : block.forward_scratch_bytes};
         add(again.creates, tape(b));
         if (block.keeps_output) {
           again.creates.push_back(flow(b));
@@ -382,7 +382,12 @@ class Builder {
       if (input_is_live && !output_outlives_forward(b - 1)) op.frees.push_back(flow(b - 1));
     }
     const BlockShape& reporting = b == blocks() ? shape_.loss : shape_.blocks[b];
-    op.sink_scratch_bytes = sink_scratch(reporting);
+    if (b == blocks()) {
+      // The loss reports from the midst of its own temporaries.
+      op.scratch_bytes = std::max(op.scratch_bytes + sink_scratch(reporting), reporting.late_scratch_bytes);
+    } else {
+      op.sink_scratch_bytes = sink_scratch(reporting);
+    }
     if (!accumulates_whole_) {
       for (int u : schedule_.layout.units_of_block[b]) {
         if (first_user[u] == b) op.creates.push_back(sink_target(u));
@@ -397,7 +402,8 @@ class Builder {
     for (const Report& report : block.reports) {
       const bool table = report.by == Report::By::embedding;
       const int64_t positions = table ? shape_.input.elements() * shape_.batch : shape_.batch;
-      const SinkScratch scratch{positions,        report.numel,         report.by,      accumulates_whole_,
+      const SinkScratch scratch{positions,        report.numel,         report.by,
+                                accumulates_whole_ || report.repeated,
                                 options_.compute, schedule_.grad_dtype, options_.on_gpu};
       largest = std::max(largest, summed_sink_scratch_bytes(scratch));
     }
