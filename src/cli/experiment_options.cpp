@@ -17,8 +17,9 @@ void add_step_options(Options& options, ExperimentOptions& e) {
                .minimum = 1,
                .maximum = 1 << 24});
   options.add("task", e.task, {.help = "of a language model; as its config says if not given"});
-  options.add("labels", e.labels,
-              {.aliases = {"num_labels"}, .help = "classes of sequence classification", .minimum = 1, .maximum = 1 << 20});
+  options.add(
+      "labels", e.labels,
+      {.aliases = {"num_labels"}, .help = "classes of sequence classification", .minimum = 1, .maximum = 1 << 20});
   options.add("attention", e.attention, {.help = "cuDNN or flash as the device has it, or plain products"});
   options.add(
       "input-size", e.input_size,

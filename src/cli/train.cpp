@@ -88,10 +88,9 @@ void add_options(Options& options, TrainCommand& c) {
   options.add("checkpoint-every", c.checkpoint_every, {.help = "steps; 0: at the end only", .minimum = 0});
   options.add("keep-checkpoints", c.keep_checkpoints, {.help = "newest ones kept", .minimum = 1, .maximum = 1000000});
   options.add("output-dir", c.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
-  options.add("resume", c.resume,
-              {.help = "go on with the run in this folder, or the newest of --output-dir",
-               .bare = "latest",
-               .value = "DIR"});
+  options.add(
+      "resume", c.resume,
+      {.help = "go on with the run in this folder, or the newest of --output-dir", .bare = "latest", .value = "DIR"});
   options.add("export", c.export_folder,
               {.help = "write the trained model as a folder that transformers loads", .value = "DIR"});
   options.add("profile-step", c.profile_step,
@@ -110,7 +109,9 @@ void check(TrainCommand& c) {
   if (c.steps && c.epochs) user_error("--steps {} and --epochs {}: one of them is allowed", *c.steps, *c.epochs);
   if (!c.steps && !c.epochs) c.epochs = 1;
   const ModelSource source = model_source(c.experiment);
-  if (!source.config) user_error("--model {}: `veil train` trains language models; `veil profile` measures the linear stack", c.experiment.model);
+  if (!source.config)
+    user_error("--model {}: `veil train` trains language models; `veil profile` measures the linear stack",
+               c.experiment.model);
   if (source.config->task == Task::sequence_classification) {
     c.samples = data::SampleKind::labelled;
     if (c.corpus.label_key.empty()) c.corpus.label_key = "label";
@@ -124,7 +125,11 @@ void check(TrainCommand& c) {
 class TrainRun {
  public:
   TrainRun(TrainCommand& command, const Options& options, const RankInfo& info, const std::string& folder)
-      : c_(command), options_(options), info_(info), folder_(folder), device_(choose_device(command.experiment, info)) {}
+      : c_(command),
+        options_(options),
+        info_(info),
+        folder_(folder),
+        device_(choose_device(command.experiment, info)) {}
 
   int run() {
     load_samples();
@@ -134,7 +139,8 @@ class TrainRun {
     if (speaks()) announce(model);
     TrainOptions train = train_options();
     TrainLog log(folder_, speaks(), c_.json, train.steps, executor_->steps());
-    log.set_throughput(3.0 * static_cast<double>(executor_->shape().model_flops()) * c_.experiment.accumulation, peak());
+    log.set_throughput(3.0 * static_cast<double>(executor_->shape().model_flops()) * c_.experiment.accumulation,
+                       peak());
     KernelProfile profile;
     TrainEvents events;
     events.on_step = [&](const StepLine& line) {
@@ -240,9 +246,11 @@ class TrainRun {
   TrainOptions train_options() const {
     TrainOptions train;
     const data::ShuffledOrder order(samples_->count(), global_batch_, static_cast<uint64_t>(c_.experiment.seed));
-    train.steps = c_.steps ? *c_.steps
-                           : std::max<int64_t>(1, std::llround(*c_.epochs * static_cast<double>(order.steps_per_epoch())));
-    const LearningRateSchedule rate{c_.schedule, c_.experiment.learning_rate, c_.warmup_steps, train.steps, c_.minimum_lr_ratio};
+    train.steps = c_.steps
+                      ? *c_.steps
+                      : std::max<int64_t>(1, std::llround(*c_.epochs * static_cast<double>(order.steps_per_epoch())));
+    const LearningRateSchedule rate{c_.schedule, c_.experiment.learning_rate, c_.warmup_steps, train.steps,
+                                    c_.minimum_lr_ratio};
     check_schedule(rate);
     train.learning_rate = [rate](int64_t step) { return learning_rate_at(rate, step); };
     train.seed = static_cast<uint64_t>(c_.experiment.seed);
@@ -264,8 +272,8 @@ class TrainRun {
                format_count(static_cast<double>(executor_->shape().param_count())), name_of(source_.config->task),
                attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
     fmt::print("data      {} documents, {} tokens ({}); {} samples of {} tokens, {} held out\n", header.documents,
-               format_count(static_cast<double>(header.tokens)), header.tokenizer.name, samples_->count(), samples_->length(),
-               held_out_ ? held_out_->count() : 0);
+               format_count(static_cast<double>(header.tokens)), header.tokenizer.name, samples_->count(),
+               samples_->length(), held_out_ ? held_out_->count() : 0);
     fmt::print("step      {} samples on {} {}, graph {}\n", global_batch_, info_.world,
                device_.is_cuda() ? "GPUs" : "CPU ranks", executor_->graph_state());
     fmt::print("private   no: plain training, nothing is clipped per sample and no noise is added\n");
@@ -286,7 +294,8 @@ class TrainRun {
     if (step == *c_.profile_step - 1 || (*c_.profile_step == 1 && step == 1)) profile.start();
     if (step == *c_.profile_step + 1) {
       executor_->wait();
-      profile.stop_and_save(join_path(folder_, fmt::format("traces/kernels_step{}_rank{}.json", *c_.profile_step, info_.rank)));
+      profile.stop_and_save(
+          join_path(folder_, fmt::format("traces/kernels_step{}_rank{}.json", *c_.profile_step, info_.rank)));
     }
   }
 
@@ -297,7 +306,8 @@ class TrainRun {
       return;
     }
     std::vector<TensorSource> sources;
-    const StoredType type = stored_type(dtype_of(c_.experiment.storage) == at::kDouble ? at::kFloat : dtype_of(c_.experiment.storage));
+    const StoredType type =
+        stored_type(dtype_of(c_.experiment.storage) == at::kDouble ? at::kFloat : dtype_of(c_.experiment.storage));
     for (size_t i = 0; i < model.params.size(); ++i) {
       TensorSource source{model.params[i].name, type, model.params[i].dims, {}};
       source.produce = [this, i, name = source.name, type](const AppendBytes& append) {
@@ -305,8 +315,10 @@ class TrainRun {
       };
       sources.push_back(std::move(source));
     }
-    std::vector<std::pair<std::string, std::string>> files = {{"config.json", config_json(*source_.config).dump(2) + "\n"}};
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
+    std::vector<std::pair<std::string, std::string>> files = {
+        {"config.json", config_json(*source_.config).dump(2) + "\n"}};
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
       const std::string path = source_.folder.empty() ? "" : join_path(source_.folder, name);
       if (!path.empty() && fs::exists(path)) files.emplace_back(name, read_file(path));
     }

@@ -95,7 +95,8 @@ void TrainLog::evaluation(const EvaluationLine& line) {
   if (line.accuracy) scalars_->add("held_out/accuracy", *line.accuracy, line.step);
   if (json_) return;
   if (line.accuracy) {
-    fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy, line.samples);
+    fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy,
+               line.samples);
   } else {
     fmt::print("held out: loss {:.4f}, perplexity {:.2f} over {} tokens\n", line.loss, line.perplexity(), line.tokens);
   }
@@ -108,8 +109,10 @@ void TrainLog::checkpoint(int64_t step) {
 void TrainLog::end(bool finished, const std::string& folder, const std::string& exported) {
   if (json_) return;
   if (!finished) fmt::print("stopped; `--resume {}` goes on\n", folder);
-  fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", folder, path_, join_path(folder, "tensorboard"));
-  if (peak_ > 0) fmt::print("mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak a GPU\n", peak_);
+  fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", folder, path_,
+             join_path(folder, "tensorboard"));
+  if (peak_ > 0)
+    fmt::print("mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak a GPU\n", peak_);
   if (finished && !exported.empty()) fmt::print("model     {}\n", exported);
 }
 

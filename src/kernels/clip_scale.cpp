@@ -9,7 +9,8 @@ namespace veil {
 void clip_scale(const Tensor& knobs) {
   double* at = knobs.data_ptr<double>();
   if (knobs.is_cuda()) {
-    launch::clip_scale(at + kScaleKnob, at + kSquaredNormKnob, at + kMaxNormKnob, Stream::current(knobs.device()).handle());
+    launch::clip_scale(at + kScaleKnob, at + kSquaredNormKnob, at + kMaxNormKnob,
+                       Stream::current(knobs.device()).handle());
     return;
   }
   at[kScaleKnob] = clipped_scale(at[kScaleKnob], at[kSquaredNormKnob], at[kMaxNormKnob]);

@@ -53,7 +53,8 @@ void fill_whole(const Tensor& out, int64_t below, uint64_t seed, RandomDomain do
   for (int64_t i = 0; i < host.numel(); ++i) {
     const auto index = static_cast<uint64_t>(first_index + i);
     const Philox4 random = philox4x32(seed, index, static_cast<uint32_t>(domain));
-    values[i] = static_cast<int64_t>((uint64_t{random.word[0]} << 16 | random.word[1] >> 16) % static_cast<uint64_t>(below));
+    values[i] =
+        static_cast<int64_t>((uint64_t{random.word[0]} << 16 | random.word[1] >> 16) % static_cast<uint64_t>(below));
   }
   if (out.is_cuda()) out.copy_(host);
 }

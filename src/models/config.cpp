@@ -45,7 +45,8 @@ class Fields {
 
   bool flag(const char* name, bool fallback) const {
     if (!has(name)) return fallback;
-    if (!json_.at(name).is_boolean()) user_error("{}: {} is {}, true or false is needed", where_, name, json_.at(name).dump());
+    if (!json_.at(name).is_boolean())
+      user_error("{}: {} is {}, true or false is needed", where_, name, json_.at(name).dump());
     return json_.at(name).get<bool>();
   }
 
@@ -71,14 +72,18 @@ Family family_of(const Fields& fields, const std::string& where) {
 }
 
 void read_rope(const Fields& fields, const std::string& where, LanguageConfig& config) {
-  const char* group = fields.has("rope_parameters") ? "rope_parameters" : fields.has("rope_scaling") ? "rope_scaling" : nullptr;
+  const char* group = fields.has("rope_parameters") ? "rope_parameters"
+                      : fields.has("rope_scaling")  ? "rope_scaling"
+                                                    : nullptr;
   config.rope_theta = fields.real("rope_theta", 1, 1e12, 10000);
   if (!group) return;
   if (!fields.at(group).is_object()) user_error("{}: {} is not an object", where, group);
   const std::string inner = where + ": " + group;
   const Fields rope(fields.at(group), inner);
   config.rope_theta = rope.real("rope_theta", 1, 1e12, config.rope_theta);
-  const std::string kind = rope.has("rope_type") ? rope.text("rope_type") : rope.has("type") ? rope.text("type") : "default";
+  const std::string kind = rope.has("rope_type") ? rope.text("rope_type")
+                           : rope.has("type")    ? rope.text("type")
+                                                 : "default";
   RopeScaling& scaling = config.rope_scaling;
   if (kind == "default") return;
   if (kind != "llama3" && kind != "linear")
@@ -93,13 +98,15 @@ void read_rope(const Fields& fields, const std::string& where, LanguageConfig& c
   scaling.high_freq_factor = rope.real("high_freq_factor", 1e-6, 1e6, 4);
   scaling.original_positions = rope.whole("original_max_position_embeddings", 1, kMostPositions, 8192);
   if (scaling.high_freq_factor <= scaling.low_freq_factor)
-    user_error("{}: high_freq_factor {} must be above low_freq_factor {}", inner, scaling.high_freq_factor, scaling.low_freq_factor);
+    user_error("{}: high_freq_factor {} must be above low_freq_factor {}", inner, scaling.high_freq_factor,
+               scaling.low_freq_factor);
 }
 
 void read_labels(const Fields& fields, const std::string& where, LanguageConfig& config) {
   config.labels = fields.whole("num_labels", 1, 1 << 20, 3);
   if (!fields.has("id2label")) return;
-  if (!fields.at("id2label").is_object() || fields.at("id2label").empty()) user_error("{}: id2label is not an object with labels", where);
+  if (!fields.at("id2label").is_object() || fields.at("id2label").empty())
+    user_error("{}: id2label is not an object with labels", where);
   config.labels = static_cast<int64_t>(fields.at("id2label").size());
 }
 
@@ -112,7 +119,8 @@ void read_gpt2(const Fields& fields, const std::string& where, LanguageConfig& c
   config.norm_epsilon = fields.real("layer_norm_epsilon", 0, 1, 1e-5);
   config.qkv_bias = true;
   config.tied = fields.flag("tie_word_embeddings", true);
-  if (config.hidden % config.heads != 0) user_error("{}: n_embd {} is not a multiple of n_head {}", where, config.hidden, config.heads);
+  if (config.hidden % config.heads != 0)
+    user_error("{}: n_embd {} is not a multiple of n_head {}", where, config.hidden, config.heads);
   config.head_dim = config.hidden / config.heads;
   const std::string activation = fields.text("activation_function");
   if (!activation.empty() && activation != "gelu_new" && activation != "gelu_pytorch_tanh")
@@ -131,18 +139,22 @@ void read_llama(const Fields& fields, const std::string& where, LanguageConfig& 
   config.norm_epsilon = fields.real("rms_norm_eps", 0, 1, 1e-6);
   config.tied = fields.flag("tie_word_embeddings", false);
   config.qkv_bias = config.family == Family::qwen2 || fields.flag("attention_bias", false);
-  if (config.family == Family::llama && config.qkv_bias) user_error("{}: attention_bias is not supported for llama", where);
+  if (config.family == Family::llama && config.qkv_bias)
+    user_error("{}: attention_bias is not supported for llama", where);
   if (fields.flag("mlp_bias", false)) user_error("{}: mlp_bias is not supported", where);
   if (fields.flag("use_sliding_window", false)) user_error("{}: use_sliding_window is not supported", where);
   if (config.heads % config.kv_heads != 0)
-    user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, config.heads, config.kv_heads);
+    user_error("{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where, config.heads,
+               config.kv_heads);
   if (!fields.has("head_dim") && config.hidden % config.heads != 0)
-    user_error("{}: hidden_size {} is not a multiple of num_attention_heads {}, and there is no head_dim", where, config.hidden, config.heads);
+    user_error("{}: hidden_size {} is not a multiple of num_attention_heads {}, and there is no head_dim", where,
+               config.hidden, config.heads);
   config.head_dim = fields.whole("head_dim", 2, 2 * RopeFrequencies::kMost, config.hidden / config.heads);
   if (config.head_dim % 2 != 0 || config.head_dim > 2 * RopeFrequencies::kMost)
     user_error("{}: head_dim {} must be even and at most {}", where, config.head_dim, 2 * RopeFrequencies::kMost);
   const std::string activation = fields.text("hidden_act");
-  if (!activation.empty() && activation != "silu") user_error("{}: hidden_act '{}' is not supported; allowed is silu", where, activation);
+  if (!activation.empty() && activation != "silu")
+    user_error("{}: hidden_act '{}' is not supported; allowed is silu", where, activation);
   read_rope(fields, where, config);
 }
 
@@ -154,8 +166,9 @@ const NameTable<Family>& names(Family) {
 }
 
 const NameTable<Task>& names(Task) {
-  static const NameTable<Task> table = {{Task::causal_lm, "causal-lm", {"lm", "causal"}},
-                                        {Task::sequence_classification, "sequence-classification", {"classification", "seqcls"}}};
+  static const NameTable<Task> table = {
+      {Task::causal_lm, "causal-lm", {"lm", "causal"}},
+      {Task::sequence_classification, "sequence-classification", {"classification", "seqcls"}}};
   return table;
 }
 
@@ -194,7 +207,9 @@ Json config_json(const LanguageConfig& config) {
   Json json = config.source.is_object() ? config.source : Json::object();
   const bool classifies = config.task == Task::sequence_classification;
   const char* family = config.family == Family::llama ? "Llama" : config.family == Family::qwen2 ? "Qwen2" : "GPT2";
-  const char* head = classifies ? "ForSequenceClassification" : config.family == Family::gpt2 ? "LMHeadModel" : "ForCausalLM";
+  const char* head = classifies                      ? "ForSequenceClassification"
+                     : config.family == Family::gpt2 ? "LMHeadModel"
+                                                     : "ForCausalLM";
   json["architectures"] = Json::array({std::string(family) + head});
   json["model_type"] = name_of(config.family);
   json["vocab_size"] = config.vocabulary;
@@ -234,7 +249,8 @@ Json config_json(const LanguageConfig& config) {
   if (!config.source.is_object()) {
     json["rope_theta"] = config.rope_theta;
     const RopeScaling& scaling = config.rope_scaling;
-    if (scaling.kind == RopeScaling::Kind::linear) json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    if (scaling.kind == RopeScaling::Kind::linear)
+      json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", scaling.factor}};
     if (scaling.kind == RopeScaling::Kind::llama3) {
       json["rope_scaling"] = {{"rope_type", "llama3"},
                               {"factor", scaling.factor},

@@ -29,10 +29,10 @@ struct LanguageConfig {
   double rope_theta = 10000;
   RopeScaling rope_scaling;
   double norm_epsilon = 1e-5;
-  bool tied = false;            // the head is the embedding's table
+  bool tied = false;  // the head is the embedding's table
   bool qkv_bias = false;
-  int64_t labels = 3;           // of sequence classification
-  int64_t padding_id = -1;      // -1: none
+  int64_t labels = 3;       // of sequence classification
+  int64_t padding_id = -1;  // -1: none
   double initial_deviation = 0.02;
   nlohmann::ordered_json source;  // the file it came from, for export; null where it came from a preset
 };

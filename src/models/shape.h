@@ -21,7 +21,8 @@ struct ParamShape {
   std::string name;  // as in the checkpoint
   std::vector<int64_t> dims;
   Init init;
-  bool joined = false;  // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v; gate and up)
+  bool joined =
+      false;  // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v; gate and up)
   int64_t numel() const {
     int64_t n = 1;
     for (int64_t d : dims) n *= d;

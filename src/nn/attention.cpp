@@ -43,7 +43,9 @@ Heads split(const Attention& a, const Tensor& qkv) {
 // Each key and value head stands for a group of query heads.
 Tensor grouped(const Tensor& kv, int64_t heads) {
   const int64_t groups = kv.size(1), each = heads / groups;
-  return kv.unsqueeze(2).expand({kv.size(0), groups, each, kv.size(2), kv.size(3)}).reshape({kv.size(0), heads, kv.size(2), kv.size(3)});
+  return kv.unsqueeze(2)
+      .expand({kv.size(0), groups, each, kv.size(2), kv.size(3)})
+      .reshape({kv.size(0), heads, kv.size(2), kv.size(3)});
 }
 
 Tensor summed_over_group(const Tensor& grad, int64_t groups) {
@@ -140,7 +142,8 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::ve
     case Library::math: {
       const Tensor k = grouped(h.k, heads), v = grouped(h.v, heads), p = probabilities(*this, h.q, k);
       const Tensor dp = at::matmul(grad, v.transpose(-1, -2));
-      const Tensor ds = (dp - (dp * p).sum(-1, /*keepdim=*/true)).mul_(p).mul_(1.0 / std::sqrt(static_cast<double>(head_dim)));
+      const Tensor ds =
+          (dp - (dp * p).sum(-1, /*keepdim=*/true)).mul_(p).mul_(1.0 / std::sqrt(static_cast<double>(head_dim)));
       dq = at::matmul(ds, k);
       dk = summed_over_group(at::matmul(ds.transpose(-1, -2), h.q).contiguous(), kv_heads);
       dv = summed_over_group(at::matmul(p.transpose(-1, -2), grad).contiguous(), kv_heads);

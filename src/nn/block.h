@@ -32,15 +32,15 @@ struct BlockShape {
   std::string name;
   std::vector<ParamId> params;
   std::vector<Report> reports;
-  int64_t output_bytes = 0;            // its flow forwards; the gradient of its output is as large
-  int64_t input_grad_bytes = 0;        // the gradient that its backward makes; 0 for the first block
-  int64_t saved_bytes = 0;             // the tape's own tensors, without the kept ones
-  int64_t kept_bytes = 0;              // what selective checkpointing keeps of it (Tape::kept)
-  bool keeps_input = false;            // backward reads the input flow
-  bool keeps_output = false;           // backward reads the output flow
-  int64_t forward_scratch_bytes = 0;   // largest sum of temporaries inside forward
-  int64_t late_scratch_bytes = 0;      // of a loss: likewise, after its last report of a product
-  int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
+  int64_t output_bytes = 0;             // its flow forwards; the gradient of its output is as large
+  int64_t input_grad_bytes = 0;         // the gradient that its backward makes; 0 for the first block
+  int64_t saved_bytes = 0;              // the tape's own tensors, without the kept ones
+  int64_t kept_bytes = 0;               // what selective checkpointing keeps of it (Tape::kept)
+  bool keeps_input = false;             // backward reads the input flow
+  bool keeps_output = false;            // backward reads the output flow
+  int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward
+  int64_t late_scratch_bytes = 0;       // of a loss: likewise, after its last report of a product
+  int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
   bool recompute_skips_output = false;  // recompute() makes neither the output nor forward's temporaries
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory
@@ -74,7 +74,8 @@ class Loss {
                    GradSink& sink) const = 0;
   // Without a gradient.
   virtual Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const = 0;
-  virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;  // output_bytes: the gradient it returns
+  virtual BlockShape shape(int64_t batch, DType compute,
+                           bool on_gpu) const = 0;  // output_bytes: the gradient it returns
 };
 
 }  // namespace veil

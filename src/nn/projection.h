@@ -13,7 +13,7 @@ struct Projection {
   int joined = 1;
   bool in_out = false;  // the weight is stored [in, out], as GPT-2's are, instead of [out, in]
 
-  Tensor forward(const Params& params, const Tensor& x) const;                               // x [..., in] -> [..., out]
+  Tensor forward(const Params& params, const Tensor& x) const;                              // x [..., in] -> [..., out]
   Tensor forward_add(const Params& params, const Tensor& x, const Tensor& residual) const;  // residual + the same
   // The input's gradient: g [..., out] -> into `result` [..., in], which is contiguous.
   void input_grad(const Params& params, const Tensor& g, const Tensor& result) const;

@@ -402,9 +402,9 @@ class Builder {
     for (const Report& report : block.reports) {
       const bool table = report.by == Report::By::embedding;
       const int64_t positions = table ? shape_.input.elements() * shape_.batch : shape_.batch;
-      const SinkScratch scratch{positions,        report.numel,         report.by,
-                                accumulates_whole_ || report.repeated,
-                                options_.compute, schedule_.grad_dtype, options_.on_gpu};
+      const SinkScratch scratch{
+          positions,        report.numel,         report.by,      accumulates_whole_ || report.repeated,
+          options_.compute, schedule_.grad_dtype, options_.on_gpu};
       largest = std::max(largest, summed_sink_scratch_bytes(scratch));
     }
     return largest;
@@ -469,7 +469,9 @@ class Builder {
   void take_norm() {
     for (int u = units() - 1; u >= 0 && schedule_.reduces && accumulates_whole_; --u) emit_reduce(u);
     for (int u = units() - 1; u >= 0; --u) {
-      Op op{.kind = OpKind::norm, .unit = u, .scratch_bytes = squared_norm_scratch_bytes(updated_numel(u), options_.on_gpu)};
+      Op op{.kind = OpKind::norm,
+            .unit = u,
+            .scratch_bytes = squared_norm_scratch_bytes(updated_numel(u), options_.on_gpu)};
       if (reduced_by_[u] >= 0) op.after.push_back(reduced_by_[u]);
       emit(std::move(op));
     }

@@ -88,7 +88,12 @@ nlohmann::json build_json() {
           {"sanitized", build.sanitized},
           {"libtorch", build.torch_version},
           {"libtorch_folder", build.torch_folder},
-          {"backends", {{"cuda", build.cuda}, {"nccl", build.nccl}, {"mpi", build.mpi}, {"unicode", build.unicode}, {"curl", build.curl}}}};
+          {"backends",
+           {{"cuda", build.cuda},
+            {"nccl", build.nccl},
+            {"mpi", build.mpi},
+            {"unicode", build.unicode},
+            {"curl", build.curl}}}};
 }
 
 }  // namespace veil

@@ -239,8 +239,9 @@ class Run {
   std::string beyond_host_memory(const Model& model, int64_t batch) const {
     if (device_.is_cuda()) return "";
     const StepOptions step = step_options(options_, world_, /*on_gpu=*/false);
-    const int64_t needed =
-        estimate_memory(build_schedule(model.shape(batch, step.compute, /*on_gpu=*/false), step)).peak(Space::host).total();
+    const int64_t needed = estimate_memory(build_schedule(model.shape(batch, step.compute, /*on_gpu=*/false), step))
+                               .peak(Space::host)
+                               .total();
     const int64_t ranks = place_.info.local_world, all = this_machine().memory_bytes;
     if (needed <= all / ranks) return "";
     return fmt::format("{} a rank for {} ranks on a host that has {}", format_bytes(needed), ranks, format_bytes(all));
@@ -336,7 +337,8 @@ class Run {
     const double peak = device_.is_cuda() ? peak_tflops(dtype_of(options_.compute)) : 0;
     if (peak > 0) {
       record_["mfu"] = flops / seconds / 1e12 / peak;
-      record_["mfu_convention"] = fmt::format("3 x forward FLOPs of products and causal attention / {} TFLOP/s dense peak", peak);
+      record_["mfu_convention"] =
+          fmt::format("3 x forward FLOPs of products and causal attention / {} TFLOP/s dense peak", peak);
     }
   }
 

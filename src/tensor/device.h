@@ -25,7 +25,7 @@ struct GpuInfo {
 bool built_with_cuda();
 int gpu_count();
 std::vector<GpuInfo> gpus();
-int gpu_capability(Device device);  // 90 for compute capability 9.0; 0 for a CPU
+int gpu_capability(Device device);   // 90 for compute capability 9.0; 0 for a CPU
 std::string cuda_runtime_version();  // "13.0", or "" without CUDA
 std::string cudnn_version();         // "9.19.0", or "" without CUDA
 

@@ -90,7 +90,8 @@ class Pieces {
     const StoredTensor* tensor;
   };
   [[noreturn]] void missing(int kind, int64_t index) const {
-    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer", folder_, kind_name(kind), index);
+    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer", folder_, kind_name(kind),
+               index);
   }
   std::string folder_;
   std::vector<Weights> files_;
@@ -113,7 +114,8 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, const Js
   std::vector<TensorSource> sources;
   for (const Executor::StatePiece& piece : executor.state()) {
     auto add = [&](int kind, const Tensor& values) {
-      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values, stored_type(values.scalar_type())));
+      sources.push_back(
+          tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values, stored_type(values.scalar_type())));
     };
     add(-1, piece.params);
     for (size_t s = 0; s < piece.optimizer.size(); ++s) add(static_cast<int>(s), piece.optimizer[s]);

@@ -119,9 +119,9 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
                                           options_.step.accumulate_in == AccumulateIn::whole);
   std::vector<int64_t> numel;
   for (const ParamShape& param : shape_.params) numel.push_back(param.numel());
-  sink_ = std::make_unique<SummedSink>(
-      std::move(numel), accumulate,
-      [this](ParamId id, int64_t first, int64_t count) { return gradient_target(id, first, count); });
+  sink_ = std::make_unique<SummedSink>(std::move(numel), accumulate, [this](ParamId id, int64_t first, int64_t count) {
+    return gradient_target(id, first, count);
+  });
 }
 
 Executor::~Executor() {

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
+#include "golden_folder.h"
 #include "kernels/cross_entropy.h"
 #include "models/load.h"
 #include "models/weight_tensors.h"
 #include "nn/classifier.h"
 #include "nn/lm_head.h"
-#include "golden_folder.h"
 
 namespace veil {
 namespace {
@@ -22,7 +22,8 @@ Tensor stored(const SafetensorsFile& file, const std::string& name) {
   const StoredTensor* tensor = file.find(name);
   EXPECT_NE(tensor, nullptr) << file.path() << " has no " << name;
   if (!tensor) return {};
-  const Tensor out = empty_tensor(tensor->dims, tensor->dtype == StoredType::i64 ? at::kLong : at::kDouble, cpu_device());
+  const Tensor out =
+      empty_tensor(tensor->dims, tensor->dtype == StoredType::i64 ? at::kLong : at::kDouble, cpu_device());
   const auto bytes = file.bytes(*tensor);
   EXPECT_EQ(bytes.size(), out.nbytes());
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(out.data_ptr()));
@@ -60,7 +61,8 @@ std::vector<LanguageGolden> language_goldens() {
     golden.losses = stored(file, "expected.loss");
     const std::string grads = "expected.grad_sum.";
     for (const StoredTensor& tensor : file.tensors()) {
-      if (tensor.name.rfind(grads, 0) == 0) golden.grad_sum[tensor.name.substr(grads.size())] = stored(file, tensor.name);
+      if (tensor.name.rfind(grads, 0) == 0)
+        golden.grad_sum[tensor.name.substr(grads.size())] = stored(file, tensor.name);
     }
     found.push_back(std::move(golden));
   }

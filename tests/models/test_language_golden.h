@@ -40,9 +40,9 @@ class FlatParams final : public Params {
 
 // The model's own blocks, one after the other.
 struct HandRun {
-  Tensor logits;     // [batch, tokens, vocabulary] or [batch, labels]
-  double loss = 0;   // the sum
-  Tensor losses;     // by the loss's own evaluation
+  Tensor logits;    // [batch, tokens, vocabulary] or [batch, labels]
+  double loss = 0;  // the sum
+  Tensor losses;    // by the loss's own evaluation
   std::map<std::string, Tensor> grads;
 };
 HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights, DType dtype,

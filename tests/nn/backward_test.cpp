@@ -250,7 +250,8 @@ void scratch_is_what_is_stated(Device device, DType compute, DType grad, int64_t
       const ledger::RowBytes row = ledger::take_row(space);
       EXPECT_EQ(row.after.total(), before) << "a temporary stays";
       EXPECT_EQ(row.peak.total() - before,
-                summed_sink_scratch_bytes({samples, out.numel(), matrix ? Report::By::linear : Report::By::direct, accumulate, compute, grad, device.is_cuda()}))
+                summed_sink_scratch_bytes({samples, out.numel(), matrix ? Report::By::linear : Report::By::direct,
+                                           accumulate, compute, grad, device.is_cuda()}))
           << dtype_name(compute) << " into " << dtype_name(grad) << (accumulate ? " added" : " written")
           << (matrix ? " linear" : " direct");
     }

@@ -65,8 +65,7 @@ void expect_bytes_as_estimated(const TestCase& test, int64_t peak_slack) {
     ASSERT_EQ(rows.size(), expected.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       const ledger::RowBytes& seen = rows[i].bytes[static_cast<int>(Space::host)];
-      const std::string where =
-          fmt::format("{}\n{} row {}", test.name(), name_of(rows[i].part), rows[i].op);
+      const std::string where = fmt::format("{}\n{} row {}", test.name(), name_of(rows[i].part), rows[i].op);
       auto program = [&] { return print_schedule(run.executor->schedule(), run.executor->shape(), true); };
       for (int c = 0; c < kCategories; ++c) {
         const auto category = static_cast<Category>(c);

@@ -1,10 +1,12 @@
 // What a GPU run of the executor must show. Every test skips without a GPU.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "models/presets.h"
 #include "plan/estimator.h"
 #include "train/executor.h"
 #include "train/test_run.h"
@@ -113,6 +115,59 @@ TEST_F(GpuExecutor, AGraphChangesNoBitForAnyPrefetchOrWrap) {
         }
       }
     }
+  }
+}
+
+// Language models: attention, norms, rope, cross-entropy and the embedding's gradient inside a graph, whole and in pieces.
+TEST_F(GpuExecutor, AGraphChangesNoBitOfLanguageModels) {
+  for (const int world : {1, 3}) {
+    const std::vector<TestCase> cases = language_grid(world, at::kFloat);
+    for (size_t i = 0; i < cases.size(); i += 4) {
+      TestCase test = cases[i];
+      test.device = gpu_;
+      if (i % 8 == 0) test.step.compute = at::kBFloat16;
+      if (i % 12 == 0) test.max_grad_norm = 0.1;
+      if (i % 20 == 0) test.task = Task::sequence_classification;
+      expect_graph_changes_no_bit(test);
+    }
+  }
+}
+
+TEST_F(GpuExecutor, LanguageModelsTrainAsOnTheCpu) {
+  const std::vector<TestCase> cases = language_grid(1, at::kDouble);
+  for (size_t i = 0; i < cases.size(); i += 5) {
+    TestCase test = cases[i];
+    test.max_grad_norm = 0.1;
+    TestRun cpu(test, {});
+    test.device = gpu_;
+    TestRun gpu(test, {});
+    cpu.steps(5);
+    gpu.steps(5);
+    const std::vector<Tensor> a = parameters(cpu), b = parameters(gpu);
+    for (size_t p = 0; p < a.size(); ++p)
+      EXPECT_LT(largest_difference(a[p], b[p]), 1e-9) << test.name() << ": parameter " << p;
+  }
+}
+
+TEST_F(GpuExecutor, TheEstimateOfALanguageModelIsWithinOnePercent) {
+  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+    LanguageConfig config = preset_config("qwen2.5-0.5b").value();
+    config.layers = 4;
+    const Model model = language_model(config, {.tokens = 512});
+    ExecutorOptions options;
+    options.step.compute = at::kBFloat16;
+    options.step.checkpointing = checkpointing;
+    options.optimizer.kind = OptimizerKind::adamw;
+    options.watch_memory = true;
+    const Tensor ids = at::zeros({4, 512}, at::TensorOptions(at::kLong).device(gpu_));
+    Executor executor(model, 4, options, gpu_, {ids, ids.clone()}, {});
+    executor.prepare();
+    ledger::reset_peak(Space::device);
+    executor.step(1e-5);
+    executor.wait();
+    const auto estimated = static_cast<double>(estimate_memory(executor.schedule()).peak(Space::device).total());
+    const auto measured = static_cast<double>(ledger::peak(Space::device).total());
+    EXPECT_NEAR(measured / estimated, 1.0, 0.01) << name_of(checkpointing) << " " << measured << " " << estimated;
   }
 }
 

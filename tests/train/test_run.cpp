@@ -16,13 +16,17 @@ StepOptions TestCase::all_of(DType dtype) {
 }
 
 std::string TestCase::name() const {
-  return (model.empty() ? "" : fmt::format("{} {} pieces of {} clipped at {} ", model, name_of(task), logit_piece_bytes, max_grad_norm)) + fmt::format(
-      "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} {} "
-      "storage {} compute {} reduce {}",
-      name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch), name_of(step.wrap),
-      step.offload_params, step.offload_optimizer, name_of(step.checkpointing), step.micro_batches,
-      name_of(step.accumulate_in), name_of(optimizer.kind), dtype_name(step.storage), dtype_name(step.compute),
-      dtype_name(step.reduce));
+  return (model.empty() ? ""
+                        : fmt::format("{} {} pieces of {} clipped at {} ", model, name_of(task), logit_piece_bytes,
+                                      max_grad_norm)) +
+         fmt::format(
+             "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} "
+             "{} "
+             "storage {} compute {} reduce {}",
+             name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch),
+             name_of(step.wrap), step.offload_params, step.offload_optimizer, name_of(step.checkpointing),
+             step.micro_batches, name_of(step.accumulate_in), name_of(optimizer.kind), dtype_name(step.storage),
+             dtype_name(step.compute), dtype_name(step.reduce));
 }
 
 namespace {
@@ -69,9 +73,9 @@ TestRun::TestRun(const TestCase& test, Ranks ranks) : model(test_model(test)) {
   options.graph = test.graph;
   options.time_rows = test.time_rows;
   options.watch_memory = ledger::installed();
-  executor =
-      std::make_unique<Executor>(model, test.batch, options, test.device,
-                                 Batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)}, std::move(ranks));
+  executor = std::make_unique<Executor>(
+      model, test.batch, options, test.device,
+      Batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)}, std::move(ranks));
   executor->prepare();
 }
 

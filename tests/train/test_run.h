@@ -11,9 +11,9 @@
 namespace veil {
 
 struct TestCase {
-  std::string model = "";          // a language model's preset; "": the linear stack
+  std::string model = "";  // a language model's preset; "": the linear stack
   Task task = Task::causal_lm;
-  int64_t tokens = 12;             // in its sequences
+  int64_t tokens = 12;  // in its sequences
   int64_t logit_piece_bytes = 0;
   double max_grad_norm = 0;        // taken where it is set
   int64_t width = 13, layers = 4;  // 13: no world divides it
