@@ -149,8 +149,8 @@ void read_llama(const Fields& fields, const std::string& where, LanguageConfig& 
   if (!fields.has("head_dim") && config.hidden % config.heads != 0)
     user_error("{}: hidden_size {} is not a multiple of num_attention_heads {}, and there is no head_dim", where,
                config.hidden, config.heads);
-  config.head_dim = fields.whole("head_dim", 2, 2 * RopeFrequencies::kMost, config.hidden / config.heads);
-  if (config.head_dim % 2 != 0 || config.head_dim > 2 * RopeFrequencies::kMost)
+  config.head_dim = fields.whole("head_dim", 2, int64_t{2} * RopeFrequencies::kMost, config.hidden / config.heads);
+  if (config.head_dim % 2 != 0 || config.head_dim > int64_t{2} * RopeFrequencies::kMost)
     user_error("{}: head_dim {} must be even and at most {}", where, config.head_dim, 2 * RopeFrequencies::kMost);
   const std::string activation = fields.text("hidden_act");
   if (!activation.empty() && activation != "silu")
