@@ -123,19 +123,20 @@ void check_options(const ExperimentOptions& options) {
 }
 
 std::string configuration_name(const ExperimentOptions& options, int world) {
-  std::vector<std::pair<std::string, std::string>> parts = {{"", name_of(options.strategy)},
-                                                            {"w", std::to_string(world)},
-                                                            {"bs", std::to_string(rank_batch(options, world))},
-                                                            {"bwd-", name_of(options.backward_prefetch)},
-                                                            {"wrap-", name_of(options.wrap)}};
-  if (canonical(options.model).rfind("linear", 0) == 0) {
+  std::vector<std::pair<std::string, std::string>> parts;
+  const bool linear = canonical(options.model).rfind("linear", 0) == 0;
+  if (!linear) parts.push_back({"", options.model.substr(options.model.find_last_of('/') + 1)});
+  parts.push_back({"", name_of(options.strategy)});
+  parts.push_back({"w", std::to_string(world)});
+  parts.push_back({"bs", std::to_string(rank_batch(options, world))});
+  if (linear) {
     parts.push_back({"in", std::to_string(options.input_size)});
     parts.push_back({"l", std::to_string(layer_count(options, world))});
   } else {
-    std::string name = options.model.substr(options.model.find_last_of('/') + 1);
-    parts.insert(parts.begin(), {"", name});
     parts.push_back({"seq", std::to_string(options.seq_length)});
   }
+  parts.push_back({"bwd-", name_of(options.backward_prefetch)});
+  parts.push_back({"wrap-", name_of(options.wrap)});
   if (options.forward_prefetch) parts.push_back({"fwd", std::to_string(options.forward_prefetch)});
   if (options.cpu_offload || options.offload_params || options.offload_optimizer) parts.push_back({"offload", ""});
   if (options.checkpointing != Checkpointing::none) parts.push_back({"ckpt", ""});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "golden_folder.h"
 #include "kernels/cross_entropy.h"
 #include "models/load.h"
@@ -59,11 +60,19 @@ std::vector<LanguageGolden> language_goldens() {
     }
     golden.logits = stored(file, "expected.logits");
     golden.losses = stored(file, "expected.loss");
-    const std::string grads = "expected.grad_sum.";
-    for (const StoredTensor& tensor : file.tensors()) {
-      if (tensor.name.rfind(grads, 0) == 0)
-        golden.grad_sum[tensor.name.substr(grads.size())] = stored(file, tensor.name);
-    }
+    auto by_parameter = [&](const std::string& prefix) {
+      std::map<std::string, Tensor> tensors;
+      for (const StoredTensor& tensor : file.tensors()) {
+        if (tensor.name.rfind(prefix, 0) == 0) tensors[tensor.name.substr(prefix.size())] = stored(file, tensor.name);
+      }
+      return tensors;
+    };
+    golden.grad_sum = by_parameter("expected.grad_sum.");
+    golden.squared_norms = by_parameter("expected.sq_norm.");
+    golden.grad_clipped_sum = by_parameter("expected.grad_clipped_sum.");
+    golden.norms = stored(file, "expected.norm");
+    golden.clip_coefficients = stored(file, "expected.clip_coef");
+    golden.clip_norm = nlohmann::json::parse(read_file((entry.path() / "golden.json").string())).at("clip_norm");
     found.push_back(std::move(golden));
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

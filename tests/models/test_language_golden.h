@@ -18,7 +18,10 @@ struct LanguageGolden {
   Tensor mask;                            // [batch, tokens], 1 where a token is real
   Tensor logits, losses;                  // fp64
   std::map<std::string, Tensor> grad_sum;
-  Model model(const LanguageModelOptions& options = {}) const;  // for the golden's own number of tokens
+  double clip_norm = 0;
+  Tensor norms, clip_coefficients;                                // fp64 [batch]
+  std::map<std::string, Tensor> squared_norms, grad_clipped_sum;  // by parameter
+  Model model(const LanguageModelOptions& options = {}) const;    // for the golden's own number of tokens
 };
 std::vector<LanguageGolden> language_goldens();
 

@@ -70,7 +70,7 @@ TEST(Experiment, FoldersOfDifferentConfigurationsDiffer) {
   ExperimentOptions plain, offloaded, accumulated;
   offloaded.cpu_offload = true;
   accumulated.accumulation = 2;
-  EXPECT_EQ(configuration_name(plain, 8), "zero3_w8_bs8192_bwd-pre_wrap-module_in16384_l8");
+  EXPECT_EQ(configuration_name(plain, 8), "zero3_w8_bs8192_in16384_l8_bwd-pre_wrap-module");
   EXPECT_NE(configuration_name(plain, 8), configuration_name(offloaded, 8));
   EXPECT_NE(configuration_name(plain, 8), configuration_name(accumulated, 8));
   EXPECT_NE(configuration_name(plain, 8), configuration_name(plain, 4));

@@ -1,0 +1,52 @@
+// Squared gradient norms a sample, by parameter: the first half of clipping. Nothing is summed over samples or ranks here: a sample's norm is its own.
+#pragma once
+
+#include <vector>
+
+#include "base/names.h"
+#include "nn/grad_sink.h"
+
+namespace veil::privacy {
+
+// How the norm of a product's gradient G^T A is found (T tokens, weight [p, d]):
+//   materialize  the gradient itself, one sample's at a time or several: p d numbers
+//   ghost        the sum of (A A^T)(G G^T) over pairs of tokens, by symmetric tiles: T^2 pairs, a tile of memory
+//   flash        tiles of G^T A, squared and dropped: a tile of memory
+// One token is norm(a)^2 norm(g)^2 by any rule.
+enum class NormRule { materialize, ghost, flash };
+const NameTable<NormRule>& names(NormRule);
+
+struct NormParam {
+  int64_t rows = 0;     // dims[0]; reports of joined parameters are cut by it
+  int64_t columns = 0;  // the other dimensions; 1 for a vector
+  NormRule rule = NormRule::ghost;
+};
+
+struct NormSinkOptions {
+  int64_t tile = 256;  // ghost: tokens in a tile's side. flash: rows of the weight
+  ParamId tied_table =
+      -1;  // an embedding's table that is also the head's weight: its two gradients are one, so there is a cross-term
+};
+
+class NormSink final : public GradSink {
+ public:
+  // `squared` [params, batch], fp32 (fp64 for fp64 models): gets the sums. Sums run in that type whatever the compute type is.
+  NormSink(std::vector<NormParam> params, NormSinkOptions options, Tensor squared);
+  // A new micro-batch starts; `ids` [batch, tokens] are its inputs, needed for a tied table.
+  void begin_body(const Tensor& ids);
+  void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
+  void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
+  void direct(ParamId param, const Tensor& per_sample) override;
+
+ private:
+  void add(ParamId param, int64_t first_sample, const Tensor& sums);
+  Tensor product_norms(const NormParam& param, const Tensor& a, const Tensor& g) const;  // [n]
+  void keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g);
+  std::vector<NormParam> params_;
+  NormSinkOptions options_;
+  Tensor squared_;
+  Tensor ids_;
+  Tensor tied_rows_;  // [batch, tokens, d]: the head's gradient at each of the sample's own input tokens
+};
+
+}  // namespace veil::privacy
