@@ -99,11 +99,20 @@ void add_running_options(Options& options, ExperimentOptions& e) {
 
 void add_measuring_options(Options& options, ExperimentOptions& e) {
   add_running_options(options, e);
+  options.add("data", e.data,
+              {.aliases = {"data_folder"},
+               .help = "folder of .txt, .json and .jsonl files, or a token store: text for a language model's steps; "
+                       "synthetic tokens if not given",
+               .value = "PATH"});
+  options.add("tokenizer", e.tokenizer,
+              {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's own, else byte",
+               .value = "PATH"});
   options.add(
       "warmup", e.warmup,
       {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
-  options.add("iterations", e.iterations,
-              {.aliases = {"steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
+  options.add(
+      "iterations", e.iterations,
+      {.aliases = {"steps", "num_steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
   options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
 }
 

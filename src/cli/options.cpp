@@ -39,6 +39,14 @@ void Options::preset(const std::string& name, std::vector<std::pair<std::string,
   presets_[name] = std::move(values);
 }
 
+void Options::refuse(const std::vector<std::string>& names, const std::string& why) {
+  for (const std::string& name : names) {
+    Setting* setting = find(name);
+    VEIL_CHECK(setting, "no option {}", name);
+    setting->refused = why;
+  }
+}
+
 const Options::Setting* Options::find(const std::string& name) const {
   const std::string wanted = canonical(name);
   for (const Setting& setting : settings_) {
@@ -53,6 +61,7 @@ const Options::Setting* Options::find(const std::string& name) const {
 std::vector<std::string> Options::option_names() const {
   std::vector<std::string> result{"help"};
   for (const Setting& setting : settings_) {
+    if (!setting.refused.empty()) continue;
     result.push_back(setting.name);
     for (const std::string& alias : setting.spec.aliases) result.push_back(canonical(alias));
   }
@@ -66,6 +75,7 @@ void Options::unknown_option(const std::string& given) const {
 }
 
 void Options::set(Setting& setting, const std::vector<std::string>& values, Source source) {
+  if (!setting.refused.empty() && source != Source::preset_value) user_error("--{}: {}", setting.name, setting.refused);
   std::vector<std::string> texts = values;
   if (setting.list && !setting.spec.repeated) {
     texts.clear();
@@ -237,6 +247,7 @@ std::string Options::help() const {
   std::string usage = "usage: veil " + command_;
   std::vector<std::vector<std::string>> rows;
   for (const Setting& setting : settings_) {
+    if (!setting.refused.empty()) continue;
     if (setting.spec.positional) usage += setting.spec.required ? " " + setting.kind : " [" + setting.kind + "]";
     std::string left = "--" + setting.name;
     if (!setting.flag) left += setting.spec.bare ? " [" + setting.kind + "]" : " " + setting.kind;
@@ -258,6 +269,7 @@ std::string Options::help() const {
 std::string Options::table() const {
   std::vector<std::vector<std::string>> rows;
   for (const Setting& setting : settings_) {
+    if (!setting.refused.empty()) continue;
     const std::string value = setting.show();
     rows.push_back({setting.name, value.empty() ? "-" : setting.spec.secret ? kRedacted : value, setting.source});
   }
@@ -271,6 +283,24 @@ nlohmann::json Options::json() const {
         setting.spec.secret && !setting.show().empty() ? nlohmann::json(kRedacted) : setting.record();
   }
   return result;
+}
+
+std::vector<std::string> Options::passed_on(const std::vector<std::string>& always,
+                                            const std::vector<std::string>& except) const {
+  const auto in = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::vector<std::string> words;
+  for (const Setting& setting : settings_) {
+    if (setting.name == "config" || setting.name == "preset" || in(except, setting.name)) continue;
+    if (setting.source.empty() && !in(always, setting.name)) continue;
+    VEIL_CHECK(!setting.spec.secret && !setting.spec.repeated, "--{} cannot be passed on", setting.name);
+    const std::string value = setting.show();
+    if (value.empty()) continue;
+    words.push_back("--" + setting.name + (setting.flag ? "=" + value : ""));
+    if (!setting.flag) words.push_back(value);
+  }
+  return words;
 }
 
 std::string Options::command_line() const {

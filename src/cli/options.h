@@ -40,6 +40,9 @@ class Options {
   // A named set of values; the first one brings the option --preset.
   void preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values);
 
+  // An option that stands in a shared set but has no meaning here: not listed, and `why` answers whoever gives it.
+  void refuse(const std::vector<std::string>& names, const std::string& why);
+
   // False if --help was given and answered.
   bool parse(const std::vector<std::string>& arguments);
 
@@ -50,6 +53,10 @@ class Options {
   // resolved.
   std::string table() const;
   nlohmann::json json() const;
+  // Arguments that bring another command with these options to the same values: what was given, by preset, file or command line, and the `always` ones; never the
+  // `except` ones, --config or --preset.
+  std::vector<std::string> passed_on(const std::vector<std::string>& always,
+                                     const std::vector<std::string>& except) const;
   std::string command_line() const;  // as it was given, secrets replaced by ***
 
  private:
@@ -59,6 +66,7 @@ class Options {
     OptionSpec spec;
     std::string kind;  // for help
     bool flag = false, list = false;
+    std::string refused = "";                                               // why it has no meaning here
     std::function<std::string(const std::vector<std::string>&)> read = {};  // "" or what is allowed
     std::function<std::string()> show = {};
     std::function<nlohmann::json()> record = {};

@@ -8,83 +8,192 @@
 #include "report/report.h"
 #include "suite/linear.h"
 #include "suite/profile_run.h"
+#include "suite/zero.h"
 
 namespace veil {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Plan = std::vector<PlannedExperiment>;
 
 struct SuiteCommand {
   ExperimentOptions experiment;
+  ZeroGrid zero;
   std::string output_dir = "results", resume;
-  bool json = false;
+  bool dry_run = false, json = false;
 };
 
-// What the user said, in the words of `veil profile`: the four set-ups decide strategy, offload and prefetch themselves.
-std::vector<std::string> passed_on(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string name = canonical(arguments[i].substr(0, arguments[i].find('=')));
-    if (name == "--json") continue;
-    if (name == "--output-dir" || name == "--resume") {
-      const bool has_value = arguments[i].find('=') == std::string::npos && i + 1 < arguments.size() &&
-                             arguments[i + 1].rfind("--", 0) != 0;
-      if (has_value) ++i;
-      continue;
-    }
-    words.push_back(arguments[i]);
-  }
-  return words;
+// One question: its options and how they become experiments.
+struct Suite {
+  std::string name, help;
+  void (*set_defaults)(SuiteCommand& command);
+  void (*add_options)(Options& options, SuiteCommand& command);  // beside those of a step and of measuring
+  Plan (*plan)(const Options& options, SuiteCommand& command);   // UserError for what could not be run
+};
+
+const std::vector<std::string> kOwnOptions = {"output-dir", "resume", "dry-run", "json"};
+
+std::vector<std::string> and_own(std::vector<std::string> names) {
+  names.insert(names.end(), kOwnOptions.begin(), kOwnOptions.end());
+  return names;
 }
 
-}  // namespace
-
-int run_suite(const std::vector<std::string>& arguments) {
-  const std::vector<std::string> known = {"linear"};
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-    fmt::print(
-        "usage: veil suite NAME [options]\n\n  linear  DDP or FSDP on a stack of linear layers: four set-ups, one "
-        "table\n\n`veil suite NAME --help` lists the options.\n");
-    return kExitDone;
-  }
-  if (canonical(arguments[0]) != "linear") {
-    const std::string meant = nearest(arguments[0], known);
-    user_error("unknown suite '{}': {}allowed are {}", arguments[0],
-               meant.empty() ? "" : "did you mean " + meant + "? ", join(known, ", "));
-  }
-  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  SuiteCommand command;
-  Options options("suite linear",
-                  "DDP or FSDP on a stack of linear layers: basic DDP, basic FSDP, for memory, for speed");
-  add_step_options(options, command.experiment);
-  add_measuring_options(options, command.experiment);
-  add_experiment_presets(options, /*measuring=*/true);
-  options.add("output-dir", command.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
-  options.add("resume", command.resume,
-              {.help = "go on in this folder, or the newest of --output-dir: what has an ok record is not run again",
-               .bare = "latest",
-               .value = "DIR"});
-  options.add("json", command.json, {.help = "print the records instead of the table"});
-  if (!options.parse(rest)) return kExitDone;
-  for (const char* fixed : {"strategy", "cpu-offload", "forward-prefetch", "backward-prefetch"}) {
-    if (options.given(fixed))
-      user_error("--{}: the suite's four set-ups decide it themselves; `veil profile` measures one of your own", fixed);
-  }
-  check_options(command.experiment);
+void check_world(const SuiteCommand& command) {
   RankInfo planned;
   planned.local_world = planned.world = command.experiment.ranks.value_or(1);
   rank_batch(command.experiment, experiment_world(command.experiment, planned));
   choose_device(command.experiment, planned);
+}
 
+void set_linear_defaults(SuiteCommand&) {}  // those of `veil profile`
+
+void add_linear_options(Options& options, SuiteCommand&) {
+  options.refuse({"strategy", "cpu-offload", "forward-prefetch", "backward-prefetch"},
+                 "the suite's four set-ups decide it themselves; `veil profile` measures one of your own");
+  add_experiment_presets(options, /*measuring=*/true);
+}
+
+Plan plan_linear(const Options& options, SuiteCommand& command) {
+  check_options(command.experiment);
+  check_world(command);
+  return linear_suite(options.passed_on({}, kOwnOptions));
+}
+
+void add_zero_options(Options& options, SuiteCommand& command) {
+  options.add("strategies", command.zero.strategies, {.help = "which are compared"});
+  options.add("batch-sizes", command.zero.batch_sizes,
+              {.help = "samples a rank and micro-batch, one after another", .minimum = 1, .maximum = 1 << 24});
+  options.add("accumulations", command.zero.accumulations,
+              {.aliases = {"grad_accum_steps"},
+               .help = "micro-batches in a logical batch, one after another",
+               .minimum = 1,
+               .maximum = 1000000});
+  options.refuse({"strategy"}, "the suite compares several; name them with --strategies");
+  options.refuse({"batch-size", "total-batch-size"}, "the suite compares several; name them with --batch-sizes");
+  options.refuse({"accumulation"}, "the suite compares several; name them with --accumulations");
+  options.refuse({"input-size"}, "it is the linear stack's; this suite compares on a language model");
+  options.preset("tiny", {{"model", "qwen2-tiny"},
+                          {"seq-length", "128"},
+                          {"batch-sizes", "2,4,8"},
+                          {"accumulations", "1,2"},
+                          {"warmup", "2"},
+                          {"iterations", "5"}});
+}
+
+void set_zero_defaults(SuiteCommand& command) {
+  command.experiment.model = "qwen1.5-1.8b";
+  command.experiment.seq_length = 2048;
+  command.experiment.iterations = 50;
+  command.experiment.ranks = 2;
+  command.experiment.data = "data";
+  command.output_dir = "comparison_results";
+}
+
+Plan plan_zero(const Options& options, SuiteCommand& command) {
+  ExperimentOptions& e = command.experiment;
+  if (e.simulate_world && !options.given("ranks")) e.ranks.reset();
+  if (!options.given("data") && !std::filesystem::exists(e.data)) {
+    if (!command.json)
+      fmt::print("data: there is no folder '{}' here, so steps read synthetic tokens; --data PATH names your text\n\n",
+                 e.data);
+    e.data.clear();
+  }
+  if (!model_source(e).is_language_model())
+    user_error("--model {}: this suite compares on a language model; `veil suite linear` takes the linear stack",
+               e.model);
+  check_options(e);
+  const int gpus = gpu_count(), ranks = e.ranks.value_or(1);
+  if (e.device != DeviceKind::cpu && gpus > 0 && ranks > gpus && !e.share_gpu) {
+    user_error(
+        "--ranks {}: this machine has {} GPU{}; pass --simulate-world {} (one rank of {} is measured and communication "
+        "modelled from --link), --share-gpu, --ranks {} or --device cpu",
+        ranks, gpus, gpus == 1 ? "" : "s", ranks, ranks, gpus);
+  }
+  check_world(command);
+  return zero_suite(command.zero, options.passed_on({"model", "seq-length", "iterations", "ranks", "data"},
+                                                    and_own({"strategies", "batch-sizes", "accumulations"})));
+}
+
+const std::vector<Suite>& suites() {
+  static const std::vector<Suite> all = {
+      {"linear", "DDP or FSDP on a stack of linear layers: basic DDP, basic FSDP, for memory, for speed",
+       set_linear_defaults, add_linear_options, plan_linear},
+      {"zero", "ZeRO 2 or 3 on a language model: strategies by batch sizes by gradient accumulation", set_zero_defaults,
+       add_zero_options, plan_zero},
+  };
+  return all;
+}
+
+const Suite& find_suite(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Suite& suite : suites()) {
+    if (suite.name == canonical(name)) return suite;
+    known.push_back(suite.name);
+  }
+  const std::string meant = nearest(name, known);
+  user_error("unknown suite '{}': {}allowed are {}", name, meant.empty() ? "" : "did you mean " + meant + "? ",
+             join(known, ", "));
+}
+
+void print_help() {
+  fmt::print("usage: veil suite NAME [options]\n\n");
+  for (const Suite& suite : suites()) fmt::print("  {:<8}{}\n", suite.name, suite.help);
+  fmt::print("\n`veil suite NAME --help` lists the options.\n");
+}
+
+void print_plan(const Plan& plan, bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (const PlannedExperiment& experiment : plan)
+      list.push_back({{"experiment", experiment.name}, {"arguments", experiment.arguments}});
+    fmt::print("{}\n", list.dump(1));
+    return;
+  }
+  for (const PlannedExperiment& experiment : plan)
+    fmt::print("{:<18}veil profile {}\n", experiment.name, join(experiment.arguments, " "));
+  fmt::print("\n{} experiments; nothing was run\n", plan.size());
+}
+
+SweepOptions sweep_options(const Suite& suite, SuiteCommand& command) {
   SweepOptions sweep;
-  sweep.suite = "linear";
+  sweep.suite = suite.name;
   sweep.resume = !command.resume.empty();
   if (command.resume == "latest") command.resume = newest_run_folder(command.output_dir);
   if (sweep.resume && !std::filesystem::is_directory(command.resume))
     user_error("--resume {}: no such folder", command.resume);
   sweep.folder = sweep.resume ? command.resume : new_run_folder(command.output_dir);
+  return sweep;
+}
+
+}  // namespace
+
+int run_suite(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+    print_help();
+    return kExitDone;
+  }
+  const Suite& suite = find_suite(arguments[0]);
+  SuiteCommand command;
+  suite.set_defaults(command);
+  Options options("suite " + suite.name, suite.help);
+  add_step_options(options, command.experiment);
+  add_measuring_options(options, command.experiment);
+  suite.add_options(options, command);
+  options.add("output-dir", command.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
+  options.add("resume", command.resume,
+              {.help = "go on in this folder, or the newest of --output-dir: what has an ok record is not run again",
+               .bare = "latest",
+               .value = "DIR"});
+  options.add("dry-run", command.dry_run, {.help = "list the experiments and run none"});
+  options.add("json", command.json, {.help = "print the records instead of the table"});
+  if (!options.parse({arguments.begin() + 1, arguments.end()})) return kExitDone;
+  const Plan plan = suite.plan(options, command);
+  if (command.dry_run) {
+    print_plan(plan, command.json);
+    return kExitDone;
+  }
+  const SweepOptions sweep = sweep_options(suite, command);
   if (!command.json) fmt::print("{}\n", options.table());
-  const std::vector<PlannedExperiment> plan = linear_suite(passed_on(rest));
   Progress progress;
   const SweepResult result =
       run_sweep(plan, sweep, [&](int index, const PlannedExperiment& experiment, const Json* record) {

@@ -1,6 +1,7 @@
 #include "suite/experiment.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -119,6 +120,12 @@ void check_options(const ExperimentOptions& options) {
       user_error("--simulate-world {} with --ranks {}: a simulated world is measured in one process",
                  *options.simulate_world, *options.ranks);
   }
+  if (!options.data.empty() && canonical(options.model).rfind("linear", 0) == 0)
+    user_error("--data {}: the linear stack reads no text; name a language model with --model", options.data);
+  if (options.data.empty() && !options.tokenizer.empty())
+    user_error("--tokenizer {}: it reads the text of --data; pass --data PATH too", options.tokenizer);
+  if (!options.data.empty() && !std::filesystem::exists(options.data))
+    user_error("--data {}: no such folder or token store", options.data);
   if (options.wants(ProfileKind::none) && options.profile.size() > 1) user_error("--profile none stands alone");
 }
 

@@ -29,6 +29,7 @@ struct ExperimentOptions {
   std::optional<Task> task;  // of a language model; none: as its config says
   std::optional<int64_t> labels;
   AttentionKind attention = AttentionKind::automatic;
+  std::string data, tokenizer;  // text for a language model's steps, and what reads it; "": synthetic tokens
   int64_t input_size = 16384;
   std::optional<int64_t> layers;  // as many as there are ranks
   int64_t batch_size = 8192;      // samples a rank and micro-batch

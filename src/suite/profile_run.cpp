@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/units.h"
@@ -21,6 +23,7 @@
 #include "suite/machine.h"
 #include "suite/peak_flops.h"
 #include "suite/phases.h"
+#include "suite/text_feed.h"
 
 namespace veil {
 namespace {
@@ -64,6 +67,24 @@ Json phases_json(const PhaseTimes& times, bool layers) {
     for (const auto& [row, ms] : times.row_ms) json["layers"][row] = ms;
   }
   return json;
+}
+
+// The bytes that stand after each row of the compute lane, weighted by the time from the end of the row before to its own; as they stand where rows were not timed.
+double mean_bytes(const Executor& executor, const std::vector<StepTime>& steps, Space space) {
+  std::map<std::pair<int, int>, double> weights;  // by part and row
+  for (const StepTime& step : steps) {
+    for (const RowTime& row : step.rows) {
+      if (row.lane == static_cast<int>(Lane::compute)) weights[{row.part, row.op}] += row.wait_ms + row.ms();
+    }
+  }
+  double sum = 0, weight_sum = 0;
+  for (const ObservedRow& row : executor.memory_rows()) {
+    const auto found = weights.find({static_cast<int>(row.part), row.op});
+    const double weight = weights.empty() ? 1 : found == weights.end() ? 0 : found->second;
+    sum += weight * static_cast<double>(row.bytes[static_cast<int>(space)].after.total());
+    weight_sum += weight;
+  }
+  return weight_sum > 0 ? sum / weight_sum : 0;
 }
 
 Json communication_json(const PhaseTimes& times, bool simulated) {
@@ -152,11 +173,14 @@ class Run {
     describe();
     at::globalContext().setAllowTF32CuBLAS(options_.tf32);
     at::globalContext().setAllowTF32CuDNN(options_.tf32);
-    const ModelSource source = model_source(options_);
+    ModelSource source = model_source(options_);
+    if (!options_.data.empty()) samples_ = load_text(options_, source);
     const Model model = make_model(options_, source, world_);
     describe_model(source, model);
     const int64_t batch = rank_batch(options_, world_);
     if (const std::string message = beyond_host_memory(model, batch); !message.empty()) return out_of_memory(message);
+    if (samples_)
+      feed_ = std::make_unique<TextFeed>(samples_, batch * options_.accumulation, options_.seed, rank_, world_);
     Batch data = make_data(options_, model, batch * options_.accumulation, rank_, device_);
     synchronize(device_);
     stage("after data creation");
@@ -181,6 +205,7 @@ class Run {
     executor.prepare();
     record_["graph"] = executor.graph_state();
     for (int64_t i = 0; i < options_.warmup; ++i) {
+      if (feed_) feed_->load_next(executor);
       executor.step(options_.learning_rate);
       progress("warm-up", i + 1);
     }
@@ -190,6 +215,7 @@ class Run {
     ledger::reset_peak(Space::pinned);
 
     timed_steps(executor, settings.time_rows);
+    record_["end_to_end_seconds"] = (steady_ms() - begin_ms_) / 1e3;
     stage("end");
     record_["snapshots"] = record_["stages"];  // the seeds' name for them
     summarise_run(executor);
@@ -260,10 +286,12 @@ class Run {
   }
 
   void timed_steps(Executor& executor, bool rows) {
+    if (feed_) feed_->begin_counting();
     GpuSampler sampler(device_.is_cuda() ? device_.index() : -1);
     std::vector<Marker> begins, ends;
     for (int64_t i = 0; i < options_.iterations; ++i) {
       const Marker begin = executor.mark();
+      if (feed_) feed_->load_next(executor);
       executor.step(options_.learning_rate);
       ends.push_back(executor.mark());
       begins.push_back(begin);
@@ -274,6 +302,7 @@ class Run {
     executor.wait();
     for (size_t i = 0; i < ends.size(); ++i) times_.push_back(ends[i].ms_since(begins[i]));
     if (const auto gpu = sampler.stop()) {
+      utilisation_ = gpu->mean.utilisation_percent;
       record_["gpu_state"] = {{"utilisation_percent", gpu->mean.utilisation_percent},
                               {"sm_clock_mhz", gpu->mean.sm_clock_mhz},
                               {"temperature_c", gpu->mean.temperature_c},
@@ -290,7 +319,6 @@ class Run {
                                   (samples * static_cast<double>(all.size())));
     }
     const CategoryBytes peak = ledger::peak(space_);
-    if (record_.contains("parameters")) throughput(executor.shape());
     record_["times_ms"] = times_;
     record_["avg_time_ms"] = mean(times_);
     record_["std_time_ms"] = deviation(times_);
@@ -305,30 +333,55 @@ class Run {
     if (!steps_.empty()) {
       const PhaseTimes times = summarise(steps_, executor.schedule(), executor.shape());
       record_["phases"] = phases_json(times, options_.wants(ProfileKind::layers));
+      if (feed_) record_["phases"]["data"] = {{"ms", feed_->load_ms()}};
       record_["communication"] = communication_json(times, options_.simulate_world.has_value());
-      record_["phase_sum_ms"] = times.sum_ms();
-      if (options_.simulate_world) {
-        std::vector<double> modelled;
-        for (const StepTime& step : steps_) modelled.push_back(modelled_step_ms(step, executor.schedule()));
-        record_["modelled_step_ms"] = mean(modelled);
-        record_["link_gb_per_s"] = options_.link_gb_per_s;
-      }
+      record_["phase_sum_ms"] = times.sum_ms() + (feed_ ? feed_->load_ms() : 0);
+      if (options_.simulate_world) model_communication(executor.schedule());
       if (!place_.trace_folder.empty())
         write_trace(executor, steps_, rank_, world_, place_.trace_folder, space_, record_);
     }
+    if (record_.contains("parameters")) throughput(executor.shape());
+    if (feed_) record_["data"] = feed_->json(options_.data);
+    const double mean_memory = mean_bytes(executor, steps_, space_);
+    if (options_.wants(ProfileKind::memory)) record_["memory_mean_bytes"] = std::llround(mean_memory);
+    describe_ranks(executor, static_cast<double>(peak.total()), mean_memory);
+  }
+
+  // Collectives as the link would carry them; a batch is loaded before the first row, so its time is added.
+  void model_communication(const Schedule& schedule) {
+    std::vector<double> steps;
+    std::map<std::string, double> exposed;
+    for (const StepTime& step : steps_) {
+      const ModelledStep modelled = modelled_step(step, schedule);
+      steps.push_back(modelled.ms + (feed_ ? feed_->load_ms() : 0));
+      for (const auto& [lane, ms] : modelled.exposed_ms) exposed[lane] += ms / static_cast<double>(steps_.size());
+    }
+    for (auto& [lane, entry] : record_["communication"].items()) {
+      if (entry.contains("modelled_ms")) entry["modelled_exposed_ms"] = exposed[lane];
+    }
+    record_["modelled_step_ms"] = mean(steps);
+    record_["link_gb_per_s"] = options_.link_gb_per_s;
+  }
+
+  void describe_ranks(Executor& executor, double peak, double mean_memory) {
     const std::vector<double> rank_times = of_every_rank(executor, device_, mean(times_));
-    const std::vector<double> rank_peaks = of_every_rank(executor, device_, static_cast<double>(peak.total()));
+    const std::vector<double> rank_peaks = of_every_rank(executor, device_, peak);
+    const std::vector<double> rank_means = of_every_rank(executor, device_, mean_memory);
+    const std::vector<double> rank_busy = of_every_rank(executor, device_, utilisation_);
     record_["ranks"] = Json::array();
     for (size_t r = 0; r < rank_times.size(); ++r) {
       record_["ranks"].push_back({{"rank", options_.simulate_world ? rank_ : static_cast<int>(r)},
                                   {"avg_time_ms", rank_times[r]},
                                   {"peak_memory_bytes", static_cast<int64_t>(rank_peaks[r])}});
+      Json& line = record_["ranks"].back();
+      if (options_.wants(ProfileKind::memory)) line["memory_mean_bytes"] = std::llround(rank_means[r]);
+      if (rank_busy[r] >= 0) line["utilisation_percent"] = rank_busy[r];
     }
   }
 
-  // Tokens of all ranks a second, and how much of the device's peak the model's own FLOPs are (models/flops.h).
+  // Tokens of all ranks a second (in a simulated world of its modelled step), and how much of the device's peak the model's own FLOPs are (models/flops.h).
   void throughput(const ModelShape& shape) {
-    const double seconds = mean(times_) / 1e3;
+    const double seconds = record_.value("modelled_step_ms", mean(times_)) / 1e3;
     const double micro_batches = static_cast<double>(options_.accumulation) * world_;
     record_["tokens_per_second"] =
         static_cast<double>(shape.batch * options_.seq_length) * micro_batches / std::max(1e-9, seconds);
@@ -372,6 +425,9 @@ class Run {
   Device device_;
   Space space_;
   Json record_;
+  double begin_ms_ = steady_ms(), utilisation_ = -1;
+  std::shared_ptr<const data::Samples> samples_;
+  std::unique_ptr<TextFeed> feed_;  // none: synthetic data, the same every step
   std::vector<double> times_, losses_;
   std::vector<StepTime> steps_;
 };

@@ -111,6 +111,7 @@ SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOpt
                   {"outcome", "error"},
                   {"message", fmt::format("exit code {}: {}", code, last_line(read_file(log)))}};
       record["suite"] = options.suite;
+      record["order"] = i;
       record["experiment"] = experiment.name;
       record["title"] = experiment.title;
       record["arguments"] = experiment.arguments;  // a resumed sweep with other ones measures again

@@ -52,6 +52,9 @@ TEST_F(ProgramProfile, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused("profile --preset tiny --device cpu --accumulation 3 --total-batch-size 8", "multiples of 3");
   expect_refused("profile --preset tiny --profile none,layers", "none");
   expect_refused("profile --preset tiny --device cpu --graph on", "no GPU");
+  expect_refused("profile --preset tiny --data .", "the linear stack reads no text");
+  expect_refused("profile --model qwen2-tiny --data nowhere", "--data nowhere: no such");
+  expect_refused("profile --model qwen2-tiny --tokenizer byte", "pass --data PATH too");
   expect_refused("plan --world 0", "--world 0");
   expect_refused("plan --world 2 --total-batch-size 7", "multiples of 2");
   expect_refused("suite linar", "did you mean linear?");
@@ -215,6 +218,50 @@ TEST_F(ProgramProfile, KernelsAreTracedByKinetoAndListed) {
   for (const Json& event : trace["traceEvents"]) products += event.value("name", "").starts_with("aten::");
   EXPECT_GT(products, 0);
   EXPECT_FALSE(record["kernels"].empty());
+}
+
+TEST_F(ProgramProfile, ALanguageModelReadsTextEpochAfterEpoch) {
+  fs::create_directory(work() / "data");
+  std::ofstream(work() / "data" / "text.txt") << std::string(700, 'a');  // bytes: 10 samples of 64 tokens
+  const std::string words = "--model qwen2-tiny --device cpu --seq-length 64 --batch-size 2 --accumulation 2";
+  const Json record = record_of(words + " --data_folder=data --num_steps=6 --warmup 1");
+  EXPECT_EQ(record["data"]["source"], "data");
+  EXPECT_EQ(record["data"]["documents"], 1);
+  EXPECT_EQ(record["data"]["tokens"], 700);
+  EXPECT_EQ(record["data"]["samples"], 10);
+  EXPECT_EQ(record["data"]["steps_an_epoch"], 2);  // six steps are three epochs
+  ASSERT_EQ(record["times_ms"].size(), 6u);
+  EXPECT_GT(record["data"]["loader_busy_ms"].get<double>(), 0);
+  EXPECT_GE(record["data"]["load_ms"].get<double>(), record["data"]["loader_waited_ms"].get<double>());
+  EXPECT_EQ(record["phases"]["data"]["ms"], record["data"]["load_ms"]);
+  const double step = record["avg_time_ms"];
+  EXPECT_NEAR(record["phase_sum_ms"].get<double>(), step, 0.05 * step + 0.5);
+  EXPECT_LT(record["losses"].back().get<double>(), record["losses"].front().get<double>());
+  EXPECT_EQ(record["peak_memory_bytes"], record["estimated_peak_bytes"]);
+  const auto mean = record["memory_mean_bytes"].get<int64_t>(), peak = record["peak_memory_bytes"].get<int64_t>();
+  EXPECT_GT(mean, record["stages"].front()["memory_allocated_bytes"].get<int64_t>());
+  EXPECT_LT(mean, peak);
+  EXPECT_EQ(record["ranks"][0]["memory_mean_bytes"], mean);
+  EXPECT_GE(record["end_to_end_seconds"].get<double>() * 1e3, 6 * step);
+  EXPECT_FALSE(record_of(words).contains("data")) << "synthetic tokens have no source";
+
+  const Answer more = veil("profile --model qwen2-tiny --device cpu --seq-length 64 --batch-size 11 --data data");
+  EXPECT_EQ(more.code, kExitUsage);
+  EXPECT_EQ(more.complaints(), 1) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("10 samples, fewer than one batch of 11"));
+}
+
+TEST_F(ProgramProfile, ASimulatedWorldsThroughputIsThatOfItsModelledStep) {
+  const std::string words = "--model qwen2-tiny --device cpu --seq-length 32 --simulate-world 4 --link ";
+  const Json slow = record_of(words + "0.001"), fast = record_of(words + "1000");
+  for (const Json& record : {slow, fast}) {
+    const double tokens = 2.0 * 32 * 4, seconds = record["modelled_step_ms"].get<double>() / 1e3;
+    EXPECT_NEAR(record["tokens_per_second"].get<double>(), tokens / seconds, 1e-6 * tokens / seconds);
+    EXPECT_LE(record["communication"]["gather"]["modelled_exposed_ms"].get<double>(),
+              record["communication"]["gather"]["modelled_ms"].get<double>() * 1.001);
+  }
+  EXPECT_GT(slow["communication"]["gather"]["modelled_exposed_ms"].get<double>(),
+            100 * fast["communication"]["gather"]["modelled_exposed_ms"].get<double>());
 }
 
 TEST_F(ProgramProfile, WhatTheHostCannotHoldIsAnOutcomeWithRemedies) {
