@@ -15,6 +15,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"doctor", "what this build and this machine have, and what is missing", run_doctor},
       {"fetch", "a model's files from a hub into the Hugging Face cache", run_fetch},
+      {"find-batch", "the largest batch that fits, for one strategy or all", run_find_batch},
       {"plan", "a step's program and its bytes, without running it", run_plan},
       {"privacy", "epsilon of a private run, or the sigma that a budget asks for", run_privacy},
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},

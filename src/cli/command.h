@@ -17,6 +17,7 @@ const std::vector<Command>& commands();
 
 int run_doctor(const std::vector<std::string>& arguments);
 int run_fetch(const std::vector<std::string>& arguments);
+int run_find_batch(const std::vector<std::string>& arguments);
 int run_privacy(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_profile(const std::vector<std::string>& arguments);

@@ -4,7 +4,7 @@
 
 namespace veil {
 
-void add_step_options(Options& options, ExperimentOptions& e) {
+void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
   e.hub_cache = hub_cache_root(hub_variables_from_environment());
   options.add("model", e.model,
               {.aliases = {"model_name"},
@@ -27,13 +27,15 @@ void add_step_options(Options& options, ExperimentOptions& e) {
   options.add(
       "layers", e.layers,
       {.aliases = {"num_layers"}, .help = "layers; as many as ranks if not given", .minimum = 1, .maximum = 100000});
-  options.add("batch-size", e.batch_size, {.help = "samples a rank and micro-batch", .minimum = 1});
-  options.add("total-batch-size", e.total_batch_size,
-              {.aliases = {"global_batch_size"},
-               .help = "samples of a logical batch over all ranks, instead of --batch-size",
-               .minimum = 1});
-  options.add("strategy", e.strategy,
-              {.aliases = {"data_parallel"}, .help = "how parameters, gradients and optimizer state are spread"});
+  if (!searched) {
+    options.add("batch-size", e.batch_size, {.help = "samples a rank and micro-batch", .minimum = 1});
+    options.add("total-batch-size", e.total_batch_size,
+                {.aliases = {"global_batch_size"},
+                 .help = "samples of a logical batch over all ranks, instead of --batch-size",
+                 .minimum = 1});
+    options.add("strategy", e.strategy,
+                {.aliases = {"data_parallel"}, .help = "how parameters, gradients and optimizer state are spread"});
+  }
   options.add("cpu-offload", e.cpu_offload, {.help = "keep parameters and optimizer state in host memory"});
   options.add("offload-params", e.offload_params, {.help = "keep parameters in host memory"});
   options.add("offload-optimizer", e.offload_optimizer, {.help = "keep optimizer state in host memory"});

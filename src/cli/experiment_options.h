@@ -6,8 +6,8 @@
 
 namespace veil {
 
-// What a step is: model, sharding, memory, types, optimizer, world.
-void add_step_options(Options& options, ExperimentOptions& experiment);
+// What a step is: model, sharding, memory, types, optimizer, world. `searched` leaves out batch size and strategy, which the command itself varies.
+void add_step_options(Options& options, ExperimentOptions& experiment, bool searched = false);
 // After parsing: what the command line leaves open gets a language model's defaults where the model is one.
 void use_language_defaults(const Options& options, ExperimentOptions& experiment);
 // Learning rate, seed, device, ranks: what any run of steps needs.

@@ -23,6 +23,7 @@
 #include "suite/machine.h"
 #include "suite/peak_flops.h"
 #include "suite/phases.h"
+#include "suite/remedies.h"
 #include "suite/text_feed.h"
 
 namespace veil {
@@ -144,19 +145,6 @@ void write_trace(const Executor& executor, const std::vector<StepTime>& steps, i
     begin += steps[s].total_ms;
   }
   record["traces"].push_back(trace.write(folder));
-}
-
-// What a person can do about an out-of-memory, best first.
-Json remedies(const ExperimentOptions& options, int world, bool on_gpu) {
-  Json list = Json::array();
-  if (options.batch_size > 1)
-    list.push_back(fmt::format("--batch-size {}", std::max<int64_t>(1, options.batch_size / 2)));
-  if (options.accumulation == 1 && options.batch_size > 1)
-    list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", options.batch_size / 2));
-  if (options.strategy != Strategy::zero3 && world > 1) list.push_back("--strategy zero3");
-  if (options.checkpointing == Checkpointing::none) list.push_back("--checkpointing full");
-  if (on_gpu && !options.cpu_offload) list.push_back("--cpu-offload");
-  return list;
 }
 
 class Run {

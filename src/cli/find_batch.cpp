@@ -1,0 +1,301 @@
+// veil find-batch: the largest batch that fits, each trial a `veil profile` in a process of its own.
+#include <algorithm>
+
+#include "base/files.h"
+#include "base/table.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/experiment_options.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "plan/estimator.h"
+#include "plan/largest_batch.h"
+#include "suite/machine.h"
+#include "suite/profile_run.h"
+#include "suite/remedies.h"
+#include "suite/sweep.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct FindBatchCommand {
+  ExperimentOptions experiment;
+  std::vector<std::string> strategies;
+  int64_t max_batch = 65536;
+  std::string memory_limit, output_dir = "batch_sizes";
+  bool json = false;
+};
+
+void add_options(Options& options, FindBatchCommand& c) {
+  options.add("strategies", c.strategies,
+              {.aliases = {"strategy", "data_parallel"},
+               .help = "ddp, zero2, zero3, several of them, or all; zero3 if not given",
+               .value = "NAME"});
+  options.add("max-batch", c.max_batch,
+              {.aliases = {"max_batch_size"}, .help = "no larger one is tried", .minimum = 1, .maximum = 1 << 30});
+  options.add("memory-limit", c.memory_limit,
+              {.help = "what a rank may take, as in 24GiB; by default the GPU's memory, on a CPU four fifths of the "
+                       "host's, shared by the ranks",
+               .value = "BYTES"});
+  options.add("output-dir", c.output_dir,
+              {.help = "folder of max_batch_sizes.txt, max_batch_sizes.json and the trials' records", .value = "DIR"});
+  options.add("json", c.json, {.help = "print max_batch_sizes.json instead of the table"});
+}
+
+std::vector<Strategy> chosen_strategies(const std::vector<std::string>& words) {
+  std::vector<Strategy> chosen;
+  auto add = [&](Strategy strategy) {
+    if (std::find(chosen.begin(), chosen.end(), strategy) == chosen.end()) chosen.push_back(strategy);
+  };
+  for (const std::string& word : words) {
+    Strategy strategy{};
+    if (canonical(word) == "all") {
+      for (const auto& entry : names(Strategy{})) add(entry.value);
+    } else if (find_name(word, strategy)) {
+      add(strategy);
+    } else {
+      user_error("--strategy {}: allowed are {} and all", word, join(all_names<Strategy>(), ", "));
+    }
+  }
+  if (chosen.empty()) chosen.push_back(Strategy::zero3);
+  return chosen;
+}
+
+// The trials' words: every setting as it was resolved here, so that no default is decided twice.
+std::vector<std::string> trial_words(const ExperimentOptions& experiment) {
+  ExperimentOptions copy = experiment;
+  Options options("", "");
+  add_step_options(options, copy, /*searched=*/true);
+  add_running_options(options, copy);
+  std::vector<std::string> words;
+  const nlohmann::json settings = options.json();
+  for (const auto& [name, value] : settings.items()) {
+    if (value.is_null() || name == "config") continue;
+    if (value.is_boolean()) {
+      if (value.get<bool>()) words.push_back("--" + name);
+    } else {
+      words.push_back(fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+  }
+  words.insert(words.end(), {"--warmup=1", "--iterations=1", "--profile=none"});
+  return words;
+}
+
+// How a size was found to fit or not.
+struct Trial {
+  int64_t batch = 0, peak_bytes = 0;
+  bool fits = false;
+  std::string
+      by;  // "run": it ran, or ran out of memory; "limit": it ran and took more than the limit; "estimate": it was not run
+  double tokens_per_second = 0;
+  std::vector<std::string> remedies;
+  Json json() const { return {{"batch_size", batch}, {"fits", fits}, {"by", by}, {"peak_memory_bytes", peak_bytes}}; }
+};
+
+class Search {
+ public:
+  Search(const FindBatchCommand& command, Strategy strategy, int world, bool on_gpu, int64_t limit)
+      : c_(command), experiment_(command.experiment), world_(world), on_gpu_(on_gpu), limit_(limit) {
+    experiment_.strategy = strategy;
+    source_ = model_source(experiment_);
+    words_ = trial_words(experiment_);
+  }
+
+  LargestBatch run(const std::function<void(const Trial&)>& on_trial) {
+    auto estimated = [&](int64_t batch) { return estimate(batch) <= limit_; };
+    const int64_t guess = std::max<int64_t>(1, largest_batch(c_.max_batch, estimated).largest);
+    auto tried = [&](int64_t batch) {
+      trials_.push_back(attempt(batch));
+      on_trial(trials_.back());
+      return trials_.back().fits;
+    };
+    return largest_batch(c_.max_batch, tried, guess);
+  }
+
+  const std::vector<Trial>& trials() const { return trials_; }
+  const Trial* trial(int64_t batch) const {
+    for (const Trial& trial : trials_) {
+      if (trial.batch == batch) return &trial;
+    }
+    return nullptr;
+  }
+
+ private:
+  int64_t estimate(int64_t batch) const {
+    const StepOptions step = step_options(experiment_, world_, on_gpu_);
+    const Model model = make_model(experiment_, source_, world_);
+    const MemoryEstimate estimate = estimate_memory(build_schedule(model.shape(batch, step.compute, on_gpu_), step));
+    return estimate.peak(on_gpu_ ? Space::device : Space::host).total();
+  }
+
+  Trial attempt(int64_t batch) {
+    Trial trial;
+    trial.batch = batch;
+    experiment_.batch_size = batch;
+    trial.remedies = remedies(experiment_, world_, on_gpu_);
+    trial.peak_bytes = estimate(batch);
+    trial.by = "estimate";
+    if (trial.peak_bytes > limit_) return trial;
+    const Json record = measure(batch);
+    trial.by = "run";
+    if (record.value("outcome", "") == "oom") {
+      trial.peak_bytes = 0;
+      trial.remedies = record.at("remedies").get<std::vector<std::string>>();
+      return trial;
+    }
+    trial.peak_bytes = record.at("peak_memory_bytes").get<int64_t>();
+    for (const auto& rank : record.at("ranks"))
+      trial.peak_bytes = std::max(trial.peak_bytes, rank.at("peak_memory_bytes").get<int64_t>());
+    trial.tokens_per_second = record.value("tokens_per_second", 0.0);
+    trial.fits = trial.peak_bytes <= limit_;
+    if (!trial.fits) trial.by = "limit";
+    return trial;
+  }
+
+  // The record of a real run; what fails for another reason than memory ends the search.
+  Json measure(int64_t batch) const {
+    const std::string strategy = name_of(experiment_.strategy);
+    PlannedExperiment planned{fmt::format("{}_b{}", strategy, batch), fmt::format("{}, batch {}", strategy, batch),
+                              words_};
+    planned.arguments.push_back("--strategy=" + strategy);
+    planned.arguments.push_back(fmt::format("--batch-size={}", batch));
+    SweepOptions sweep;
+    sweep.folder = join_path(c_.output_dir, "trials");
+    sweep.suite = "find-batch";
+    const SweepResult result = run_sweep({planned}, sweep, [](int, const PlannedExperiment&, const Json*) {});
+    if (result.failed) {
+      throw UserError(fmt::format("{} failed, not for want of memory: {}", planned.title,
+                                  result.records[0].value("message", "no message")),
+                      kExitFailed);
+    }
+    return result.records[0];
+  }
+
+  const FindBatchCommand& c_;
+  ExperimentOptions experiment_;
+  ModelSource source_;
+  int world_;
+  bool on_gpu_;
+  int64_t limit_;
+  std::vector<std::string> words_;
+  std::vector<Trial> trials_;
+};
+
+int64_t memory_limit(const FindBatchCommand& c, const RankInfo& planned, Device device) {
+  if (!c.memory_limit.empty()) {
+    const int64_t limit = parse_bytes(c.memory_limit, "--memory-limit");
+    if (limit < 1) user_error("--memory-limit {}: at least one byte is needed", c.memory_limit);
+    return limit;
+  }
+  if (device.is_cuda()) return gpus().at(static_cast<size_t>(device.index())).memory_bytes;
+  return this_machine().memory_bytes / 5 * 4 / planned.local_world;
+}
+
+Json summary(const Search& search, const LargestBatch& found, Strategy strategy, int world, int accumulation) {
+  Json json = {{"strategy", name_of(strategy)}, {"max_batch_size", found.largest}};
+  json["max_total_batch_size"] = found.largest * world * accumulation;
+  if (const Trial* best = search.trial(found.largest)) {
+    json["peak_memory_bytes"] = best->peak_bytes;
+    json["tokens_per_second"] = best->tokens_per_second;
+  }
+  if (const Trial* beyond = search.trial(found.too_large)) {
+    json["too_large"] = beyond->json();
+    if (found.largest == 0) json["remedies"] = beyond->remedies;
+  }
+  json["trials"] = Json::array();
+  for (const Trial& trial : search.trials()) json["trials"].push_back(trial.json());
+  return json;
+}
+
+std::string why_too_large(const Json& entry) {
+  if (!entry.contains("too_large")) return "none: --max-batch fits";
+  const std::string by = entry["too_large"]["by"];
+  const std::string bytes = format_bytes(entry["too_large"]["peak_memory_bytes"]);
+  const std::string how = by == "run" ? "ran out of memory" : by == "limit" ? "took " + bytes : "estimated at " + bytes;
+  return fmt::format("{} {}", entry["too_large"]["batch_size"].get<int64_t>(), how);
+}
+
+// "strategy batch" lines under a heading.
+std::string batch_sizes_text(const Json& result) {
+  std::string text = fmt::format("# largest batch a rank: {}, sequences of {}, {} ranks, {} a rank allowed\n",
+                                 result["model"].get<std::string>(), result["seq_length"].dump(),
+                                 result["world"].get<int>(), format_bytes(result["memory_limit_bytes"]));
+  for (const auto& entry : result["strategies"])
+    text += fmt::format("{} {}\n", entry["strategy"].get<std::string>(), entry["max_batch_size"].get<int64_t>());
+  return text;
+}
+
+void print_result(const Json& result) {
+  Table table({"strategy", "largest batch", "peak memory", "tokens/s", "too large"});
+  for (const auto& entry : result["strategies"]) {
+    const double tokens = entry.value("tokens_per_second", 0.0);
+    const int64_t largest = entry["max_batch_size"];
+    table.row({entry["strategy"], largest ? std::to_string(largest) : "-",
+               largest ? format_bytes(entry["peak_memory_bytes"]) : "-", tokens > 0 ? format_count(tokens) : "-",
+               why_too_large(entry)});
+  }
+  fmt::print("\n{}", table.text());
+  for (const auto& entry : result["strategies"]) {
+    if (!entry.contains("remedies")) continue;
+    fmt::print("\n{}: not even a batch of 1 fits in {}\n", entry["strategy"].get<std::string>(),
+               format_bytes(result["memory_limit_bytes"]));
+    for (const auto& remedy : entry["remedies"]) fmt::print("  try {}\n", remedy.get<std::string>());
+  }
+}
+
+}  // namespace
+
+int run_find_batch(const std::vector<std::string>& arguments) {
+  FindBatchCommand command;
+  Options options("find-batch", "finds the largest batch that fits, by trials in processes of their own");
+  add_options(options, command);
+  add_step_options(options, command.experiment, /*searched=*/true);
+  add_running_options(options, command.experiment);
+  if (!options.parse(arguments)) return kExitDone;
+  use_language_defaults(options, command.experiment);
+  check_options(command.experiment);
+  const std::vector<Strategy> strategies = chosen_strategies(command.strategies);
+  RankInfo planned;
+  planned.local_world = planned.world = command.experiment.ranks.value_or(1);
+  const Device device = choose_device(command.experiment, planned);
+  const int world = experiment_world(command.experiment, planned);
+  const int64_t limit = memory_limit(command, planned, device);
+  make_model(command.experiment, model_source(command.experiment), world);
+  check_folder_can_be_made(command.output_dir);
+  if (!command.json) fmt::print("{}\n", options.table());
+
+  Json result = {{"schema", 1}, {"command", options.command_line()}, {"model", command.experiment.model}};
+  result["seq_length"] = command.experiment.seq_length;
+  result["world"] = world;
+  result["memory_limit_bytes"] = limit;
+  result["strategies"] = Json::array();
+  bool all_fit = true;
+  for (const Strategy strategy : strategies) {
+    Search search(command, strategy, world, device.is_cuda(), limit);
+    Progress progress;
+    if (is_terminal(stderr)) progress.show(fmt::format("{}: trying batch sizes", name_of(strategy)));
+    const LargestBatch found = search.run([&](const Trial& trial) {
+      progress.clear();
+      if (!command.json)
+        fmt::print("{}, batch {}: {} ({})\n", name_of(strategy), trial.batch, trial.fits ? "fits" : "too large",
+                   trial.by);
+      std::fflush(stdout);
+    });
+    result["strategies"].push_back(summary(search, found, strategy, world, command.experiment.accumulation));
+    all_fit = all_fit && found.largest > 0;
+  }
+  const std::string text_path = join_path(command.output_dir, "max_batch_sizes.txt");
+  write_file_atomically(text_path, batch_sizes_text(result));
+  write_file_atomically(join_path(command.output_dir, "max_batch_sizes.json"), result.dump(1) + "\n");
+  if (command.json) {
+    fmt::print("{}\n", result.dump(1));
+  } else {
+    print_result(result);
+    fmt::print("\nwritten   {}, max_batch_sizes.json beside it\n", text_path);
+  }
+  return all_fit ? kExitDone : kExitFailed;
+}
+
+}  // namespace veil
