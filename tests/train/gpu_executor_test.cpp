@@ -133,6 +133,8 @@ TEST_F(GpuExecutor, AGraphChangesNoBitOfLanguageModels) {
   }
 }
 
+// Initial values are made in fp32 on the device, whose logarithm has other last bits; everything behind them is fp64. (Equal weights are held to 1e-10 by
+// GpuLanguageGolden.)
 TEST_F(GpuExecutor, LanguageModelsTrainAsOnTheCpu) {
   const std::vector<TestCase> cases = language_grid(1, at::kDouble);
   for (size_t i = 0; i < cases.size(); i += 5) {
@@ -145,28 +147,35 @@ TEST_F(GpuExecutor, LanguageModelsTrainAsOnTheCpu) {
     gpu.steps(5);
     const std::vector<Tensor> a = parameters(cpu), b = parameters(gpu);
     for (size_t p = 0; p < a.size(); ++p)
-      EXPECT_LT(largest_difference(a[p], b[p]), 1e-9) << test.name() << ": parameter " << p;
+      EXPECT_LT(largest_difference(a[p], b[p]), 2e-6) << test.name() << ": parameter " << p;
   }
 }
 
 TEST_F(GpuExecutor, TheEstimateOfALanguageModelIsWithinOnePercent) {
   for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
     LanguageConfig config = preset_config("qwen2.5-0.5b").value();
-    config.layers = 4;
-    const Model model = language_model(config, {.tokens = 512});
+    config.layers = 12;
+    const Model model = language_model(config, {.tokens = 1024});
+    // What earlier executors of this process left: a library's workspace for each of their streams.
+    const int64_t before = ledger::current(Space::device).total();
     ExecutorOptions options;
     options.step.compute = at::kBFloat16;
     options.step.checkpointing = checkpointing;
     options.optimizer.kind = OptimizerKind::adamw;
     options.watch_memory = true;
-    const Tensor ids = at::zeros({4, 512}, at::TensorOptions(at::kLong).device(gpu_));
-    Executor executor(model, 4, options, gpu_, {ids, ids.clone()}, {});
+    Batch data;
+    {
+      CategoryScope scope(Category::data);
+      data.inputs = at::zeros({8, 1024}, at::TensorOptions(at::kLong).device(gpu_));
+      data.targets = data.inputs.clone();
+    }
+    Executor executor(model, 8, options, gpu_, std::move(data), {});
     executor.prepare();
     ledger::reset_peak(Space::device);
     executor.step(1e-5);
     executor.wait();
     const auto estimated = static_cast<double>(estimate_memory(executor.schedule()).peak(Space::device).total());
-    const auto measured = static_cast<double>(ledger::peak(Space::device).total());
+    const auto measured = static_cast<double>(ledger::peak(Space::device).total() - before);
     EXPECT_NEAR(measured / estimated, 1.0, 0.01) << name_of(checkpointing) << " " << measured << " " << estimated;
   }
 }
