@@ -180,7 +180,7 @@ TEST(PrivacyPlan, ShuffledBatchesCostAPlainGaussianAnEpoch) {
   // The same noise claimed for Poisson sampling would look far better: the gap that the warning names.
   PlanRequest poisson = shuffled_request();
   poisson.sampler = SamplerKind::poisson;
-  EXPECT_LT(make_plan(poisson).epsilon_after(234).epsilon, one / 3);
+  EXPECT_LT(make_plan(poisson).epsilon_after(234).epsilon, one / 15);
   ASSERT_FALSE(plan.warnings().empty());
   EXPECT_THAT(plan.warnings()[0], HasSubstr("does not hold"));
   EXPECT_TRUE(make_plan(poisson_request()).warnings().empty());
