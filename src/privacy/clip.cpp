@@ -65,6 +65,14 @@ double clip_count(const std::vector<double>& squared_norms, double clip_norm) {
   return count;
 }
 
+double noisy_clip_count(double count, const AdaptiveClip& adaptive, NoiseGenerator generator, const ChaChaKey& key,
+                        int64_t step) {
+  VEIL_CHECK(adaptive.count_deviation > 0 && step >= 0 && step < kNoiseSteps, "a count's noise of {} at step {}",
+             adaptive.count_deviation, step);
+  return count +
+         adaptive.count_deviation * noise_group<double>(generator, key, static_cast<uint64_t>(step), 0, 0).value[0];
+}
+
 double next_clip_norm(const AdaptiveClip& adaptive, double clip_norm, double noisy_count, double expected_batch) {
   const double fraction = 0.5 + noisy_count / expected_batch;
   return clip_norm * std::exp(-adaptive.rate * (fraction - adaptive.quantile));

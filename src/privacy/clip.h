@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/names.h"
+#include "kernels/noise_values.h"
 
 namespace veil::privacy {
 
@@ -38,6 +39,9 @@ struct AdaptiveClip {
 
 // Sum over good samples of 1/2 where the norm is at most C and -1/2 where it is more: one sample, added or removed, moves it by 1/2. Micro-batches and ranks add up.
 double clip_count(const std::vector<double>& squared_norms, double clip_norm);
+// The count with its noise: the only form in which it may be used or shown. The same on every rank; the key is derived for KeyDomain::clip_count (stream_key.h).
+double noisy_clip_count(double count, const AdaptiveClip& adaptive, NoiseGenerator generator, const ChaChaKey& key,
+                        int64_t step);
 // C after a step with this count, already noisy, over an expected batch of E.
 double next_clip_norm(const AdaptiveClip& adaptive, double clip_norm, double noisy_count, double expected_batch);
 // Noise multiplier for the gradients, so that they and the count together cost what sigma alone does: (sigma^-2 - (2 sigma_b)^-2)^(-1/2). UserError unless 2 sigma_b exceeds sigma.

@@ -47,7 +47,7 @@ std::vector<double> values_of(const Tensor& tensor) {
 // Every bound below is five standard errors of the statistic over kCount independent normals, unless it says otherwise.
 constexpr int64_t kCount = 3'000'000;
 
-TEST(Noise, MomentsAreThoseOfTheNormal) {
+TEST(NoiseLaw, MomentsAreThoseOfTheNormal) {
   for (const NoiseGenerator generator : kGenerators) {
     const std::vector<double> z = values_of(normals(source_of(generator), kCount));
     double sum[5] = {};
@@ -64,7 +64,7 @@ TEST(Noise, MomentsAreThoseOfTheNormal) {
 }
 
 // Kolmogorov and Smirnov: sqrt(n) D exceeds 2.2 once in 8,000 times.
-TEST(Noise, TheDistributionFunctionIsTheNormals) {
+TEST(NoiseLaw, TheDistributionFunctionIsTheNormals) {
   for (const NoiseGenerator generator : kGenerators) {
     std::vector<double> z = values_of(normals(source_of(generator), kCount));
     std::sort(z.begin(), z.end());
@@ -78,7 +78,7 @@ TEST(Noise, TheDistributionFunctionIsTheNormals) {
 }
 
 // Beyond 4 and 5 deviations: 2 Phi(-4) = 6.334e-5 and 2 Phi(-5) = 5.733e-7, so 1520 and 13.8 of 24 million.
-TEST(Noise, TheTailsHaveTheirShare) {
+TEST(NoiseLaw, TheTailsHaveTheirShare) {
   for (const NoiseGenerator generator : kGenerators) {
     const NoiseSource source = source_of(generator);
     int64_t beyond_four = 0, beyond_five = 0, count = 0;
@@ -95,6 +95,22 @@ TEST(Noise, TheTailsHaveTheirShare) {
     EXPECT_NEAR(static_cast<double>(beyond_four), four, 5 * std::sqrt(four)) << name_of(generator);
     EXPECT_NEAR(static_cast<double>(beyond_five), five, 4 * std::sqrt(five)) << name_of(generator);
     EXPECT_GT(beyond_five, 0) << name_of(generator);
+  }
+}
+
+// The counters as they are laid out: a run that is resumed by a later program must find the same noise.
+TEST(Noise, WordsAreTheGeneratorsOwn) {
+  const ChaChaKey key = source_of(NoiseGenerator::secure).key;
+  const uint64_t step = 0x7766'55443322ull, group = 0x2A11'99887766ull;
+  const uint32_t parameter = 0xDEADBEEF;
+  const ChaChaBlock secure = noise_words(NoiseGenerator::secure, key, step, parameter, group);
+  const ChaChaBlock expected = chacha20(key, 0x99887766, 0x77662A11, 0x55443322, 0xDEADBEEF);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(secure.word[i], expected.word[i]) << i;
+  const ChaChaBlock philox = noise_words(NoiseGenerator::philox, key, step, parameter, group);
+  for (uint32_t call = 0; call < 4; ++call) {
+    const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], (group << 2 | call) | 0x7766ull << 48,
+                                    0xDEADBEEF'55443322ull);
+    for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(philox.word[4 * call + i], four.word[i]) << call << " " << i;
   }
 }
 
@@ -124,7 +140,7 @@ TEST(Noise, EveryRadiusIsSmallerThanTheOneBefore) {
     ASSERT_GE(noise_radius<double>(i), noise_radius<double>(i + 1)) << i;
 }
 
-TEST(Noise, Fp32IsFp64RoundedToAFewUnits) {
+TEST(NoiseLaw, Fp32IsFp64RoundedToAFewUnits) {
   for (const NoiseGenerator generator : kGenerators) {
     const Tensor exact = normals(source_of(generator), 600'000);
     const Tensor rounded = normals(source_of(generator), 600'000, at::kFloat);
@@ -134,7 +150,7 @@ TEST(Noise, Fp32IsFp64RoundedToAFewUnits) {
 }
 
 // With 24 bits there were about 524,000 repeats among 2^22 radii, with 32 bits about 2,000.
-TEST(Noise, RadiiOfFourMillionPairsAreAllDifferent) {
+TEST(NoiseLaw, RadiiOfFourMillionPairsAreAllDifferent) {
   for (const NoiseGenerator generator : kGenerators) {
     const NoiseSource source = source_of(generator);
     std::vector<uint64_t> bits;
@@ -172,7 +188,7 @@ double correlation(const Tensor& a, const Tensor& b) {
   return (a * b).mean().item<double>();  // of standard normals
 }
 
-TEST(Noise, NeighboursStepsAndParametersAreUncorrelated) {
+TEST(NoiseLaw, NeighboursStepsAndParametersAreUncorrelated) {
   for (const NoiseGenerator generator : kGenerators) {
     const NoiseSource source = source_of(generator);
     const int64_t n = 1'000'000;

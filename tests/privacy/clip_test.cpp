@@ -133,6 +133,24 @@ TEST(AdaptiveClip, OneSampleMovesTheCountByAHalf) {
   EXPECT_EQ(clip_count({}, 2), 0);
 }
 
+TEST(AdaptiveClip, TheCountsNoiseHasItsDeviationAndBelongsToItsStep) {
+  const AdaptiveClip adaptive{.quantile = 0.5, .rate = 0.2, .count_deviation = 3};
+  const ChaChaKey key{{1, 2, 3}};
+  const int64_t steps = 20'000;
+  double sum = 0, squares = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    const double noise = noisy_clip_count(7, adaptive, NoiseGenerator::secure, key, step) - 7;
+    sum += noise;
+    squares += noise * noise;
+  }
+  EXPECT_NEAR(sum / steps, 0, 5 * 3 / std::sqrt(steps));
+  EXPECT_NEAR(squares / steps, 9, 5 * 9 * std::sqrt(2.0 / steps));
+  EXPECT_EQ(noisy_clip_count(7, adaptive, NoiseGenerator::secure, key, 5),
+            noisy_clip_count(7, adaptive, NoiseGenerator::secure, key, 5));
+  EXPECT_NE(noisy_clip_count(7, adaptive, NoiseGenerator::secure, key, 5),
+            noisy_clip_count(7, adaptive, NoiseGenerator::secure, key, 6));
+}
+
 // Without noise C settles where the wanted part of the norms lies below it.
 TEST(AdaptiveClip, FollowsTheQuantile) {
   std::vector<double> squares;

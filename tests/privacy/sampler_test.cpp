@@ -41,7 +41,7 @@ TEST(Sampler, DrawsAreChaChasWordsBelowTheRate) {
 }
 
 // 1000 samples, 4000 steps: each count is binomial; 1000 of them stay within five deviations, and their sum too.
-TEST(Sampler, EverySampleIsTakenAtTheRate) {
+TEST(SamplerLaw, EverySampleIsTakenAtTheRate) {
   for (const double q : {0.01, 0.37}) {
     const int64_t size = 1000, steps = 4000;
     std::vector<double> count(static_cast<size_t>(size));
@@ -60,7 +60,7 @@ TEST(Sampler, EverySampleIsTakenAtTheRate) {
   }
 }
 
-TEST(Sampler, DrawnSizesSpreadAsABinomialDoes) {
+TEST(SamplerLaw, DrawnSizesSpreadAsABinomialDoes) {
   const int64_t size = 500, steps = 4000;
   const double q = 0.1, mean = q * size, variance = mean * (1 - q);
   double spread = 0;
@@ -72,7 +72,7 @@ TEST(Sampler, DrawnSizesSpreadAsABinomialDoes) {
 }
 
 // How many samples two steps, or two neighbours, have in common by chance alone.
-TEST(Sampler, StepsAndNeighboursAreIndependent) {
+TEST(SamplerLaw, StepsAndNeighboursAreIndependent) {
   const int64_t size = 200'000;
   const double q = 0.2, both = q * q, bound = 5 * std::sqrt(both * (1 - both) * size);
   const std::vector<int64_t> here = poisson_draw(key_of(4), 10, size, q);
@@ -112,7 +112,7 @@ TEST(Sampler, RatesAreThresholdsOfTheSameBits) {
   EXPECT_EQ(poisson_draw(key_of(8), 0, 100'000, std::nextafter(1.0, 0.0)).size(), 100'000u);
 }
 
-TEST(Sampler, EmptyDrawsComeAsOftenAsTheyShould) {
+TEST(SamplerLaw, EmptyDrawsComeAsOftenAsTheyShould) {
   const int64_t size = 30, steps = 20'000;
   const double q = 0.05, chance = std::pow(1 - q, size);  // 0.21
   double empty = 0;
