@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/element.h"
+#include "kernels/noise_values.h"
 #include "kernels/rope_frequencies.h"
 #include "kernels/update_rule.h"
 
@@ -35,6 +36,20 @@ struct Update {
   void* stream;
 };
 void update(const Update& update);
+
+struct Noise {
+  void* out;
+  Element element;  // fp32 or fp64
+  int64_t numel;
+  const double* knobs;  // NoiseKnobs, on the device; null: `values`
+  NoiseKnobs values;
+  NoiseGenerator generator;
+  ChaChaKey key;
+  uint32_t parameter;
+  int64_t first_element;
+  void* stream;
+};
+void add_noise(const Noise& noise);
 
 struct SquaredError {
   const void* output;

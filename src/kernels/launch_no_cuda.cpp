@@ -15,6 +15,9 @@ void random_fill(const RandomFill&) {
 void update(const Update&) {
   not_built();
 }
+void add_noise(const Noise&) {
+  not_built();
+}
 void squared_error(const SquaredError&) {
   not_built();
 }

@@ -1,0 +1,363 @@
+// The noise that privacy rests on: its law, its reach, and that an element's value depends on nothing but its place.
+#include "kernels/noise.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/stream_key.h"
+#include "tensor/graph.h"
+#include "tensor/stream.h"
+
+namespace veil {
+namespace {
+
+const NoiseGenerator kGenerators[] = {NoiseGenerator::secure, NoiseGenerator::philox};
+
+NoiseSource source_of(NoiseGenerator generator, uint8_t secret = 1, uint8_t nonce = 2,
+                      KeyDomain domain = KeyDomain::noise) {
+  RunSecret secret_bytes{};
+  RunNonce nonce_bytes{};
+  secret_bytes[0] = secret;
+  nonce_bytes[0] = nonce;
+  return {generator, derive_key(secret_bytes, nonce_bytes, domain)};
+}
+
+Tensor normals(const NoiseSource& source, int64_t count, DType dtype = at::kDouble, double step = 0,
+               uint32_t parameter = 0, int64_t first = 0, Device device = cpu_device()) {
+  const Tensor out = at::zeros({count}, at::TensorOptions().dtype(dtype).device(device));
+  add_noise(out, NoiseKnobs{step, 1}, source, parameter, first);
+  return out;
+}
+
+std::vector<double> values_of(const Tensor& tensor) {
+  const double* at = tensor.data_ptr<double>();
+  return {at, at + tensor.numel()};
+}
+
+// Every bound below is five standard errors of the statistic over kCount independent normals, unless it says otherwise.
+constexpr int64_t kCount = 3'000'000;
+
+TEST(NoiseLaw, MomentsAreThoseOfTheNormal) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const std::vector<double> z = values_of(normals(source_of(generator), kCount));
+    double sum[5] = {};
+    for (const double value : z) {
+      double power = 1;
+      for (int k = 1; k <= 4; ++k) sum[k] += power *= value;
+    }
+    const double n = static_cast<double>(kCount), error = 5 / std::sqrt(n);
+    EXPECT_LT(std::abs(sum[1] / n), error) << name_of(generator);
+    EXPECT_LT(std::abs(sum[2] / n - 1), error * std::sqrt(2.0)) << name_of(generator);
+    EXPECT_LT(std::abs(sum[3] / n), error * std::sqrt(15.0)) << name_of(generator);
+    EXPECT_LT(std::abs(sum[4] / n - 3), error * std::sqrt(96.0)) << name_of(generator);
+  }
+}
+
+// Kolmogorov and Smirnov: sqrt(n) D exceeds 2.2 once in 8,000 times.
+TEST(NoiseLaw, TheDistributionFunctionIsTheNormals) {
+  for (const NoiseGenerator generator : kGenerators) {
+    std::vector<double> z = values_of(normals(source_of(generator), kCount));
+    std::sort(z.begin(), z.end());
+    double distance = 0;
+    for (size_t i = 0; i < z.size(); ++i) {
+      const double expected = 0.5 * std::erfc(-z[i] / std::sqrt(2.0)), n = static_cast<double>(z.size());
+      distance = std::max({distance, expected - static_cast<double>(i) / n, static_cast<double>(i + 1) / n - expected});
+    }
+    EXPECT_LT(distance * std::sqrt(static_cast<double>(z.size())), 2.2) << name_of(generator);
+  }
+}
+
+// Beyond 4 and 5 deviations: 2 Phi(-4) = 6.334e-5 and 2 Phi(-5) = 5.733e-7, so 1520 and 13.8 of 24 million.
+TEST(NoiseLaw, TheTailsHaveTheirShare) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const NoiseSource source = source_of(generator);
+    int64_t beyond_four = 0, beyond_five = 0, count = 0;
+    for (uint32_t parameter = 0; parameter < 8; ++parameter) {
+      const Tensor z = normals(source, kCount, at::kFloat, 3, parameter);
+      const float* at = z.data_ptr<float>();
+      for (int64_t i = 0; i < kCount; ++i) {
+        beyond_four += std::abs(at[i]) > 4;
+        beyond_five += std::abs(at[i]) > 5;
+      }
+      count += kCount;
+    }
+    const double four = 6.334e-5 * static_cast<double>(count), five = 5.733e-7 * static_cast<double>(count);
+    EXPECT_NEAR(static_cast<double>(beyond_four), four, 5 * std::sqrt(four)) << name_of(generator);
+    EXPECT_NEAR(static_cast<double>(beyond_five), five, 4 * std::sqrt(five)) << name_of(generator);
+    EXPECT_GT(beyond_five, 0) << name_of(generator);
+  }
+}
+
+// The counters as they are laid out: a run that is resumed by a later program must find the same noise.
+TEST(Noise, WordsAreTheGeneratorsOwn) {
+  const ChaChaKey key = source_of(NoiseGenerator::secure).key;
+  const uint64_t step = 0x7766'55443322ull, group = 0x2A11'99887766ull;
+  const uint32_t parameter = 0xDEADBEEF;
+  const ChaChaBlock secure = noise_words(NoiseGenerator::secure, key, step, parameter, group);
+  const ChaChaBlock expected = chacha20(key, 0x99887766, 0x77662A11, 0x55443322, 0xDEADBEEF);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(secure.word[i], expected.word[i]) << i;
+  const ChaChaBlock philox = noise_words(NoiseGenerator::philox, key, step, parameter, group);
+  for (uint32_t call = 0; call < 4; ++call) {
+    const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], (group << 2 | call) | 0x7766ull << 48,
+                                    0xDEADBEEF'55443322ull);
+    for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(philox.word[4 * call + i], four.word[i]) << call << " " << i;
+  }
+}
+
+TEST(Noise, ARadiusReachesAsFarAsFiftyThreeBitsAllow) {
+  constexpr uint64_t kEnd = uint64_t{1} << 53;
+  const double largest = std::sqrt(2 * 53 * std::log(2.0));  // 8.57
+  EXPECT_DOUBLE_EQ(noise_radius<double>(0), largest);
+  EXPECT_FLOAT_EQ(noise_radius<float>(0), static_cast<float>(largest));
+  EXPECT_EQ(noise_radius<double>(kEnd - 1), 0);
+  EXPECT_EQ(noise_radius<float>(kEnd - 1), 0);
+  const double smallest = std::sqrt(2 * std::ldexp(1.0, -53));
+  EXPECT_NEAR(noise_radius<double>(kEnd - 2), smallest, 1e-15 * smallest);
+  EXPECT_NEAR(noise_radius<float>(kEnd - 2), static_cast<float>(smallest), 1e-6f * static_cast<float>(smallest));
+}
+
+// At both ends, where neighbours lie far apart, and in the middle in fp64.
+TEST(Noise, EveryRadiusIsSmallerThanTheOneBefore) {
+  constexpr uint64_t kEnd = uint64_t{1} << 53;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    ASSERT_GT(noise_radius<double>(i), noise_radius<double>(i + 1)) << i;
+    ASSERT_GT(noise_radius<float>(i), noise_radius<float>(i + 1)) << i;
+    ASSERT_GT(noise_radius<double>(kEnd - 2 - i), noise_radius<double>(kEnd - 1 - i)) << i;
+    ASSERT_GT(noise_radius<float>(kEnd - 2 - i), noise_radius<float>(kEnd - 1 - i)) << i;
+  }
+  // Around the change of formula, at 1/2.
+  for (uint64_t i = (kEnd >> 1) - 1000; i < (kEnd >> 1) + 1000; ++i)
+    ASSERT_GE(noise_radius<double>(i), noise_radius<double>(i + 1)) << i;
+}
+
+TEST(NoiseLaw, Fp32IsFp64RoundedToAFewUnits) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const Tensor exact = normals(source_of(generator), 600'000);
+    const Tensor rounded = normals(source_of(generator), 600'000, at::kFloat);
+    const double worst = ((exact - rounded.to(at::kDouble)).abs() / exact.abs()).max().item<double>();
+    EXPECT_LT(worst, 4 * 1.2e-7) << name_of(generator);
+  }
+}
+
+// With 24 bits there were about 524,000 repeats among 2^22 radii, with 32 bits about 2,000.
+TEST(NoiseLaw, RadiiOfFourMillionPairsAreAllDifferent) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const NoiseSource source = source_of(generator);
+    std::vector<uint64_t> bits;
+    uint64_t seen_one = 0, seen_zero = 0;
+    for (uint64_t group = 0; bits.size() < (1u << 22); ++group) {
+      const ChaChaBlock block = noise_words(generator, source.key, 5, 6, group);
+      for (int pair = 0; pair < 6; ++pair) bits.push_back(radius_bits(block, pair));
+    }
+    for (const uint64_t value : bits) {
+      seen_one |= value;
+      seen_zero |= ~value;
+    }
+    EXPECT_EQ(seen_one, (uint64_t{1} << 53) - 1) << name_of(generator);
+    EXPECT_EQ(seen_zero, ~uint64_t{0}) << name_of(generator);
+    std::sort(bits.begin(), bits.end());
+    EXPECT_EQ(std::adjacent_find(bits.begin(), bits.end()), bits.end()) << name_of(generator);
+  }
+}
+
+// No random bit of a block serves twice: flipping any one changes exactly one radius or one angle. Two bits are left over.
+TEST(Noise, EachBitOfABlockBelongsToOneRadiusOrOneAngle) {
+  int unused = 0;
+  for (int bit = 0; bit < 512; ++bit) {
+    ChaChaBlock block = {};
+    block.word[bit / 32] ^= 1u << bit % 32;
+    int touched = 0;
+    for (int pair = 0; pair < 6; ++pair) touched += (radius_bits(block, pair) != 0) + (block.word[2 * pair + 1] != 0);
+    EXPECT_LE(touched, 1) << "bit " << bit;
+    unused += touched == 0;
+  }
+  EXPECT_EQ(unused, 2);
+}
+
+double correlation(const Tensor& a, const Tensor& b) {
+  return (a * b).mean().item<double>();  // of standard normals
+}
+
+TEST(NoiseLaw, NeighboursStepsAndParametersAreUncorrelated) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const NoiseSource source = source_of(generator);
+    const int64_t n = 1'000'000;
+    const double bound = 5 / std::sqrt(static_cast<double>(n));
+    const Tensor z = normals(source, n + 24);
+    const Tensor begin = z.narrow(0, 0, n);
+    for (const int64_t lag : {1, 2, 3, 6, 11, 12, 13, 24})
+      EXPECT_LT(std::abs(correlation(begin, z.narrow(0, lag, n))), bound) << name_of(generator) << " lag " << lag;
+    // Squares too: a radius shared between pairs leaves the values uncorrelated but not their sizes.
+    for (const int64_t lag : {1, 2, 4, 6, 8, 10})
+      EXPECT_LT(std::abs(correlation(begin * begin - 1, z.narrow(0, lag, n) * z.narrow(0, lag, n) - 1)), 2 * bound)
+          << name_of(generator) << " lag " << lag;
+    for (const double step : {1.0, 2.0, 4294967296.0})
+      EXPECT_LT(std::abs(correlation(begin, normals(source, n, at::kDouble, step))), bound) << step;
+    for (const uint32_t parameter : {1u, 2u, 65536u})
+      EXPECT_LT(std::abs(correlation(begin, normals(source, n, at::kDouble, 0, parameter))), bound) << parameter;
+  }
+}
+
+TEST(Noise, AnyOtherStepParameterSecretNonceOrDomainGivesAnotherStream) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const int64_t n = 1000;
+    const Tensor z = normals(source_of(generator), n);
+    std::vector<Tensor> others;
+    for (const double step : {1.0, 65536.0, 4294967296.0, 281474976710655.0})
+      others.push_back(normals(source_of(generator), n, at::kDouble, step));
+    for (const uint32_t parameter : {1u, 65536u, 0xFFFFFFFFu})
+      others.push_back(normals(source_of(generator), n, at::kDouble, 0, parameter));
+    for (const int64_t first : {int64_t{12}, int64_t{12} << 32, (int64_t{12} << 45) + 12})
+      others.push_back(normals(source_of(generator), n, at::kDouble, 0, 0, first));
+    others.push_back(normals(source_of(generator, 9), n));
+    others.push_back(normals(source_of(generator, 1, 9), n));
+    others.push_back(normals(source_of(generator, 1, 2, KeyDomain::clip_count), n));
+    others.push_back(z);
+    for (size_t i = 0; i < others.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) EXPECT_EQ((others[i] == others[j]).sum().item<int64_t>(), 0) << i << " " << j;
+    }
+  }
+}
+
+// Every cut of 100 elements into three ranges, from a first element that is no group's begin.
+void cuts_give_the_same_bits(Device device) {
+  for (const NoiseGenerator generator : kGenerators) {
+    for (const DType dtype : {at::kFloat, at::kDouble}) {
+      const NoiseSource source = source_of(generator);
+      const int64_t n = 100, first = 1'000'003;
+      const Tensor ones = at::full({n}, 1, at::TensorOptions().dtype(dtype).device(device));
+      const Tensor whole = ones.clone();
+      add_noise(whole, NoiseKnobs{7, 2.5}, source, 3, first);
+      for (int64_t a = 0; a <= n; a += 1) {
+        for (int64_t b = a; b <= n; b += device.is_cuda() ? 37 : 7) {
+          const Tensor cut = ones.clone();
+          for (const auto& [from, to] : {std::pair<int64_t, int64_t>{0, a}, {a, b}, {b, n}})
+            add_noise(cut.narrow(0, from, to - from), NoiseKnobs{7, 2.5}, source, 3, first + from);
+          ASSERT_TRUE(at::equal(cut, whole)) << a << " " << b;
+        }
+      }
+    }
+  }
+}
+
+TEST(Noise, AnyCutIntoRangesGivesTheSameBits) {
+  cuts_give_the_same_bits(cpu_device());
+}
+
+TEST(Noise, ThreadsChangeNothing) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const Tensor alone = normals(source_of(NoiseGenerator::secure), 100'001, at::kFloat, 1, 1, 5);
+  at::set_num_threads(4);
+  EXPECT_TRUE(at::equal(alone, normals(source_of(NoiseGenerator::secure), 100'001, at::kFloat, 1, 1, 5)));
+  at::set_num_threads(before);
+}
+
+void is_added_in_proportion(Device device) {
+  const NoiseSource source = source_of(NoiseGenerator::secure);
+  const auto options = at::TensorOptions().dtype(at::kDouble).device(device);
+  const Tensor z = normals(source, 50, at::kDouble, 4, 1, 0, device);
+  const Tensor out = at::full({50}, 10, options);
+  add_noise(out, NoiseKnobs{4, 3}, source, 1, 0);
+  EXPECT_LT((out - (10 + 3 * z)).abs().max().item<double>(), 1e-14);
+  // Nothing is touched without noise, not even what is no number.
+  const Tensor odd = at::full({50}, std::nan(""), options);
+  odd.narrow(0, 10, 40).fill_(-0.0);
+  const Tensor kept = odd.clone();
+  add_noise(odd, NoiseKnobs{4, 0}, source, 1, 0);
+  add_noise(odd, at::zeros({2}, options), source, 1, 0);
+  EXPECT_TRUE(at::equal(odd.view(at::kLong), kept.view(at::kLong)));
+  add_noise(odd.narrow(0, 0, 0), NoiseKnobs{4, 1}, source, 1, 0);
+}
+
+TEST(Noise, IsAddedInProportionAndWithoutDeviationNotAtAll) {
+  is_added_in_proportion(cpu_device());
+}
+
+TEST(Noise, KnobsInMemoryGiveWhatValuesGive) {
+  const NoiseSource source = source_of(NoiseGenerator::secure);
+  const Tensor knobs = at::tensor({6.0, 1.5, 99.0}, at::kDouble);
+  const Tensor read = at::zeros({30}, at::kDouble), given = at::zeros({30}, at::kDouble);
+  add_noise(read, knobs, source, 2, 0);
+  add_noise(given, NoiseKnobs{6, 1.5}, source, 2, 0);
+  EXPECT_TRUE(at::equal(read, given));
+}
+
+TEST(Noise, GeneratorsGoByTheirNames) {
+  NoiseGenerator generator{};
+  EXPECT_EQ(name_of(NoiseGenerator::secure), "secure");
+  EXPECT_TRUE(find_name("Philox", generator));
+  EXPECT_EQ(generator, NoiseGenerator::philox);
+  EXPECT_TRUE(find_name("chacha20", generator));
+  EXPECT_EQ(generator, NoiseGenerator::secure);
+  EXPECT_FALSE(find_name("mersenne", generator));
+}
+
+// The same integers on both; log, sine and cosine may differ in their last places.
+TEST(GpuNoise, AgreesWithTheCpuToAFewUnits) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device gpu = gpu_device(0);
+  for (const NoiseGenerator generator : kGenerators) {
+    for (const DType dtype : {at::kFloat, at::kDouble}) {
+      for (const int64_t first : {0, 4, 7, 24}) {
+        const Tensor cpu = normals(source_of(generator), 1'000'001, dtype, 11, 5, first);
+        const Tensor made = normals(source_of(generator), 1'000'001, dtype, 11, 5, first, gpu).cpu();
+        const double worst = ((made - cpu).abs() / cpu.abs()).max().item<double>();
+        EXPECT_LT(worst, dtype == at::kFloat ? 8 * 1.2e-7 : 8 * 2.3e-16) << name_of(generator) << " from " << first;
+      }
+    }
+  }
+}
+
+TEST(GpuNoise, AnyCutIntoRangesGivesTheSameBits) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  cuts_give_the_same_bits(gpu_device(0));
+}
+
+TEST(GpuNoise, IsAddedInProportionAndWithoutDeviationNotAtAll) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  is_added_in_proportion(gpu_device(0));
+}
+
+TEST(GpuNoise, KnobsInDeviceMemoryGiveWhatValuesGive) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(gpu_device(0));
+  const NoiseSource source = source_of(NoiseGenerator::secure);
+  const Tensor knobs = at::tensor({6.0, 1.5}, at::kDouble).to(options.device());
+  const Tensor read = at::zeros({30'000}, options), given = at::zeros({30'000}, options);
+  add_noise(read, knobs, source, 2, 0);
+  add_noise(given, NoiseKnobs{6, 1.5}, source, 2, 0);
+  EXPECT_TRUE(at::equal(read, given));
+}
+
+TEST(GpuNoise, AReplayedGraphReadsTheStepAnew) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device gpu = gpu_device(0);
+  const NoiseSource source = source_of(NoiseGenerator::secure);
+  const Tensor knobs = at::tensor({1.0, 2.0}, at::kDouble).to(gpu);
+  const Tensor out = at::zeros({1000}, at::TensorOptions().dtype(at::kFloat).device(gpu));
+  synchronize(gpu);  // what stands above ran on another stream
+  const Stream stream = Stream::create(gpu);
+  const StreamGuard guard(stream);
+  Graph graph = Graph::capture(gpu, [&] { add_noise(out, knobs, source, 2, 0); });
+  for (const double step : {5.0, 6.0}) {
+    knobs.narrow(0, 0, 1).fill_(step);
+    out.zero_();
+    graph.replay();
+    synchronize(gpu);
+    EXPECT_TRUE(at::equal(out, 2 * normals(source, 1000, at::kFloat, step, 2, 0, gpu))) << "step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace veil
