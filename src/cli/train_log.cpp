@@ -73,7 +73,7 @@ void TrainLog::step(const StepLine& line) {
   scalars_->add("train/grad_norm", line.grad_norm, line.step);
   scalars_->add("train/learning_rate", line.learning_rate, line.step);
   scalars_->add("train/tokens_per_second", line.tokens_per_second, line.step);
-  if (json_) return;
+  if (json_ || (line.step % print_every_ != 0 && line.step != steps_)) return;
   const std::string mfu_text = mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * mfu) : "";
   fmt::print("step {:>{}}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tokens/s{}  {}  {} left\n", line.step,
              std::to_string(steps_).size(), steps_, line.loss, line.grad_norm, line.learning_rate,
@@ -95,7 +95,8 @@ void TrainLog::evaluation(const EvaluationLine& line) {
   if (line.accuracy) scalars_->add("held_out/accuracy", *line.accuracy, line.step);
   if (json_) return;
   if (line.accuracy) {
-    fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy, line.samples);
+    fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy,
+               line.samples);
   } else {
     fmt::print("held out: loss {:.4f}, perplexity {:.2f} over {} tokens\n", line.loss, line.perplexity(), line.tokens);
   }
@@ -108,8 +109,10 @@ void TrainLog::checkpoint(int64_t step) {
 void TrainLog::end(bool finished, const std::string& folder, const std::string& exported) {
   if (json_) return;
   if (!finished) fmt::print("stopped; `--resume {}` goes on\n", folder);
-  fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", folder, path_, join_path(folder, "tensorboard"));
-  if (peak_ > 0) fmt::print("mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak a GPU\n", peak_);
+  fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", folder, path_,
+             join_path(folder, "tensorboard"));
+  if (peak_ > 0)
+    fmt::print("mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak a GPU\n", peak_);
   if (finished && !exported.empty()) fmt::print("model     {}\n", exported);
 }
 

@@ -40,6 +40,16 @@ std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {  // old
   return found;
 }
 
+// What a killed save or removal left.
+void remove_unfinished(const fs::path& parent) {
+  if (!fs::is_directory(parent)) return;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    if (entry.path().extension() == kUnfinished) found.push_back(entry.path());
+  }
+  for (const fs::path& folder : found) fs::remove_all(folder);
+}
+
 void barrier(Executor& executor) {
   if (Communicator* lane = executor.communicator()) lane->barrier();
 }
@@ -90,7 +100,8 @@ class Pieces {
     const StoredTensor* tensor;
   };
   [[noreturn]] void missing(int kind, int64_t index) const {
-    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer", folder_, kind_name(kind), index);
+    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer", folder_, kind_name(kind),
+               index);
   }
   std::string folder_;
   std::vector<Weights> files_;
@@ -106,14 +117,15 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, const Js
   Communicator* lane = executor.communicator();
   const int rank = lane ? lane->rank() : 0;
   if (rank == 0) {
-    fs::remove_all(unfinished);
+    remove_unfinished(parent);
     fs::create_directories(unfinished);
   }
   barrier(executor);
   std::vector<TensorSource> sources;
   for (const Executor::StatePiece& piece : executor.state()) {
     auto add = [&](int kind, const Tensor& values) {
-      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values, stored_type(values.scalar_type())));
+      sources.push_back(
+          tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values, stored_type(values.scalar_type())));
     };
     add(-1, piece.params);
     for (size_t s = 0; s < piece.optimizer.size(); ++s) add(static_cast<int>(s), piece.optimizer[s]);
@@ -125,7 +137,11 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, const Js
     fs::remove_all(whole);
     fs::rename(unfinished, whole);
     std::vector<fs::path> found = whole_checkpoints(run_folder);
-    for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) fs::remove_all(found[i]);
+    for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) {
+      // No longer a checkpoint from the first moment on, also where the removal is cut short.
+      fs::rename(found[i], found[i].string() + kUnfinished);
+    }
+    remove_unfinished(parent);
   }
   barrier(executor);
 }
