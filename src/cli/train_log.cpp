@@ -73,7 +73,7 @@ void TrainLog::step(const StepLine& line) {
   scalars_->add("train/grad_norm", line.grad_norm, line.step);
   scalars_->add("train/learning_rate", line.learning_rate, line.step);
   scalars_->add("train/tokens_per_second", line.tokens_per_second, line.step);
-  if (json_) return;
+  if (json_ || (line.step % print_every_ != 0 && line.step != steps_)) return;
   const std::string mfu_text = mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * mfu) : "";
   fmt::print("step {:>{}}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tokens/s{}  {}  {} left\n", line.step,
              std::to_string(steps_).size(), steps_, line.loss, line.grad_norm, line.learning_rate,

@@ -15,6 +15,8 @@ class TrainLog {
   TrainLog(const std::string& folder, bool speaks, bool json, int64_t steps, int64_t done);
   // FLOPs of a step and the peak in TFLOP/s (0: not known, no MFU), both a rank.
   void set_throughput(double flops_a_rank, double peak_tflops_a_rank);
+  // Steps between two lines on stdout; the metrics have them all.
+  void print_every(int64_t steps) { print_every_ = steps; }
   void step(const StepLine& line);
   void evaluation(const EvaluationLine& line);
   void checkpoint(int64_t step);
@@ -24,7 +26,7 @@ class TrainLog {
   void append(const nlohmann::ordered_json& line);
   std::string path_;
   bool speaks_, json_;
-  int64_t steps_, first_;
+  int64_t steps_, first_, print_every_ = 1;
   double begin_ms_, flops_ = 0, peak_ = 0;
   std::unique_ptr<ScalarLog> scalars_;
 };

@@ -52,8 +52,9 @@ Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& o
     user_error("the data has {} tokens{}, fewer than one sequence of {} and its target: give more, or a shorter --seq",
                starts_.back(), side, options_.length);
   }
-  user_error("the data has no document{} (of {}, with a held-out fraction of {})", side, header.documents,
-             options_.held_out_fraction);
+  user_error(
+      "the data has no document{} (of {}, with a held-out fraction of {}): give more documents, or another --held-out",
+      side, header.documents, options_.held_out_fraction);
 }
 
 int64_t Samples::size_with_end(int64_t document) const {

@@ -65,10 +65,15 @@ std::string own_program() {
   return fs::read_symlink("/proc/self/exe").string();
 }
 
-std::string new_run_folder(const std::string& parent) {
+std::string unused_run_folder(const std::string& parent) {
   std::string folder = join_path(parent, "run_" + local_time("%Y%m%d_%H%M%S"));
   for (int i = 2; fs::exists(folder); ++i)
     folder = join_path(parent, fmt::format("run_{}_{}", local_time("%Y%m%d_%H%M%S"), i));
+  return folder;
+}
+
+std::string new_run_folder(const std::string& parent) {
+  const std::string folder = unused_run_folder(parent);
   ensure_folder_writable(folder);
   return folder;
 }

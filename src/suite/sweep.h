@@ -32,7 +32,8 @@ SweepResult run_sweep(
     const std::function<void(int index, const PlannedExperiment&, const nlohmann::ordered_json* record)>& on_change);
 
 std::string record_path(const std::string& folder, const std::string& name);
-// results/run_YYYYMMDD_HHMMSS, made new.
+// results/run_YYYYMMDD_HHMMSS, which is not there yet; and the same, made.
+std::string unused_run_folder(const std::string& parent);
 std::string new_run_folder(const std::string& parent);
 // The newest of them. UserError if there is none.
 std::string newest_run_folder(const std::string& parent);

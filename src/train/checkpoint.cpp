@@ -40,6 +40,16 @@ std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {  // old
   return found;
 }
 
+// What a killed save or removal left.
+void remove_unfinished(const fs::path& parent) {
+  if (!fs::is_directory(parent)) return;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    if (entry.path().extension() == kUnfinished) found.push_back(entry.path());
+  }
+  for (const fs::path& folder : found) fs::remove_all(folder);
+}
+
 void barrier(Executor& executor) {
   if (Communicator* lane = executor.communicator()) lane->barrier();
 }
@@ -107,7 +117,7 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, const Js
   Communicator* lane = executor.communicator();
   const int rank = lane ? lane->rank() : 0;
   if (rank == 0) {
-    fs::remove_all(unfinished);
+    remove_unfinished(parent);
     fs::create_directories(unfinished);
   }
   barrier(executor);
@@ -127,7 +137,11 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, const Js
     fs::remove_all(whole);
     fs::rename(unfinished, whole);
     std::vector<fs::path> found = whole_checkpoints(run_folder);
-    for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) fs::remove_all(found[i]);
+    for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) {
+      // No longer a checkpoint from the first moment on, also where the removal is cut short.
+      fs::rename(found[i], found[i].string() + kUnfinished);
+    }
+    remove_unfinished(parent);
   }
   barrier(executor);
 }

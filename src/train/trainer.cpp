@@ -63,7 +63,6 @@ bool Trainer::run(data::Position start) {
   const double batch_samples = static_cast<double>(rank_samples() * world);
   const double tokens = batch_samples * static_cast<double>(samples_->length());
   bool stopped = false;
-  int64_t saved = -1;
   for (int64_t step = executor_.steps() + 1; step <= options_.steps && !stopped; ++step) {
     const double begin_ms = steady_ms(), waited_before = batches.statistics().waited_ms;
     const std::optional<data::Batch> batch = batches.next();
@@ -85,19 +84,19 @@ bool Trainer::run(data::Position start) {
     line.waited_for_data_seconds = (batches.statistics().waited_ms - waited_before) / 1e3;
     line.peak_bytes = ledger::peak(executor_.schedule().options.on_gpu ? Space::device : Space::host).total();
     if (events_.on_step) events_.on_step(line);
-    if (!std::isfinite(line.loss))
-      user_error("the loss is {} at step {}: lower --learning-rate or raise --warmup-steps", line.loss, step);
-    if (options_.evaluate_every > 0 && step % options_.evaluate_every == 0 && step < options_.steps && held_out_)
-      evaluate();
-    if (stopped || (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0)) {
-      checkpoint(*batches.position());
-      saved = step;
+    if (!std::isfinite(line.loss)) {
+      throw UserError(
+          fmt::format("the loss is {} at step {}: lower --learning-rate or raise --warmup-steps", line.loss, step),
+          kExitFailed);
     }
+    // The checkpoint comes last: where it is whole, all that is to be said of its step has been said.
+    const bool last = step == options_.steps;
+    auto due = [&](int64_t every) { return last || (every > 0 && step % every == 0); };
+    if (held_out_ && due(options_.evaluate_every)) evaluate();
+    if (stopped || due(options_.checkpoint_every)) checkpoint(*batches.position());
   }
   loader_statistics_ = batches.statistics();
-  if (!stopped && held_out_) evaluate();
-  if (saved != executor_.steps()) checkpoint(batches.position().value_or(data::Position{}));
-  return !stopped;
+  return executor_.steps() >= options_.steps;
 }
 
 void Trainer::checkpoint(const data::Position& next) {
@@ -105,6 +104,7 @@ void Trainer::checkpoint(const data::Position& next) {
   nlohmann::ordered_json state;
   state["schema"] = 1;
   state["steps"] = executor_.steps();
+  state["global_batch"] = rank_samples() * executor_.schedule().options.world;
   state["position"] = data::position_json(next);
   state["settings"] = options_.settings;
   save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints);

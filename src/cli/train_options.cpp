@@ -1,0 +1,119 @@
+#include "cli/train_options.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "train/checkpoint.h"
+
+namespace veil {
+namespace {
+
+std::string shown(const nlohmann::json& value) {
+  return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool same_setting(const nlohmann::json& a, const nlohmann::json& b) {
+  if (a == b) return true;
+  if (!a.is_string() || !b.is_string()) return false;
+  const std::string one = a.get<std::string>(), other = b.get<std::string>();
+  std::error_code ignored;
+  return canonical(one) == canonical(other) ||
+         std::filesystem::equivalent(one, other, ignored);  // two paths of one folder
+}
+
+}  // namespace
+
+void add_train_options(Options& options, TrainCommand& c) {
+  options.add("data", c.data,
+              {.aliases = {"data_folder"},
+               .help = "folder of .txt, .json and .jsonl files, or a token store of `veil tokenize`",
+               .required = true,
+               .value = "PATH"});
+  options.add("tokenizer", c.tokenizer,
+              {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's own, else byte",
+               .value = "PATH"});
+  options.add("text-key", c.corpus.text_key, {.help = "what holds the text in an object", .value = "KEY"});
+  options.add("label-key", c.corpus.label_key,
+              {.help = "what holds the label; `label` for sequence classification", .value = "KEY"});
+  options.add("label-names", c.corpus.label_names, {.help = "labels that are words: their names, from 0 on"});
+  options.add("skip-bad", c.corpus.skip_bad, {.help = "leave bad lines out and count them, instead of stopping"});
+  options.add("samples", c.samples,
+              {.help = "what one sample is: packed text, or one document a sequence; labelled for classification"});
+  options.add("held-out", c.held_out,
+              {.help = "part of the documents kept for evaluation, chosen by a hash of their text",
+               .minimum = 0,
+               .maximum = 0.9});
+  options.add("evaluation-samples", c.evaluation_samples,
+              {.help = "held-out samples an evaluation takes; 0: all", .minimum = 0});
+  add_step_options(options, c.experiment);
+  add_running_options(options, c.experiment);
+  options.add("steps", c.steps, {.aliases = {"num_steps", "max_steps"}, .help = "steps in all", .minimum = 1});
+  options.add("epochs", c.epochs, {.help = "instead of --steps: times that every sample is seen", .minimum = 1e-9});
+  options.add("schedule", c.schedule, {.help = "of the learning rate after its warm-up"});
+  options.add("warmup-steps", c.warmup_steps, {.help = "steps over which the learning rate rises", .minimum = 0});
+  options.add("minimum-lr", c.minimum_lr_ratio,
+              {.help = "where the schedule ends, as a part of --learning-rate", .minimum = 0, .maximum = 1});
+  options.add("beta1", c.beta1, {.help = "of adamw", .minimum = 0, .maximum = 1});
+  options.add("beta2", c.beta2, {.help = "of adamw", .minimum = 0, .maximum = 1});
+  options.add("epsilon-adam", c.epsilon, {.help = "of adamw", .minimum = 0});
+  options.add("max-grad-norm", c.max_grad_norm,
+              {.help = "scale the gradient down to this norm; 0: never. This is not private clipping", .minimum = 0});
+  options.add("evaluate-every", c.evaluate_every, {.help = "steps; 0: at the end only", .minimum = 0});
+  options.add("checkpoint-every", c.checkpoint_every, {.help = "steps; 0: at the end only", .minimum = 0});
+  options.add(
+      "log-every", c.log_every,
+      {.aliases = {"logging_steps"}, .help = "steps between two lines; metrics.jsonl has every step", .minimum = 1});
+  options.add("keep-checkpoints", c.keep_checkpoints, {.help = "newest ones kept", .minimum = 1, .maximum = 1000000});
+  options.add("output-dir", c.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
+  options.add(
+      "resume", c.resume,
+      {.help = "go on with the run in this folder, or the newest of --output-dir", .bare = "latest", .value = "DIR"});
+  options.add("export", c.export_folder,
+              {.help = "write the trained model as a folder that transformers loads", .value = "DIR"});
+  options.add("profile-step", c.profile_step,
+              {.aliases = {"use_profiler"},
+               .help = "write a trace of operators and kernels of this step and the next",
+               .minimum = 1,
+               .bare = "3"});
+  options.add("json", c.json, {.help = "print lines as JSON"});
+}
+
+void check_train_options(TrainCommand& c) {
+  if (c.experiment.simulate_world) user_error("--simulate-world: training needs real ranks; `veil profile` simulates");
+  if (c.steps && c.epochs) user_error("--steps {} and --epochs {}: one of them is allowed", *c.steps, *c.epochs);
+  if (!c.steps && !c.epochs) c.epochs = 1;
+  const ModelSource source = model_source(c.experiment);
+  if (!source.config)
+    user_error("--model {}: `veil train` trains language models; `veil profile` measures the linear stack",
+               c.experiment.model);
+  if (source.config->task == Task::sequence_classification) {
+    c.samples = data::SampleKind::labelled;
+    if (c.corpus.label_key.empty()) c.corpus.label_key = "label";
+  } else if (c.samples == data::SampleKind::labelled) {
+    user_error("--samples labelled: pass --task sequence-classification too");
+  }
+  if (!c.export_folder.empty()) check_folder_can_be_made(c.export_folder);
+  if (c.resume.empty()) check_folder_can_be_made(c.output_dir);
+}
+
+void check_resumed_options(const std::string& run_folder, const Options& options, int64_t global_batch) {
+  const auto checkpoint = newest_checkpoint(run_folder);
+  if (!checkpoint) return;
+  const nlohmann::json state = checkpoint_state(*checkpoint), begun = state.value("settings", nlohmann::json::object());
+  const nlohmann::json now = options.json();
+  for (const char* name :
+       {"model", "task", "labels", "layers", "seq-length", "seed", "samples", "held-out", "optimizer"}) {
+    if (!begun.contains(name) || same_setting(begun[name], now[name])) continue;
+    user_error(
+        "--{} {}: the run in {} was begun with {}; strategy, ranks, checkpointing and device may change, this may not",
+        name, shown(now[name]), run_folder, shown(begun[name]));
+  }
+  const int64_t began_with = state.value("global_batch", global_batch);
+  if (began_with != global_batch)
+    user_error(
+        "--batch-size: {} samples a step over all ranks, the run in {} was begun with {}; pass --total-batch-size {}",
+        global_batch, run_folder, began_with, began_with);
+}
+
+}  // namespace veil

@@ -1,0 +1,40 @@
+// The options of `veil train`.
+#pragma once
+
+#include "cli/experiment_options.h"
+#include "data/encode.h"
+#include "data/samples.h"
+#include "optim/learning_rate.h"
+
+namespace veil {
+
+struct TrainCommand {
+  ExperimentOptions experiment;
+  std::string data, tokenizer;
+  data::CorpusOptions corpus;
+  data::SampleKind samples = data::SampleKind::packed;
+  double held_out = 0.05;
+  int64_t evaluation_samples = 0;
+  std::optional<int64_t> steps;
+  std::optional<double> epochs;
+  LearningRateKind schedule = LearningRateKind::cosine;
+  int64_t warmup_steps = 0;
+  double minimum_lr_ratio = 0.1;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, max_grad_norm = 1;
+  int64_t evaluate_every = 0, checkpoint_every = 0, log_every = 1;
+  int keep_checkpoints = 2;
+  std::string output_dir = "runs", resume, export_folder;
+  std::optional<int64_t> profile_step;
+  bool json = false;
+};
+
+void add_train_options(Options& options, TrainCommand& command);
+
+// Everything that can be wrong with the words alone; settles what depends on the model's task.
+void check_train_options(TrainCommand& command);
+
+// A resumed run keeps what decides its steps: model, samples, order, optimizer and the logical batch. UserError that names the option that differs from the newest checkpoint's; strategy, ranks, micro-batches, device
+// and the like may change. A folder without a checkpoint allows everything.
+void check_resumed_options(const std::string& run_folder, const Options& options, int64_t global_batch);
+
+}  // namespace veil

@@ -1,0 +1,263 @@
+#include "cli/train_run.h"
+
+#include <csignal>
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/units.h"
+#include "cli/run_lock.h"
+#include "cli/terminal.h"
+#include "cli/train_log.h"
+#include "models/export.h"
+#include "models/load.h"
+#include "models/weight_tensors.h"
+#include "profile/kineto.h"
+#include "suite/machine.h"
+#include "suite/peak_flops.h"
+#include "suite/profile_run.h"
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The first signal asks for a checkpoint after the step; the second one ends the process as it always does.
+void stop_when_asked() {
+  for (const int number : {SIGINT, SIGTERM}) {
+    std::signal(number, [](int came) {
+      interrupted = 1;
+      std::signal(came, SIG_DFL);
+    });
+  }
+}
+
+class TrainRun {
+ public:
+  TrainRun(const TrainCommand& command, const Options& options, const RankInfo& info, const std::string& folder)
+      : c_(command),
+        options_(options),
+        info_(info),
+        folder_(folder),
+        device_(choose_device(command.experiment, info)) {}
+
+  int run() {
+    load_samples();
+    const Model model = make_model(c_.experiment, source_, info_.world);
+    make_executor(model);
+    const TrainOptions train = train_options();
+    if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+    const data::Position start = resume();
+    if (speaks()) announce();
+    TrainLog log(folder_, speaks(), c_.json, train.steps, executor_->steps());
+    log.set_throughput(3.0 * static_cast<double>(executor_->shape().model_flops()) * c_.experiment.accumulation,
+                       peak());
+    log.print_every(c_.log_every);
+    KernelProfile profile;
+    TrainEvents events;
+    events.on_step = [&](const StepLine& line) {
+      log.step(line);
+      trace(profile, line.step);
+    };
+    events.on_evaluation = [&](const EvaluationLine& line) { log.evaluation(line); };
+    events.on_checkpoint = [&](int64_t step) { log.checkpoint(step); };
+    Trainer trainer(*executor_, samples_, held_out_, train, events);
+    stop_when_asked();
+    const bool finished = trainer.run(start);
+    if (finished && !c_.export_folder.empty()) export_trained(model);
+    if (speaks()) log.end(finished, folder_, c_.export_folder);
+    return finished ? kExitDone : kExitFailed;
+  }
+
+ private:
+  bool speaks() const { return info_.rank == 0; }
+
+  void load_samples() {
+    source_ = model_source(c_.experiment);
+    std::string name = c_.tokenizer;
+    if (name.empty() && !source_.folder.empty() && fs::exists(fs::path(source_.folder) / "tokenizer.json"))
+      name = source_.folder;
+    const bool store = fs::is_regular_file(c_.data) && data::is_token_store(c_.data);
+    if (name.empty() && !store) name = "byte";
+    if (!name.empty()) tokenizer_ = data::load_tokenizer(name);
+    data::EncodeOptions encode;
+    const auto tokens = data::load_data(c_.data, tokenizer_.get(), c_.corpus, encode, [&](const data::Corpus& corpus) {
+      if (!speaks()) return;
+      for (const data::BadLine& line : corpus.bad_lines())
+        fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"), line.message());
+    });
+    tokens->require_vocabulary(source_.config->vocabulary);
+    if (c_.samples == data::SampleKind::labelled) {
+      if (tokens->label_count() > source_.config->labels)
+        user_error("{}: labels go up to {}, the model has {}; pass --labels {}", c_.data, tokens->label_count() - 1,
+                   source_.config->labels, tokens->label_count());
+      // Padding must be told from text: the data's own padding token, where the config names none.
+      if (source_.config->padding_id < 0) {
+        const auto& identity = tokens->header().tokenizer;
+        source_.config->padding_id = identity.padding.value_or(identity.end_of_text.value_or(0));
+      }
+    }
+    auto split = [&](data::Split part) {
+      return std::make_shared<const data::Samples>(
+          tokens, data::SampleOptions{c_.samples, c_.experiment.seq_length, part, c_.held_out});
+    };
+    samples_ = split(c_.held_out > 0 ? data::Split::train : data::Split::all);
+    if (c_.held_out > 0) held_out_ = split(data::Split::held_out);
+  }
+
+  void make_executor(const Model& model) {
+    const int64_t batch = rank_batch(c_.experiment, info_.world);
+    ExecutorOptions settings;
+    settings.step = step_options(c_.experiment, info_.world, device_.is_cuda());
+    settings.step.grad_norm = true;
+    settings.max_grad_norm = c_.max_grad_norm;
+    settings.optimizer.kind = c_.experiment.optimizer;
+    settings.optimizer.momentum = c_.experiment.momentum;
+    settings.optimizer.weight_decay = c_.experiment.weight_decay;
+    settings.optimizer.beta1 = c_.beta1;
+    settings.optimizer.beta2 = c_.beta2;
+    settings.optimizer.epsilon = c_.epsilon;
+    settings.seed = static_cast<uint64_t>(c_.experiment.seed);
+    settings.graph = c_.experiment.graph;
+    if (source_.has_weights()) {
+      const InitialWeights initial = load_weights(source_.folder, *source_.config, model.params);
+      settings.initial = initial.fill;
+      if (speaks()) {
+        for (const std::string& notice : initial.notices)
+          fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), notice);
+      }
+    }
+    const int64_t rows = batch * c_.experiment.accumulation;
+    Batch data;
+    {
+      CategoryScope scope(Category::data);
+      auto room = [&](const DataShape& shape) {
+        std::vector<int64_t> dims{rows};
+        dims.insert(dims.end(), shape.dims.begin(), shape.dims.end());
+        return empty_tensor(dims, at::kLong, device_).zero_();
+      };
+      data = {room(model.input), room(model.target)};
+    }
+    executor_ = std::make_unique<Executor>(model, batch, settings, device_, std::move(data),
+                                           make_ranks(c_.experiment, info_, device_));
+    global_batch_ = rows * info_.world;
+  }
+
+  data::Position resume() {
+    data::Position start;
+    if (!c_.resume.empty()) {
+      const auto checkpoint = newest_checkpoint(folder_);
+      if (checkpoint) {
+        const Json state = load_checkpoint(*checkpoint, *executor_);
+        start = data::position_from_json(state.at("position"));
+      }
+    }
+    executor_->prepare();
+    return start;
+  }
+
+  TrainOptions train_options() const {
+    TrainOptions train;
+    const data::ShuffledOrder order(samples_->count(), global_batch_, static_cast<uint64_t>(c_.experiment.seed));
+    train.steps = c_.steps
+                      ? *c_.steps
+                      : std::max<int64_t>(1, std::llround(*c_.epochs * static_cast<double>(order.steps_per_epoch())));
+    const LearningRateSchedule rate{c_.schedule, c_.experiment.learning_rate, c_.warmup_steps, train.steps,
+                                    c_.minimum_lr_ratio};
+    check_schedule(rate);
+    train.learning_rate = [rate](int64_t step) { return learning_rate_at(rate, step); };
+    train.seed = static_cast<uint64_t>(c_.experiment.seed);
+    train.evaluate_every = c_.evaluate_every;
+    train.evaluation_samples = c_.evaluation_samples;
+    train.checkpoint_every = c_.checkpoint_every;
+    train.keep_checkpoints = c_.keep_checkpoints;
+    train.folder = folder_;
+    train.settings = options_.json();
+    train.stop = [] { return interrupted != 0; };
+    return train;
+  }
+
+  void announce() const {
+    if (c_.json) return;
+    fmt::print("{}\n", options_.table());
+    const auto& header = samples_->store().header();
+    fmt::print("model     {}: {} parameters, {}, attention {}\n", source_.name,
+               format_count(static_cast<double>(executor_->shape().param_count())), name_of(source_.config->task),
+               attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
+    fmt::print("data      {} documents, {} tokens ({}); {} samples of {} tokens, {} held out\n", header.documents,
+               format_count(static_cast<double>(header.tokens)), header.tokenizer.name, samples_->count(),
+               samples_->length(), held_out_ ? held_out_->count() : 0);
+    fmt::print("step      {} samples on {} {}, graph {}\n", global_batch_, info_.world,
+               device_.is_cuda() ? "GPUs" : "CPU ranks", executor_->graph_state());
+    fmt::print("private   no: plain training, nothing is clipped per sample and no noise is added\n");
+    if (executor_->steps() > 0) fmt::print("resumed   after step {}\n", executor_->steps());
+    fmt::print("\n");
+  }
+
+  double peak() const {
+    if (!device_.is_cuda()) return 0;
+    const std::vector<GpuInfo> found = gpus();
+    return peak_tflops_of(found[static_cast<size_t>(device_.index())].name, dtype_of(c_.experiment.compute));
+  }
+
+  // Kineto around the step that was asked for and the one behind it.
+  void trace(KernelProfile& profile, int64_t step) {
+    if (!c_.profile_step) return;
+    if (step == *c_.profile_step - 1 || (*c_.profile_step == 1 && step == 1)) profile.start();
+    if (step == *c_.profile_step + 1) {
+      executor_->wait();
+      profile.stop_and_save(
+          join_path(folder_, fmt::format("traces/kernels_step{}_rank{}.json", *c_.profile_step, info_.rank)));
+    }
+  }
+
+  // Rank 0 writes while the others take part in gathering, parameter by parameter in one order.
+  void export_trained(const Model& model) {
+    if (!speaks()) {
+      for (size_t i = 0; i < model.params.size(); ++i) executor_->parameter(static_cast<ParamId>(i));
+      return;
+    }
+    std::vector<TensorSource> sources;
+    const StoredType type =
+        stored_type(dtype_of(c_.experiment.storage) == at::kDouble ? at::kFloat : dtype_of(c_.experiment.storage));
+    for (size_t i = 0; i < model.params.size(); ++i) {
+      TensorSource source{model.params[i].name, type, model.params[i].dims, {}};
+      source.produce = [this, i, name = source.name, type](const AppendBytes& append) {
+        tensor_source(name, executor_->parameter(static_cast<ParamId>(i)), type).produce(append);
+      };
+      sources.push_back(std::move(source));
+    }
+    std::vector<std::pair<std::string, std::string>> files = {
+        {"config.json", config_json(*source_.config).dump(2) + "\n"}};
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
+      const std::string path = source_.folder.empty() ? "" : join_path(source_.folder, name);
+      if (!path.empty() && fs::exists(path)) files.emplace_back(name, read_file(path));
+    }
+    export_model(c_.export_folder, files, sources, {.replace = true});
+  }
+
+  const TrainCommand& c_;
+  const Options& options_;
+  RankInfo info_;
+  std::string folder_;
+  Device device_;
+  ModelSource source_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::shared_ptr<const data::Samples> samples_, held_out_;
+  std::unique_ptr<Executor> executor_;
+  int64_t global_batch_ = 0;
+  std::unique_ptr<RunLock> lock_;
+};
+
+}  // namespace
+
+int run_training(const TrainCommand& command, const Options& options, const RankInfo& info, const std::string& folder) {
+  return TrainRun(command, options, info, folder).run();
+}
+
+}  // namespace veil

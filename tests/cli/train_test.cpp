@@ -1,0 +1,197 @@
+// veil train, as a person runs it. What takes kills and minutes stands in resume_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/training.h"
+#include "comm/communicator.h"
+#include "data/byte_alphabet.h"
+#include "data/utf8.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ProgramTrain : public TrainingTest {
+ protected:
+  // One line, exit code 2, and nothing made.
+  void expect_refused(const std::string& line, const std::string& says) {
+    SCOPED_TRACE(line);
+    const auto before = entries();
+    const Answer answer = veil(line);
+    EXPECT_EQ(answer.code, kExitUsage);
+    EXPECT_EQ(answer.complaints(), 1) << answer.err;
+    EXPECT_THAT(answer.err, StartsWith("veil: "));
+    EXPECT_THAT(answer.err, HasSubstr(says));
+    EXPECT_EQ(answer.out, "");
+    EXPECT_EQ(entries(), before) << "something was left behind";
+  }
+  std::vector<std::string> entries() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(work())) found.push_back(entry.path().string());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  void write(const std::string& name, const std::string& content) const {
+    fs::create_directories((work() / name).parent_path());
+    std::ofstream(work() / name) << content;
+  }
+  static std::string labelled(const std::string& data) {
+    return "train --model llama-tiny --task sequence-classification --labels 2 --seq-length 16 --device cpu --data " +
+           data;
+  }
+};
+
+TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
+  fs::create_directory(work() / "empty");
+  write("good/a.txt", std::string(8000, 'x'));
+  write("broken/a.jsonl", "{\"text\": \"good\"}\n{\"text\": \n");
+  write("labels/a.jsonl", "{\"text\": \"one\", \"label\": 1}\n{\"text\": \"three\", \"label\": 3}\n");
+  const std::string plain = "train --model llama-tiny --device cpu --data good ",
+                    good = plain + "--seq-length 16 --held-out 0 ";
+  expect_refused("train --model llama-tiny --device cpu --data nowhere", "there is no 'nowhere'");
+  expect_refused("train --model llama-tiny --device cpu --data empty", "holds no .txt, .json or .jsonl file");
+  expect_refused("train --model llama-tiny --device cpu --data broken", "broken/a.jsonl:2");
+  expect_refused(labelled("labels"), "pass --labels 4");
+  expect_refused(labelled("good"), "label");
+  expect_refused(good + "--steps 3 --epochs 1", "--steps 3 and --epochs 1");
+  expect_refused("train --model lama-tiny --device cpu --data good", "did you mean llama-tiny?");
+  expect_refused("train --device cpu --data good", "veil profile");
+  expect_refused(plain + "--held-out 0 --seq-length 4096", "positions for 1 to 1024");
+  expect_refused(plain + "--seq-length 16", "another --held-out");
+  expect_refused(good + "--batch-size 100000", "fewer than one batch");
+  expect_refused(good + "--warmup-steps 9 --steps 4", "warm-up");
+  expect_refused(good + "--graph on", "no GPU");
+  expect_refused(good + "--resume nowhere", "no such folder");
+  expect_refused(good + "--output-dir good/a.txt/runs", "not a folder");
+  expect_refused(good + "--export good/a.txt/model", "not a folder");
+  if (built_with_mpi())
+    expect_refused("train --model llama-tiny --device cpu --data nowhere --ranks 2", "there is no 'nowhere'");
+}
+
+TEST_F(ProgramTrain, TokensBeyondTheModelsVocabularyAreRefused) {
+  Json vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string letter;
+    data::append_character(letter, data::byte_to_character(static_cast<uint8_t>(byte)));
+    vocabulary[letter] = byte;
+  }
+  vocabulary["ab"] = 9999;
+  const Json tokenizer = {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"a b"}}}},
+                          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+                          {"decoder", {{"type", "ByteLevel"}}}};
+  write("words/tokenizer.json", tokenizer.dump());
+  write("a/a.txt", "abababababab");
+  const std::string line = "train --model llama-tiny --device cpu --seq-length 2 --held-out 0 ";
+  expect_refused(line + "--data a --tokenizer words", "beyond the model's vocabulary of 264");
+  ASSERT_EQ(veil("tokenize a --tokenizer words --output a.tokens").code, kExitDone);
+  expect_refused(line + "--data a.tokens", "beyond the model's vocabulary of 264");
+}
+
+TEST_F(ProgramTrain, AResumedRunKeepsWhatDecidesItsSteps) {
+  ASSERT_EQ(veil(words("--steps 2 --batch-size 4 --output-dir runs")).code, kExitDone);
+  const std::string resumed = words("--steps 4 --resume --output-dir runs ");
+  expect_refused(words("--steps 4 --resume --output-dir runs --batch-size 4 --seed 7"), "--seed 7");
+  expect_refused(words("--steps 4 --resume --output-dir runs --batch-size 4 --optimizer sgd"), "--optimizer sgd");
+  expect_refused(
+      "train --model gpt2-tiny --seq-length 16 --batch-size 4 --device cpu --resume --data '" VEIL_SOURCE_ROOT
+      "/examples/text'",
+      "--model gpt2-tiny");
+  expect_refused(
+      "train --model llama-tiny --seq-length 8 --batch-size 4 --device cpu --resume --data '" VEIL_SOURCE_ROOT
+      "/examples/text'",
+      "--seq-length 8");
+  expect_refused(resumed + "--batch-size 8", "pass --total-batch-size 4");
+  EXPECT_EQ(veil(resumed + "--batch-size 2 --accumulation 2 --strategy ddp --checkpointing full").code, kExitDone);
+}
+
+TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {
+  fs::create_directory(work() / "run");
+  write("run/metrics.jsonl", "{\"step\": 9, \"loss\": 1}\n");
+  const Answer answer = veil(words("--steps 2 --resume run --export resumed"));
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(logged_steps(work() / "run"), ElementsAre(1, 2));
+  ASSERT_EQ(veil(words("--steps 2 --export fresh")).code, kExitDone);
+  EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "fresh"));
+}
+
+TEST_F(ProgramTrain, AHalfWrittenCheckpointIsPassedOver) {
+  fs::create_directory(work() / "run");
+  ASSERT_EQ(veil(words("--steps 6 --resume run --export whole")).code, kExitDone);
+  const fs::path checkpoints = work() / "run" / "checkpoints";
+  fs::rename(checkpoints / "step_00000006", checkpoints / "step_00000006.unfinished");
+  fs::create_directory(checkpoints / "step_00000008");  // without its state, which is written last
+  const Answer answer = veil(words("--steps 6 --resume run --export resumed"));
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("resumed   after step 4"));
+  EXPECT_EQ(logged_steps(work() / "run"), steps_to(6));
+  EXPECT_THAT(logged_steps(work() / "run", "held_out_loss"), ElementsAre(6));
+  EXPECT_FALSE(fs::exists(checkpoints / "step_00000006.unfinished"));
+  EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
+}
+
+TEST_F(ProgramTrain, ARunThatIsDoneIsExportedAgainAndNotTrainedOn) {
+  fs::create_directory(work() / "run");
+  ASSERT_EQ(veil(words("--steps 3 --resume run --export whole")).code, kExitDone);
+  ASSERT_EQ(veil(words("--steps 3 --resume run --export again")).code, kExitDone);
+  EXPECT_EQ(logged_steps(work() / "run"), steps_to(3));
+  EXPECT_THAT(logged_steps(work() / "run", "held_out_loss"), ElementsAre(3));
+  EXPECT_TRUE(weight_bytes(work() / "again") == weight_bytes(work() / "whole"));
+}
+
+TEST_F(ProgramTrain, ASignalLeavesACheckpointAndExitCodeOne) {
+  ASSERT_EQ(veil(words("--steps 400 --checkpoint-every 0 --export whole")).code, kExitDone);
+  const fs::path run = work() / "run";
+  fs::create_directory(run);
+  const std::string line = words("--steps 400 --checkpoint-every 0 --resume '" + run.string() + "' --export resumed");
+  std::vector<size_t> logged;
+  for (const int number : {SIGINT, SIGTERM}) {
+    Child child(work(), line);
+    wait_for_steps(child, run, logged_steps(run).size() + 1);
+    child.signal(number);
+    EXPECT_EQ(child.wait(), kExitFailed) << text(work() / "child.err");
+    EXPECT_THAT(text(work() / "child.out"), HasSubstr("goes on"));
+    logged.push_back(logged_steps(run).size());
+    char name[32];
+    std::snprintf(name, sizeof name, "step_%08zu", logged.back());
+    EXPECT_TRUE(fs::exists(run / "checkpoints" / name / "state.json")) << name;
+  }
+  EXPECT_GT(logged[1], logged[0]);
+  ASSERT_EQ(veil(line).code, kExitDone);
+  EXPECT_EQ(logged_steps(run), steps_to(400));
+  EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
+}
+
+TEST_F(ProgramTrain, AFolderThatAnotherRunHoldsIsRefused) {
+  const fs::path run = work() / "run";
+  fs::create_directory(run);
+  Child child(work(), words("--steps 5000 --checkpoint-every 0 --resume '" + run.string() + "'"));
+  wait_for_steps(child, run, 1);
+  const Answer answer = veil(words("--steps 2 --resume run"));
+  EXPECT_EQ(answer.code, kExitUsage);
+  EXPECT_EQ(answer.complaints(), 1) << answer.err;
+  EXPECT_THAT(answer.err, HasSubstr("another process trains"));
+  child.kill_all();
+}
+
+TEST_F(ProgramTrain, ACheckpointOfTwoShardedRanksGoesOnWithOne) {
+  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
+  const fs::path run = work() / "run";
+  fs::create_directory(run);
+  const std::string batch = "--steps 12 --checkpoint-every 6 --total-batch-size 8 --resume run ";
+  ASSERT_EQ(veil(words(batch + "--ranks 2 --strategy zero3 --export two")).code, kExitDone);
+  fs::remove_all(run / "checkpoints" / "step_00000012");
+  const Answer answer = veil(words(batch + "--strategy ddp --export one"));
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("resumed   after step 6"));
+  EXPECT_EQ(logged_steps(run), steps_to(12));
+  const double difference = largest_difference(work() / "one", work() / "two");
+  EXPECT_LE(difference, 1e-5);
+  RecordProperty("largest_difference", std::to_string(difference));
+}
+
+}  // namespace
+}  // namespace veil
