@@ -62,6 +62,12 @@ std::string cards(const RecordGroup& group) {
   return "<div class=\"cards\">\n" + out + "</div>\n";
 }
 
+std::string cards(const std::vector<KeyFigure>& figures) {
+  std::string out;
+  for (const KeyFigure& figure : figures) out += card(figure.name, figure.value, figure.who);
+  return "<div class=\"cards\">\n" + out + "</div>\n";
+}
+
 std::string choice_table(const RecordGroup& group) {
   const std::vector<Choice> front = choices(group);
   if (front.size() < 2) return "";
@@ -202,11 +208,13 @@ std::string make_page(const PageSource& source) {
       "class=\"suite\">{0}</div>\n<h1>{1}</h1>\n"
       "<p class=\"headline\">{3}</p>\n</header>\n<main>\n",
       escaped(suite), escaped(source.verdict.question), kPageStyle, escaped(source.verdict.headline));
-  out += cards(groups.front());
+  out += source.verdict.figures.empty() ? cards(groups.front()) : cards(source.verdict.figures);
   if (!source.verdict.caveats.empty())
     out += "<div class=\"caveats\">" + list_of(source.verdict.caveats, false) + "</div>\n";
   std::string by_memory;
-  for (const RecordGroup& group : groups) by_memory += choice_table(group);
+  if (!source.verdict.choices.empty()) {
+    for (const RecordGroup& group : groups) by_memory += choice_table(group);
+  }
   out += section("What the figures say", list_of(source.verdict.findings, true) + by_memory);
   out += section("All set-ups", html_table(summary_table(records),
                                            "Mean step, standard deviation of single steps, and memory of the rank that "

@@ -163,14 +163,32 @@ void read_time_parts(const json& source, Record& record) {
     record.communication[name] = {.total_ms = number(transfer, "total_ms"),
                                   .exposed_ms = number(transfer, "exposed_ms"),
                                   .modelled_ms = number(transfer, "modelled_ms"),
+                                  .modelled_exposed_ms = number(transfer, "modelled_exposed_ms"),
                                   .bytes = number(transfer, "bytes")};
   }
   for (const json& entry : array_at(source, "ranks")) {
     const json& rank = entry_object(entry, "ranks");
     record.ranks.push_back({.rank = integer(rank, "rank").value_or(0),
                             .avg_time_ms = number(rank, "avg_time_ms"),
-                            .peak_memory_bytes = number(rank, "peak_memory_bytes")});
+                            .peak_memory_bytes = number(rank, "peak_memory_bytes"),
+                            .memory_mean_bytes = number(rank, "memory_mean_bytes")});
   }
+}
+
+void read_throughput(const json& source, Record& record) {
+  record.tokens_per_second = number(source, "tokens_per_second");
+  record.mfu = number(source, "mfu");
+  record.utilisation_percent = number(object_at(source, "gpu_state"), "utilisation_percent");
+  record.memory_mean_bytes = number(source, "memory_mean_bytes");
+  record.end_to_end_seconds = number(source, "end_to_end_seconds");
+  record.link_gb_per_s = number(source, "link_gb_per_s");
+  const json& data = object_at(source, "data");
+  record.data = {.source = text(data, "source"),
+                 .tokenizer = text(data, "tokenizer"),
+                 .loader_busy_ms = number(data, "loader_busy_ms"),
+                 .loader_waited_ms = number(data, "loader_waited_ms"),
+                 .load_ms = number(data, "load_ms"),
+                 .steps_an_epoch = integer(data, "steps_an_epoch")};
 }
 
 Record read_record(const std::string& path) {
@@ -198,6 +216,9 @@ Record read_record(const std::string& path) {
   record.device = text(source, "device");
   record.command = text(source, "command");
   record.graph = text(source, "graph");
+  record.attention = text(source, "attention");
+  record.fused_kernels = text(source, "fused_kernels");
+  read_throughput(source, record);
   record.order = integer(source, "order");
   record.seq_length = integer(source, "seq_length");
   record.batch_size = integer(source, "batch_size");
@@ -321,12 +342,24 @@ std::optional<double> host_bytes(const Record& record) {
   return most;
 }
 
+std::optional<double> exposed_ms(const Record& record, const RecordTransfer& transfer) {
+  return record.simulated && transfer.modelled_exposed_ms ? transfer.modelled_exposed_ms : transfer.exposed_ms;
+}
+
 std::optional<double> exposed_ms(const Record& record) {
   std::optional<double> sum;
   for (const auto& [kind, transfer] : record.communication) {
-    if (transfer.exposed_ms) sum = sum.value_or(0) + *transfer.exposed_ms;
+    if (const auto ms = exposed_ms(record, transfer)) sum = sum.value_or(0) + *ms;
   }
   return sum;
+}
+
+std::string strategy_of(const Record& record) {
+  for (const char* const key : {"data-parallel", "data_parallel", "strategy"}) {
+    const auto found = record.config.find(key);
+    if (found != record.config.end() && found->is_string()) return canonical(found->get<std::string>());
+  }
+  return "";
 }
 
 std::vector<std::string> categories_of(const std::vector<const Amounts*>& amounts) {

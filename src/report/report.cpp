@@ -7,6 +7,7 @@
 #include "report/plots.h"
 #include "report/tables.h"
 #include "report/verdict.h"
+#include "report/zero_tables.h"
 
 namespace veil {
 
@@ -29,6 +30,10 @@ ReportFiles write_report(const std::string& folder, const std::string& output_fo
   };
   write("summary.txt", report.summary);
   write("summary.csv", summary_csv(source.records));
+  if (is_zero_suite(source.records)) {
+    write("comparison.csv", zero_csv(source.records));
+    write("raw_metrics.json", raw_metrics(source));
+  }
   write("summary.md", summary_markdown(source, verdict));
   write("index.html", make_page({.folder = source,
                                  .verdict = verdict,

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/zero_tables.h"
 
 namespace veil {
 
@@ -106,7 +107,8 @@ const std::vector<MemoryMoment>& memory_moments() {
 Amounts step_parts(const Record& record) {
   Amounts parts = record.phases;
   for (const auto& [kind, transfer] : record.communication) {
-    if (transfer.exposed_ms.value_or(0) > 0) parts["wait for " + kind] = *transfer.exposed_ms;
+    const double exposed = exposed_ms(record, transfer).value_or(0);
+    if (exposed > 0) parts["wait for " + kind] = exposed;
   }
   double sum = 0;
   for (const auto& [name, ms] : parts) sum += ms;
@@ -130,6 +132,7 @@ std::vector<std::string> step_parts_of(const std::vector<Record>& records) {
 }
 
 Table summary_table(const std::vector<Record>& records) {
+  if (is_zero_suite(records)) return zero_table(records);
   // What is asked for first, so that a narrow screen shows it.
   Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up", "exposed comm.",
                "host memory", "ranks", "batch", "outcome"});
@@ -339,7 +342,7 @@ Table communication_table(const std::vector<Record>& records) {
   Table table({"set-up", "kind", "total", "exposed", "modelled", "a step moves"});
   for (const Record& record : records) {
     for (const auto& [kind, transfer] : record.communication) {
-      table.row({record.label, kind, shown_ms(transfer.total_ms), shown_ms(transfer.exposed_ms),
+      table.row({record.label, kind, shown_ms(transfer.total_ms), shown_ms(exposed_ms(record, transfer)),
                  shown_ms(transfer.modelled_ms), shown_bytes(transfer.bytes)});
     }
   }

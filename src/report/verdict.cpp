@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/zero_verdict.h"
 
 namespace veil {
 
@@ -24,15 +25,6 @@ std::string question_of(const RecordFolder& folder) {
   const std::string& suite = folder.records.front().suite;
   if (suite == "linear") return "DDP or FSDP, and with which options, for my memory and my time?";
   return "Which set-up, for my memory and my time?";
-}
-
-// "ddp", "zero3", ... as the settings have it, in whichever spelling; "" if they do not say.
-std::string strategy_of(const Record& record) {
-  for (const char* const key : {"data-parallel", "data_parallel", "strategy"}) {
-    const auto found = record.config.find(key);
-    if (found != record.config.end() && found->is_string()) return canonical(found->get<std::string>());
-  }
-  return "";
 }
 
 using Figure = std::optional<double> (*)(const Record&);
@@ -296,6 +288,7 @@ std::vector<Choice> choices(const RecordGroup& group) {
 }
 
 Verdict judge(const RecordFolder& folder) {
+  if (is_zero_suite(folder.records)) return judge_zero(folder, caveats_of(folder));
   Verdict verdict;
   verdict.question = question_of(folder);
   verdict.caveats = caveats_of(folder);

@@ -15,12 +15,18 @@ struct Choice {
   double ms, bytes;
 };
 
+// A figure that stands out on the page.
+struct KeyFigure {
+  std::string name, value, who;
+};
+
 struct Verdict {
   std::string question;
-  std::string headline;               // one sentence that answers it
-  std::vector<std::string> findings;  // a sentence or two each
-  std::vector<std::string> choices;   // which to take with how much memory, a sentence a group
-  std::vector<std::string> caveats;   // what the figures are not, what failed, what could not be read
+  std::string headline;                 // one sentence that answers it
+  std::vector<std::string> findings;    // a sentence or two each
+  std::vector<std::string> choices;     // which to take with how much memory, a sentence a group
+  std::vector<KeyFigure> figures = {};  // none: the fastest and the smallest of the first group
+  std::vector<std::string> caveats;     // what the figures are not, what failed, what could not be read
 };
 
 Verdict judge(const RecordFolder& folder);

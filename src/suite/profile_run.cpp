@@ -245,6 +245,7 @@ class Run {
     if (!source.config) return;
     record_["seq_length"] = options_.seq_length;
     record_["task"] = name_of(source.config->task);
+    record_["fused_kernels"] = device_.is_cuda() ? "on" : "off: no GPU";
     record_["attention"] = attention_backend(options_.attention, dtype_of(options_.compute), device_);
     record_["parameters"] = model.shape(1, dtype_of(options_.compute), device_.is_cuda()).param_count();
   }

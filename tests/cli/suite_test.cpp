@@ -90,5 +90,77 @@ TEST_F(ProgramSuite, RecordsToStandardOutputAreAllThatStandsThere) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(records[i]["experiment"], kSetUps[i]);
 }
 
+// Seed 002's command line, word for word behind the program's name.
+TEST_F(ProgramSuite, TheZeroSuiteTakesTheSeedsWordsAndListsItsExperiments) {
+  fs::create_directory(work() / "data");
+  const std::string seed =
+      "suite zero --data_folder=data --batch_sizes 2 4 8 16 --grad_accum_steps 1 2 4 --num_steps=50 --nproc_per_node=2 "
+      "--output_dir=comparison_results --device cpu --dry-run --json";
+  const Answer answer = veil(seed);
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  const Json plan = Json::parse(answer.out);
+  ASSERT_EQ(plan.size(), 24u);
+  const Json defaults = Json::parse(veil("suite zero --device cpu --dry-run --json").out);
+  ASSERT_EQ(defaults.size(), 24u);
+  for (size_t i = 0; i < 24; ++i) {
+    EXPECT_EQ(defaults[i]["experiment"], plan[i]["experiment"]);
+    for (const Json* list : {&plan, &defaults}) {
+      std::string words;
+      for (const auto& word : (*list)[i]["arguments"]) words += word.get<std::string>() + " ";
+      for (const char* piece :
+           {"--model qwen1.5-1.8b ", "--seq-length 2048 ", "--iterations 50 ", "--ranks 2 ", "--data data "})
+        EXPECT_THAT(words, HasSubstr(piece)) << i;
+    }
+  }
+  EXPECT_FALSE(fs::exists(work() / "comparison_results"));
+  const Json three = Json::parse(veil("suite zero --strategies ddp,shard_grad_op,full_shard --batch-sizes 2 "
+                                      "--accumulations 1 --simulate-world 8 --device cpu --dry-run --json")
+                                     .out);
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[0]["experiment"], "ddp_bs2_ga1");
+  EXPECT_THAT(three[1]["arguments"].dump(), HasSubstr("simulate-world"));
+  EXPECT_THAT(three[1]["arguments"].dump(), ::testing::Not(HasSubstr("--ranks")));
+}
+
+TEST_F(ProgramSuite, TheZeroSuiteRefusesWhatItDecidesItselfAndWhatIsNotThere) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--strategy zero2", "--strategies"},       {"--batch-size 2", "--batch-sizes"},
+      {"--accumulation 2", "--accumulations"},    {"--batch-sizes 2 2", "given twice"},
+      {"--strategies zero4", "allowed are ddp"},  {"--data nowhere", "no such folder"},
+      {"--model linear-stack", "language model"}, {"--simulate-world 2 --ranks 2", "one process"}};
+  for (const auto& [words, says] : cases) {
+    const Answer answer = veil("suite zero --device cpu " + words);
+    EXPECT_EQ(answer.code, kExitUsage) << words;
+    EXPECT_EQ(answer.complaints(), 1) << answer.err;
+    EXPECT_THAT(answer.err, HasSubstr(says)) << words;
+    EXPECT_FALSE(fs::exists(work() / "comparison_results")) << words;
+  }
+}
+
+TEST_F(ProgramSuite, TheZeroSuiteLeavesItsTreeAndItsAnswer) {
+  fs::create_directory(work() / "data");
+  std::ofstream(work() / "data" / "text.txt") << std::string(5000, 'a');
+  const std::string ranks = built_with_mpi() ? "" : " --simulate-world 2";
+  const Answer answer =
+      veil("suite zero --preset tiny --device cpu --batch-sizes 2 --accumulations 1,2 --iterations 2" + ranks);
+  ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
+  const fs::path run = only_run(work() / "comparison_results");
+  for (const char* name : {"zero2_bs2_ga1", "zero2_bs2_ga2", "zero3_bs2_ga1", "zero3_bs2_ga2"}) {
+    const Json record = read(record_in(run, name));
+    EXPECT_EQ(record["outcome"], "ok") << name;
+    EXPECT_EQ(record["suite"], "zero");
+    EXPECT_EQ(record["data"]["source"], "data");
+    EXPECT_GT(record["tokens_per_second"].get<double>(), 0);
+  }
+  for (const char* file :
+       {"comparison.csv", "raw_metrics.json", "summary.txt", "summary.md", "index.html",
+        "visualizations/tokens_per_second.gp", "visualizations/memory.gp", "visualizations/communication_overhead.gp",
+        "visualizations/utilisation_heatmap.gp", "visualizations/overhead_breakdown.gp"})
+    EXPECT_TRUE(fs::exists(run / file)) << file;
+  EXPECT_THAT(answer.out, HasSubstr("ZeRO 2 or ZeRO 3"));
+  EXPECT_THAT(answer.out, HasSubstr("Take zero"));
+  EXPECT_THAT(answer.out, HasSubstr("Fast paths: CUDA graph off: no GPU"));
+}
+
 }  // namespace
 }  // namespace veil
