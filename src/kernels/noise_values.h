@@ -42,7 +42,7 @@ VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaK
 }
 
 // 53 bits for the radius of pair 0 to 5: a word of its own and 21 bits of the last four words.
-VEIL_HOST_DEVICE uint64_t radius_bits(const ChaChaBlock& block, int pair) {
+VEIL_HOST_DEVICE uint64_t radius_bits(const ChaChaBlock& block, int64_t pair) {
   const uint32_t* shared = block.word + 12;
   uint32_t top = pair < 4 ? shared[pair & 3] >> 11 : 0;
   if (pair == 4) top = (shared[0] & 0x7FFu) << 10 | (shared[1] & 0x7FFu) >> 1;
@@ -95,7 +95,7 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const Ch
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-  for (int pair = 0; pair < kNoiseGroup / 2; ++pair) {
+  for (int64_t pair = 0; pair < kNoiseGroup / 2; ++pair) {
     const Real radius = noise_radius<Real>(radius_bits(block, pair));
     Real cosine, sine;
     noise_direction<Real>(block.word[2 * pair + 1], cosine, sine);

@@ -8,28 +8,28 @@
 namespace veil::privacy {
 namespace {
 
-constexpr int kLanes = 8;    // blocks made at once: enough for the widest vectors
-constexpr int kOfBlock = 8;  // samples that a block of 16 words decides, 64 bits each
+constexpr int64_t kLanes = 8;    // blocks made at once: enough for the widest vectors
+constexpr int64_t kOfBlock = 8;  // samples that a block of 16 words decides, 64 bits each
 using Lanes = uint32_t[16][kLanes];
 
 // kLanes blocks with counters first, first + 1, ...; word w of block l is x[w][l]. The loops over lanes become vector instructions.
 void make_blocks(const ChaChaKey& key, uint64_t first, uint64_t step, Lanes& x) {
   Lanes input;
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
     const uint64_t block = first + static_cast<uint64_t>(lane);
     const ChaChaBlock words = chacha_input(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                                            static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
     for (int w = 0; w < 16; ++w) input[w][lane] = x[w][lane] = words.word[w];
   }
   const auto quarter = [&x](int a, int b, int c, int d) {
-    for (int lane = 0; lane < kLanes; ++lane) chacha_quarter_round(x[a][lane], x[b][lane], x[c][lane], x[d][lane]);
+    for (int64_t lane = 0; lane < kLanes; ++lane) chacha_quarter_round(x[a][lane], x[b][lane], x[c][lane], x[d][lane]);
   };
   for (int round = 0; round < 20; round += 2) {
     for (int i = 0; i < 4; ++i) quarter(i, 4 + i, 8 + i, 12 + i);
     for (int i = 0; i < 4; ++i) quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4);
   }
   for (int w = 0; w < 16; ++w) {
-    for (int lane = 0; lane < kLanes; ++lane) x[w][lane] += input[w][lane];
+    for (int64_t lane = 0; lane < kLanes; ++lane) x[w][lane] += input[w][lane];
   }
 }
 
@@ -49,7 +49,7 @@ std::vector<int64_t> poisson_draw(const ChaChaKey& key, int64_t step, int64_t da
   Lanes x;
   for (int64_t begin = 0; begin < data_size; begin += kLanes * kOfBlock) {
     make_blocks(key, static_cast<uint64_t>(begin / kOfBlock), static_cast<uint64_t>(step), x);
-    const int64_t end = std::min<int64_t>(data_size, begin + kLanes * kOfBlock);
+    const int64_t end = std::min(data_size, begin + kLanes * kOfBlock);
     for (int64_t sample = begin; sample < end; ++sample) {
       const auto lane = static_cast<size_t>((sample - begin) / kOfBlock),
                  place = static_cast<size_t>(sample % kOfBlock);
