@@ -47,7 +47,7 @@ int run_train(const std::vector<std::string>& arguments) {
     std::vector<std::string> words{"train"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     if (command.resume.empty()) words.insert(words.end(), {"--resume", folder});
-    return launch_local_ranks(planned.world, words);
+    return launch_local_ranks(planned.world, words, OnSignal::ask_ranks);
   }
   ledger::install();
   if (info.launcher == Launcher::none) return run_training(command, options, info, folder);

@@ -28,7 +28,7 @@ volatile std::sig_atomic_t interrupted = 0;
 
 // The first signal asks for a checkpoint after the step; the second one ends the process as it always does.
 void stop_when_asked() {
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
     std::signal(number, [](int came) {
       interrupted = 1;
       std::signal(came, SIG_DFL);
@@ -70,7 +70,8 @@ class TrainRun {
     const bool finished = trainer.run(start);
     if (finished && !c_.export_folder.empty()) export_trained(model);
     if (speaks()) log.end(finished, folder_, c_.export_folder);
-    return finished ? kExitDone : kExitFailed;
+    return finished || !speaks() ? kExitDone
+                                 : kExitFailed;  // mpirun ends all ranks when one fails: rank 0 has the last word
   }
 
  private:

@@ -73,7 +73,7 @@ std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks,
 // What mpirun itself says is kept, and shown only where no rank has said anything better.
 class MpirunProcess {
  public:
-  MpirunProcess(const std::vector<std::string>& command, const std::string& socket, int ranks) {
+  MpirunProcess(const std::vector<std::string>& command, const std::string& socket, int ranks, OnSignal on_signal) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error(std::strerror(errno));
     output_ = ends[0];
@@ -88,6 +88,7 @@ class MpirunProcess {
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       if (getppid() != parent) _exit(kExitFailed);
+      if (on_signal == OnSignal::ask_ranks) setpgid(0, 0);  // a terminal's Ctrl-C reaches the launcher alone
       sigset_t none;
       sigemptyset(&none);
       sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -157,7 +158,7 @@ std::string how_it_died(int code) {
 
 }  // namespace
 
-int launch_local_ranks(int ranks, const std::vector<std::string>& arguments) {
+int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnSignal on_signal) {
   if (ranks < 1) user_error("--ranks {}: at least 1 is needed", ranks);
   if (!built_with_mpi())
     throw MissingBackend(
@@ -169,7 +170,7 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments) {
   RankWatch watch(listen_locally(socket), RankWatch::Where::local);
   const PassedSignals signals;
   std::fflush(stdout);
-  MpirunProcess process(mpirun_command(mpirun, ranks, arguments), socket, ranks);
+  MpirunProcess process(mpirun_command(mpirun, ranks, arguments), socket, ranks, on_signal);
 
   int asked_to_end = 0;
   double failed_at = 0;
@@ -178,8 +179,9 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments) {
   while (!(code = process.ended())) {
     watch.look(20);
     if (const int number = signals.take()) {
+      const bool asks = on_signal == OnSignal::ask_ranks && !asked_to_end;
       asked_to_end = number;
-      process.signal(number);
+      process.signal(asks ? SIGUSR1 : number);  // mpirun passes SIGUSR1 on to the ranks
     }
     const auto& failure = watch.failure();
     if (!failure || asked_to_end) continue;
@@ -195,6 +197,7 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments) {
     }
   }
   watch.look(0);
+  if (asked_to_end && on_signal == OnSignal::ask_ranks) return *code == 0 ? kExitDone : kExitFailed;
   if (asked_to_end) return 128 + asked_to_end;
   const auto& failure = watch.failure();
   if (failure && failure->told) {

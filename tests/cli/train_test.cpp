@@ -35,6 +35,7 @@ class ProgramTrain : public TrainingTest {
     std::sort(found.begin(), found.end());
     return found;
   }
+  void expect_stops_and_goes_on(int steps, const std::string& more);
   void write(const std::string& name, const std::string& content) const {
     fs::create_directories((work() / name).parent_path());
     std::ofstream(work() / name) << content;
@@ -118,6 +119,24 @@ TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {
   EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "fresh"));
 }
 
+// A shorter version of the demo's (scripts/demo.sh), which comes below 2.2 in 200 steps.
+TEST_F(ProgramTrain, ATinyModelLearnsTheExamples) {
+  fs::create_directory(work() / "run");
+  const Answer answer = veil(
+      "train --model llama-tiny --data '" VEIL_SOURCE_ROOT
+      "/examples/text' --tokenizer byte --device cpu --seq-length 128 --batch-size 16 --steps 60 --learning-rate 5e-3 "
+      "--warmup-steps 10 --log-every 20 --resume run");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  std::vector<Json> lines;
+  std::istringstream metrics(text(work() / "run" / "metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);) lines.push_back(Json::parse(line));
+  ASSERT_EQ(lines.size(), 61u);
+  EXPECT_NEAR(lines[0]["loss"].get<double>(), 5.58, 0.1);  // log(264): all tokens alike
+  EXPECT_LT(lines[60]["held_out_loss"].get<double>(), 2.6);
+  EXPECT_THAT(answer.out, HasSubstr("step 20/60"));
+  EXPECT_THAT(answer.out, ::testing::Not(HasSubstr("step 21/60")));
+}
+
 TEST_F(ProgramTrain, AHalfWrittenCheckpointIsPassedOver) {
   fs::create_directory(work() / "run");
   ASSERT_EQ(veil(words("--steps 6 --resume run --export whole")).code, kExitDone);
@@ -142,27 +161,37 @@ TEST_F(ProgramTrain, ARunThatIsDoneIsExportedAgainAndNotTrainedOn) {
   EXPECT_TRUE(weight_bytes(work() / "again") == weight_bytes(work() / "whole"));
 }
 
-TEST_F(ProgramTrain, ASignalLeavesACheckpointAndExitCodeOne) {
-  ASSERT_EQ(veil(words("--steps 400 --checkpoint-every 0 --export whole")).code, kExitDone);
+// Signals a run twice, resumes it to its end, and holds it against one left alone.
+void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more) {
+  const std::string settings = fmt::format("--steps {} --checkpoint-every 0 {} ", steps, more);
+  ASSERT_EQ(veil(words(settings + "--export whole")).code, kExitDone);
   const fs::path run = work() / "run";
   fs::create_directory(run);
-  const std::string line = words("--steps 400 --checkpoint-every 0 --resume '" + run.string() + "' --export resumed");
+  const std::string line = words(settings + "--resume '" + run.string() + "' --export resumed");
   std::vector<size_t> logged;
   for (const int number : {SIGINT, SIGTERM}) {
     Child child(work(), line);
     wait_for_steps(child, run, logged_steps(run).size() + 1);
     child.signal(number);
     EXPECT_EQ(child.wait(), kExitFailed) << text(work() / "child.err");
+    EXPECT_EQ(text(work() / "child.err"), "");
     EXPECT_THAT(text(work() / "child.out"), HasSubstr("goes on"));
     logged.push_back(logged_steps(run).size());
-    char name[32];
-    std::snprintf(name, sizeof name, "step_%08zu", logged.back());
-    EXPECT_TRUE(fs::exists(run / "checkpoints" / name / "state.json")) << name;
+    EXPECT_TRUE(fs::exists(run / "checkpoints" / fmt::format("step_{:08}", logged.back()) / "state.json"));
   }
   EXPECT_GT(logged[1], logged[0]);
   ASSERT_EQ(veil(line).code, kExitDone);
-  EXPECT_EQ(logged_steps(run), steps_to(400));
+  EXPECT_EQ(logged_steps(run), steps_to(steps));
   EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
+}
+
+TEST_F(ProgramTrain, ASignalLeavesACheckpointAndExitCodeOne) {
+  expect_stops_and_goes_on(300, "");
+}
+
+TEST_F(ProgramTrain, ASignalToTheLauncherOfTwoRanksLeavesACheckpointAndExitCodeOne) {
+  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
+  expect_stops_and_goes_on(60, "--ranks 2");
 }
 
 TEST_F(ProgramTrain, AFolderThatAnotherRunHoldsIsRefused) {
