@@ -70,7 +70,7 @@ void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t cou
 }  // namespace
 
 int64_t embedding_grad_scratch_bytes(int64_t positions, bool on_gpu) {
-  return on_gpu ? 2 * 8 * positions : 0;
+  return on_gpu ? int64_t{16} * positions : 0;
 }
 
 void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {

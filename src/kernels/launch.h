@@ -78,7 +78,7 @@ struct ColumnSum {
 void column_sum(const ColumnSum& sum);
 // Into how many pieces the rows are cut: enough to fill a GPU, few enough to add up quickly.
 inline int64_t column_sum_chunks(int64_t rows) {
-  return rows <= 64 ? 1 : rows <= 64 * 64 ? (rows + 63) / 64 : 64;
+  return rows <= 64 ? 1 : rows <= int64_t{64} * 64 ? (rows + 63) / 64 : 64;
 }
 
 // rms_norm and layer_norm; the first has no bias and no mean. Pointers that an operation does without are null. Real: fp64 where x is, otherwise fp32.

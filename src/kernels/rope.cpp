@@ -87,7 +87,7 @@ void rope_backward_cpu(const launch::RopeBackward& r) {
 }
 
 void check_frequencies(const RopeFrequencies& frequencies, int64_t head_dim) {
-  VEIL_CHECK(head_dim % 2 == 0 && (frequencies.count == 0 || 2 * frequencies.count == head_dim),
+  VEIL_CHECK(head_dim % 2 == 0 && (frequencies.count == 0 || int64_t{2} * frequencies.count == head_dim),
              "rope: {} frequencies for heads of {}", frequencies.count, head_dim);
 }
 

@@ -463,8 +463,11 @@ void Executor::run_compute(const Op& op, int micro_batch) {
     case OpKind::forward: {
       Tape tape;
       flow_[op.block] = model_.blocks[op.block]->forward(*params_, input_of(op.block), tape);
-      if (options_.step.checkpointing == Checkpointing::none) tape_[op.block] = std::move(tape);
-      if (options_.step.checkpointing == Checkpointing::selective) tape_[op.block].kept = std::move(tape.kept);
+      if (options_.step.checkpointing == Checkpointing::none) {
+        tape_[op.block] = std::move(tape);
+      } else if (options_.step.checkpointing == Checkpointing::selective) {
+        tape_[op.block].kept = std::move(tape.kept);
+      }
       return;
     }
     case OpKind::recompute: {

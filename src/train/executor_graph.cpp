@@ -53,7 +53,7 @@ void Executor::capture() {
     auto stand_in = [&](int64_t numel, DType dtype) { return empty_tensor({numel}, dtype, device_).zero_(); };
     Tensor state;
     if (const int states = optimizer_states(options_.optimizer.kind))
-      state = stand_in(8 * states, options_.step.optimizer_state());
+      state = stand_in(int64_t{8} * states, options_.step.optimizer_state());
     update_shard(stand_in(8, options_.step.storage), stand_in(8, schedule_.grad_shard_dtype), state, knobs_, rule_, 0);
     const Tensor knobs = stand_in(knobs_.numel(), at::kDouble);
     add_squared_norm(stand_in(8, schedule_.grad_shard_dtype), knobs.narrow(0, kSquaredNormKnob, 1));
