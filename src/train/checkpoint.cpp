@@ -83,10 +83,7 @@ class Pieces {
       if (next == list->second.begin()) missing(kind, want);
       const auto& [begin, piece] = *std::prev(next);
       const int64_t inside = want - begin, count = std::min(piece.tensor->elements - inside, out.numel() - done);
-      if (count <= 0) {
-        // Elements between two parameters' aligned places are in no piece only where units differ: they are nobody's.
-        missing(kind, want);
-      }
+      if (count <= 0) missing(kind, want);
       Tensor place = host.narrow(0, done, count);
       read_weight(*piece.weights, *piece.tensor, inside, place);
       done += count;
