@@ -16,6 +16,7 @@ struct Flow {
 struct Batch {
   Tensor inputs;   // [batch, ...]
   Tensor targets;  // [batch, ...]
+  Tensor counted;  // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
 };
 
 // `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own;
