@@ -27,7 +27,8 @@ struct Report {
   bool repeated = false;  // comes in several pieces of the batch, which add up
   int64_t samples = 0, tokens = 1;
   int64_t rows = 0, columns = 0;  // of a product's gradient: [rows, columns], joined parameters together
-  int64_t live_bytes = 0;         // the block's own temporaries at that moment
+  int64_t live_bytes = 0;         // the block's own temporaries at that moment, without the gradient that it returns
+  int64_t held_bytes = 0;         // likewise where every report is held
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running it.

@@ -102,14 +102,30 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
   return {dx};
 }
 
-// The temporaries of backward when it reports, the gradient that it returns left out.
-int64_t TransformerBlock::live_at(const Report& report, int64_t hidden, int64_t feed, int64_t up, int64_t joint) const {
-  const ParamId id = report.param;
-  if (id == l_.down.weight || id == l_.down.bias) return feed + up;
-  if (id == l_.up.weight || id == l_.up.bias) return up;
-  if (id == l_.qkv.weight || id == l_.qkv.bias) return hidden + joint;
-  if (id == l_.attention_norm.weight || id == l_.attention_norm.bias) return 2 * hidden;
-  return hidden;
+// What lives of backward's temporaries at each report, in its order; answers what the reports hold in all beside the tape and dy.
+int64_t TransformerBlock::add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up,
+                                      int64_t joint, int64_t real_bytes) const {
+  int64_t per_sample = 0;  // held so far
+  auto moment = [&](ParamId id, int64_t live, int64_t held) {
+    for (Report& report : shape.reports) {
+      if (id < 0 || report.param != id) continue;
+      const int64_t own = report.by == Report::By::direct ? batch * report.numel * real_bytes : 0;
+      per_sample += own;
+      report.live_bytes = live + own;
+      report.held_bytes = held + per_sample;
+    }
+  };
+  moment(l_.down.weight, feed + up, feed + up);
+  moment(l_.down.bias, feed + up, feed + up);
+  moment(l_.up.weight, up, feed + up);
+  moment(l_.up.bias, up, feed + up);
+  const int64_t half = feed + up + hidden;
+  for (ParamId id : {l_.feed_norm.weight, l_.feed_norm.bias, l_.attention_out.weight, l_.attention_out.bias})
+    moment(id, hidden, half);
+  shape.book_scratch_bytes = per_sample;  // held when attention's backward runs
+  for (ParamId id : {l_.qkv.weight, l_.qkv.bias}) moment(id, hidden + joint, half + joint);
+  for (ParamId id : {l_.attention_norm.weight, l_.attention_norm.bias}) moment(id, 2 * hidden, half + joint + hidden);
+  return half + joint + per_sample;
 }
 
 BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
@@ -146,14 +162,10 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   };
   shape.backward_scratch_bytes =
       std::max<int64_t>(0, *std::max_element(std::begin(moments), std::end(moments)) - hidden);
-  // Where reports are held: what they hold beside the tape and dy, and what comes on top of that and of the gradient that is returned.
-  int64_t per_sample = 0;
-  for (const Report& report : shape.reports) {
-    if (report.by == Report::By::direct) per_sample += batch * report.numel * dtype_bytes(sum_dtype(compute));
-  }
-  shape.booked_bytes = feed + up + hidden + joint + per_sample;
-  shape.book_scratch_bytes = std::max<int64_t>(0, attended + joint - hidden);
-  for (Report& report : shape.reports) report.live_bytes = live_at(report, hidden, feed, up, joint);
+  // Where reports are held, attention's backward is the moment that takes most on top of them and of the gradient that is returned.
+  shape.booked_bytes = add_moments(shape, batch, hidden, feed, up, joint, dtype_bytes(sum_dtype(compute)));
+  const int64_t in_attention = feed + up + hidden + attended + 2 * joint + shape.book_scratch_bytes;
+  shape.book_scratch_bytes = std::max<int64_t>(0, in_attention - shape.booked_bytes - hidden);
   shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) + l_.down.flops(rows) +
                         l_.attention.flops(batch, l_.tokens);
   return shape;

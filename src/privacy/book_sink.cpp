@@ -1,20 +1,31 @@
 #include "privacy/book_sink.h"
 
+#include "profile/ledger.h"
+
 namespace veil::privacy {
+namespace {
+
+// What was a temporary of the layer's is a record now.
+const Tensor& held(const Tensor& tensor) {
+  ledger::retag(tensor, Category::clip_records, Category::temporary);
+  return tensor;
+}
+
+}  // namespace
 
 void BookSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   norms_.linear(of, a, g);
-  pages_[block_].push_back({Entry::Kind::linear, of, a, g});
+  pages_[block_].push_back({Entry::Kind::linear, of, held(a), held(g)});
 }
 
 void BookSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   norms_.embedding(table, ids, g);
-  pages_[block_].push_back({Entry::Kind::embedding, {table}, ids, g});
+  pages_[block_].push_back({Entry::Kind::embedding, {table}, ids, held(g)});
 }
 
 void BookSink::direct(ParamId param, const Tensor& per_sample) {
   norms_.direct(param, per_sample);
-  pages_[block_].push_back({Entry::Kind::direct, {param}, {}, per_sample});
+  pages_[block_].push_back({Entry::Kind::direct, {param}, {}, held(per_sample)});
 }
 
 void BookSink::replay(int block, GradSink& to) {

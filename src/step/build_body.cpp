@@ -257,8 +257,9 @@ int64_t Builder::sink_scratch(const BlockShape& block, GradUse use) const {
       bytes = summed_sink_scratch_bytes({positions, report.numel, report.by, accumulates_whole_ || report.repeated,
                                          options_.compute, schedule_.grad_dtype, options_.on_gpu});
     }
-    const bool beside_temporaries = use == GradUse::norm || use == GradUse::clip;
-    largest = std::max(largest, bytes + (bytes > 0 && beside_temporaries ? report.live_bytes : 0));
+    if (bytes > 0 && (use == GradUse::norm || (use == GradUse::clip && !books()))) bytes += report.live_bytes;
+    if (bytes > 0 && use == GradUse::book) bytes += report.held_bytes - block.booked_bytes;
+    largest = std::max(largest, bytes);
   }
   return largest;
 }

@@ -42,9 +42,9 @@ void Executor::after_reports(const Op& op) {
   if (op.kind != OpKind::backward || op.use == GradUse::book) return;
   Tape& tape = tape_[op.block];
   const bool comes_again = clip_ && options_.step.clip->pass == privacy::PassPlan::two_pass && !second_pass_;
-  if (!comes_again) {
+  if (!comes_again || options_.step.checkpointing == Checkpointing::full) {
     tape = {};
-  } else if (options_.step.checkpointing != Checkpointing::none) {
+  } else if (options_.step.checkpointing == Checkpointing::selective) {
     tape = {.kept = std::move(tape.kept)};
   }
 }
