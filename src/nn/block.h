@@ -25,6 +25,9 @@ struct Report {
   int64_t numel = 0;  // elements that it covers
   enum class By { linear, embedding, direct } by = By::linear;
   bool repeated = false;  // comes in several pieces of the batch, which add up
+  int64_t samples = 0, tokens = 1;
+  int64_t rows = 0, columns = 0;  // of a product's gradient: [rows, columns], joined parameters together
+  int64_t live_bytes = 0;         // the block's own temporaries at that moment
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running it.
@@ -41,6 +44,8 @@ struct BlockShape {
   int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward
   int64_t late_scratch_bytes = 0;       // of a loss: likewise, after its last report of a product
   int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
+  int64_t booked_bytes = 0;             // what its reports hold beside the tape and the gradient of its output
+  int64_t book_scratch_bytes = 0;       // as backward_scratch_bytes, where the reports are held; without what they hold
   bool recompute_skips_output = false;  // recompute() makes neither the output nor forward's temporaries
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory

@@ -57,12 +57,12 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g) const 
   sink.direct(bias, per_sample);
 }
 
-void Projection::add_shape(BlockShape& shape) const {
+void Projection::add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const {
   for (int i = 0; i < joined; ++i) shape.params.push_back(weight + i);
-  shape.reports.push_back({weight, in * out, Report::By::linear});
+  shape.reports.push_back({weight, in * out, Report::By::linear, false, batch, tokens, in_out ? in : out, in_out ? out : in});
   if (bias < 0) return;
   for (int i = 0; i < joined; ++i) shape.params.push_back(bias + i);
-  shape.reports.push_back({bias, out, Report::By::direct});
+  shape.reports.push_back({bias, out, Report::By::direct, false, batch});
 }
 
 int64_t Projection::report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {

@@ -20,7 +20,7 @@ struct Projection {
   // Tells the sink of a [batch, tokens, in] and g [batch, tokens, out], both contiguous.
   void report(GradSink& sink, const Tensor& a, const Tensor& g) const;
 
-  void add_shape(BlockShape& shape) const;
+  void add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const;
   int64_t flops(int64_t rows) const { return 2 * rows * in * out; }
   int64_t report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
 };

@@ -16,15 +16,15 @@ struct Flow {
 struct Batch {
   Tensor inputs;   // [batch, ...]
   Tensor targets;  // [batch, ...]
-  Tensor counted;  // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
+  Tensor counted = {};  // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
 };
 
 // `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own;
 // `kept` likewise, and costly to make but small: selective checkpointing keeps it, and a forward that finds it filled does not make it again.
 // The schedule frees a tape, so a second backward is possible.
 struct Tape {
-  Tensor input, output;
-  std::vector<Tensor> saved, kept;
+  Tensor input = {}, output = {};
+  std::vector<Tensor> saved = {}, kept = {};
 };
 
 }  // namespace veil

@@ -102,18 +102,28 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
   return {dx};
 }
 
+// The temporaries of backward when it reports, the gradient that it returns left out.
+int64_t TransformerBlock::live_at(const Report& report, int64_t hidden, int64_t feed, int64_t up, int64_t joint) const {
+  const ParamId id = report.param;
+  if (id == l_.down.weight || id == l_.down.bias) return feed + up;
+  if (id == l_.up.weight || id == l_.up.bias) return up;
+  if (id == l_.qkv.weight || id == l_.qkv.bias) return hidden + joint;
+  if (id == l_.attention_norm.weight || id == l_.attention_norm.bias) return 2 * hidden;
+  return hidden;
+}
+
 BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
   const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
   const int64_t hidden = row * l_.hidden, feed = row * l_.feed, up = row * l_.up.out, joint = row * l_.qkv.out,
                 attended = row * l_.attention.width();
   BlockShape shape;
   shape.name = l_.name;
-  l_.attention_norm.add_shape(shape);
-  l_.qkv.add_shape(shape);
-  l_.attention_out.add_shape(shape);
-  l_.feed_norm.add_shape(shape);
-  l_.up.add_shape(shape);
-  l_.down.add_shape(shape);
+  l_.attention_norm.add_shape(shape, batch);
+  l_.qkv.add_shape(shape, batch, l_.tokens);
+  l_.attention_out.add_shape(shape, batch, l_.tokens);
+  l_.feed_norm.add_shape(shape, batch);
+  l_.up.add_shape(shape, batch, l_.tokens);
+  l_.down.add_shape(shape, batch, l_.tokens);
   shape.output_bytes = hidden;
   shape.input_grad_bytes = hidden;
   shape.saved_bytes = 3 * hidden + joint + up + l_.attention_norm.statistics_bytes(rows, compute) +
@@ -136,6 +146,14 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   };
   shape.backward_scratch_bytes =
       std::max<int64_t>(0, *std::max_element(std::begin(moments), std::end(moments)) - hidden);
+  // Where reports are held: what they hold beside the tape and dy, and what comes on top of that and of the gradient that is returned.
+  int64_t per_sample = 0;
+  for (const Report& report : shape.reports) {
+    if (report.by == Report::By::direct) per_sample += batch * report.numel * dtype_bytes(sum_dtype(compute));
+  }
+  shape.booked_bytes = feed + up + hidden + joint + per_sample;
+  shape.book_scratch_bytes = std::max<int64_t>(0, attended + joint - hidden);
+  for (Report& report : shape.reports) report.live_bytes = live_at(report, hidden, feed, up, joint);
   shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) + l_.down.flops(rows) +
                         l_.attention.flops(batch, l_.tokens);
   return shape;

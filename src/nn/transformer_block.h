@@ -41,6 +41,7 @@ class TransformerBlock final : public Block {
   // Fills the tape; answers what `down` reads, [batch, tokens, feed].
   Tensor run(const Params& params, const Tensor& x, Tape& tape) const;
   Tensor activated(const Tensor& up) const;
+  int64_t live_at(const Report& report, int64_t hidden, int64_t feed, int64_t up, int64_t joint) const;
   TransformerLayers l_;
 };
 

@@ -82,6 +82,9 @@ class Executor {
     double clip_count = 0;                 // privacy/clip.h: 1/2 for each good sample whose norm is at most C, -1/2 for each other
   };
   ClipFacts clip_facts();
+  // Of the last micro-batch: squared norms [params, batch], and coefficients [layers, batch]. Not private.
+  Tensor squared_norms();
+  Tensor coefficients();
   void wait();
   // A timed moment at the end of what was issued so far.
   Marker mark();
@@ -118,6 +121,7 @@ class Executor {
   struct Unit;
   struct Timers;
   class UnitParams;
+  class ClipState;
 
   void allocate_resident();
   void initialise();
@@ -140,6 +144,13 @@ class Executor {
   Tensor gradient_target(ParamId id, int64_t first, int64_t count);
   const Tensor& update_gradient(int unit) const;
   double samples_in_step() const;
+  double update_divisor() const;
+  std::unique_ptr<ClipState> make_clip_state();
+  GradSink& sink_for(const Op& op);
+  void run_loss(const Op& op);
+  void after_reports(const Op& op);
+  void run_combine(const Op& op);
+  void run_update(const Op& op);
   Tensor own_part(const Tensor& flat, int unit) const;
   Tensor& slot(const Buffer& buffer);
   DType dtype_of(BufferRole role) const;
@@ -157,8 +168,12 @@ class Executor {
   std::vector<Flow> flow_, flow_grad_;
   std::vector<Tape> tape_;
   std::unique_ptr<UnitParams> params_;
-  std::unique_ptr<SummedSink> sink_;
+  std::unique_ptr<SummedSink> sink_;  // of a step that is not private
+  std::unique_ptr<ClipState> clip_;   // of one that is
   UpdateRule rule_;
+  int micro_batches_;          // of the step that runs
+  bool second_pass_ = false;   // of a body that runs backward twice
+  bool loss_counted_ = false;  // in this body
   Tensor knobs_;  // fp64 [8]: see kernels/clip_scale.h
   int64_t steps_ = 0;
 
