@@ -48,7 +48,7 @@ double rounding_slack(Precision compute) {
 void add_data(privacy::SecretTag& tag, const data::Samples& samples) {
   const data::TokenStore& store = samples.store();
   const data::StoreHeader& header = store.header();
-  tag.add(header.tokenizer.name);
+  tag.add(header.tokenizer.hash);
   tag.add(static_cast<uint64_t>(header.documents));
   tag.add(static_cast<uint64_t>(header.tokens));
   for (int64_t document = 0; document < header.documents; ++document) {
