@@ -48,19 +48,39 @@ __device__ __forceinline__ void store_four(T* at, const Four<T>& four, bool whol
   }
 }
 
-// rounding_bits of four neighbours: they come from one draw of four words where `index` is a multiple of four, otherwise from two.
-struct FourBits {
-  uint32_t value[kFour];
+// rounding_bits of kCount neighbours, a multiple of four. They are whole halves of a draw where `index` is a multiple of four; elsewhere, as at an index below 0, each is made by itself.
+template <int kCount>
+struct Bits {
+  uint32_t value[kCount];
 };
-__device__ __forceinline__ FourBits rounding_bits_of_four(const UpdateRule& rule, const UpdateKnobs& knobs,
-                                                          int64_t index) {
-  const int shift = static_cast<int>(index % kFour);
-  const Philox4 here = rounding_words(rule, knobs, index);
-  if (shift == 0) return {{here.word[0], here.word[1], here.word[2], here.word[3]}};
-  const Philox4 next = rounding_words(rule, knobs, index + kFour);
-  if (shift == 1) return {{here.word[1], here.word[2], here.word[3], next.word[0]}};
-  if (shift == 2) return {{here.word[2], here.word[3], next.word[0], next.word[1]}};
-  return {{here.word[3], next.word[0], next.word[1], next.word[2]}};
+template <int kCount>
+__device__ __forceinline__ Bits<kCount> rounding_bits_of(const UpdateRule& rule, const UpdateKnobs& knobs,
+                                                         int64_t index) {
+  Bits<kCount> bits = {};
+  if (index < 0 || index % kFour != 0) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      if (index + k >= 0) bits.value[k] = rounding_bits(rule, knobs, index + k);
+    }
+    return bits;
+  }
+  constexpr int kDraws = (kCount + 4 + 7) / 8;  // that a range which begins in the middle of one can touch
+  uint32_t words[kDraws * 4];
+  const bool middle = index % kRoundingGroup != 0;
+#pragma unroll
+  for (int d = 0; d < kDraws; ++d) {
+    if (d * 8 >= kCount + (middle ? 4 : 0)) continue;
+    const Philox4 draw = rounding_words(rule, knobs, index + d * kRoundingGroup);
+#pragma unroll
+    for (int w = 0; w < 4; ++w) words[d * 4 + w] = draw.word[w];
+  }
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    const int place = k / 2;
+    const uint32_t word = middle ? words[place + 2 < kDraws * 4 ? place + 2 : place] : words[place];
+    bits.value[k] = word >> (k % 2 * 16) & 0xFFFFu;
+  }
+  return bits;
 }
 
 }  // namespace veil::launch

@@ -23,6 +23,7 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
   Param* param = of.param.data_ptr<Param>();
   Real *m = static_cast<Real*>(pointer_or_null(of.m)), *v = static_cast<Real*>(pointer_or_null(of.v));
   const auto deviation = static_cast<Real>(noise.deviation);
+  const UpdateFactors<Real> factors = update_factors<Real>(rule, knobs);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const int64_t element = of.first_element + i;
@@ -37,7 +38,7 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
         }
         if (noise.deviation != 0) sum += deviation * group.value[k];
         Real none_m = 0, none_v = 0;
-        const Real p = updated_param<Real>(rule, knobs, static_cast<Real>(param[i]), sum, m ? m[i] : none_m,
+        const Real p = updated_param<Real>(factors, static_cast<Real>(param[i]), sum, m ? m[i] : none_m,
                                            v ? v[i] : none_v);
         if constexpr (std::is_same_v<Param, c10::BFloat16>) {
           uint32_t bits;

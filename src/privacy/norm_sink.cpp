@@ -133,25 +133,27 @@ void NormSink::direct(ParamId param, const Tensor& per_sample) {
   add_segment_norms(flat, segments, squared_);
 }
 
-int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, DType compute,
-                                bool on_gpu) {
+int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
+                                DType compute, bool on_gpu) {
   const int64_t samples = report.samples, tokens = report.tokens;
   const int64_t real = dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
   if (report.by == Report::By::embedding) return embedding_norms_scratch_bytes(samples, tokens, on_gpu);
   if (report.by == Report::By::direct) return sample_norms_scratch_bytes(samples, report.numel, on_gpu);
   const int64_t widened = on_gpu || dtype_bytes(compute) >= 4 ? 0 : samples * tokens * (report.columns + report.rows) * real;
-  if (tokens == 1) return widened;
+  const int64_t gathered = samples * tokens * std::min(tile, tied_tokens) * (widened ? real : dtype_bytes(compute));
+  if (tokens == 1) return widened + gathered;
   const int64_t rows = std::min(report.rows, param.rows);
   switch (param.rule) {
     case NormRule::ghost: {
       const int64_t side = std::min(tile, tokens);
-      return widened + 2 * samples * side * side * real + sample_norms_scratch_bytes(samples, side * side, on_gpu);
+      return widened + std::max(gathered, 2 * samples * side * side * real +
+                                              sample_norms_scratch_bytes(samples, side * side, on_gpu));
     }
     case NormRule::flash:
     case NormRule::materialize: {
       const int64_t height = param.rule == NormRule::flash ? std::min(tile, rows) : rows;
-      return widened + samples * height * report.columns * real +
-             sample_norms_scratch_bytes(samples, height * report.columns, on_gpu);
+      return widened + std::max(gathered, samples * height * report.columns * real +
+                                              sample_norms_scratch_bytes(samples, height * report.columns, on_gpu));
     }
   }
   return 0;

@@ -50,7 +50,8 @@ class NormSink final : public GradSink {
   Tensor tied_rows_;  // [batch, tokens, d]: the head's gradient at each of the sample's own input tokens
 };
 
-// The temporaries of one report.
-int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, DType compute, bool on_gpu);
+// The temporaries of one report. tied_tokens: inputs of a sample whose rows of a tied table are gathered, 0 elsewhere.
+int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
+                                DType compute, bool on_gpu);
 
 }  // namespace veil::privacy

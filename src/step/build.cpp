@@ -92,6 +92,7 @@ void Builder::choose_clipping() {
         if (report.by != Report::By::embedding || report.param != head.param) continue;
         schedule_.tied_table = head.param;
         tied_block_ = b;
+        tied_tokens_ = report.tokens;
         tied_rows_bytes_ =
             report.samples * report.tokens * head.columns * dtype_bytes(options_.compute == at::kDouble ? at::kDouble : at::kFloat);
       }

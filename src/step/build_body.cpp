@@ -248,7 +248,7 @@ int64_t Builder::sink_scratch(const BlockShape& block, GradUse use) const {
       const ParamShape& param = shape_.params[static_cast<size_t>(report.param)];
       bytes = privacy::norm_sink_scratch_bytes(
           report, {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[static_cast<size_t>(report.param)]},
-          options_.clip->tile, options_.compute, options_.on_gpu);
+          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute, options_.on_gpu);
     } else if (use == GradUse::clip) {
       bytes = privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
     } else if (use == GradUse::sum) {
