@@ -168,11 +168,10 @@ __device__ __forceinline__ void store_twelve(__nv_bfloat16* to, const float (&va
   for (int q = 0; q < 3; ++q) reinterpret_cast<uint2*>(to)[q] = make_uint2(word[2 * q], word[2 * q + 1]);
 }
 
-// Nothing of a sample that is left out, whatever its numbers are.
+// Nothing of a sample that is left out, whatever its numbers are. All threads agree on it.
 template <typename Grad>
-__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], Twelve<Grad> grad, float factor) {
-#pragma unroll
-  for (int w = 0; w < Twelve<Grad>::kWords; ++w) grad.word[w] = factor == 0 ? 0 : grad.word[w];
+__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Twelve<Grad>& grad, float factor) {
+  if (factor == 0) return;
 #pragma unroll
   for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(factor, grad.at(k), sum[k]);
 }
