@@ -107,6 +107,12 @@ std::string rules_line(const privacy::ClipPlan& plan) {
   return found.empty() ? "per-sample gradients" : join(found, " and ");
 }
 
+StepOptions private_step_options(const TrainCommand& c, const RankInfo& info, Device device) {
+  StepOptions step = step_options(c.experiment, info.world, device.is_cuda());
+  step.varying = c.privacy.sampler == SamplerKind::poisson;
+  return step;
+}
+
 }  // namespace
 
 void settle_private_batch(TrainCommand& command, const Options& options, int world) {
@@ -135,7 +141,7 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
       info_(info),
       plan_(plan_of(command, samples, shape_of(command, model, device))),
       clip_plan_(veil::clip_plan(choice_.clip_choice, shape_of(command, model, device),
-                                 choice_.clip == ClipFunction::per_layer)),
+                                 private_step_options(command, info, device), choice_.clip == ClipFunction::per_layer)),
       last_step_(steps()) {
   if (!speaks()) return;
   privacy::JournalInput input;
@@ -173,6 +179,10 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
   settings["the build"] = {build.version, build.commit, build.compiler, build.flags, build.torch_version};
   settings["the model's files"] = file_facts(model_folder);
   settings["the plan"] = plan_.json();
+  // Which rule and pass computes a sum decides how it is rounded.
+  std::vector<std::string> rules;
+  for (const privacy::NormRule rule : clip_plan_.rules) rules.push_back(name_of(rule));
+  settings["the clip plan"] = {name_of(clip_plan_.pass), rules, clip_plan_.tile, clip_plan_.layers};
   return settings;
 }
 

@@ -35,7 +35,7 @@ TEST(ClipChoice, EveryModeHasTheRuleAndThePlanOfItsName) {
     SCOPED_TRACE(row.spelling);
     ClipChoice choice;
     ASSERT_TRUE(find_name(row.spelling, choice.mode));
-    const privacy::ClipPlan plan = clip_plan(choice, shape(), false);
+    const privacy::ClipPlan plan = clip_plan(choice, shape(), {}, false);
     EXPECT_EQ(plan.pass, row.pass);
     EXPECT_EQ(sets_zero3(choice.mode), row.zero3);
     for (const NormRule rule : plan.rules) EXPECT_EQ(rule, row.rule);
@@ -49,7 +49,7 @@ TEST(ClipChoice, PartsThatAreSetWinOverTheMode) {
   choice.rule = NormRule::flash;
   choice.pass = PassPlan::book;
   choice.tile = 7;
-  const privacy::ClipPlan plan = clip_plan(choice, shape(), true);
+  const privacy::ClipPlan plan = clip_plan(choice, shape(), {}, true);
   EXPECT_EQ(plan.rules.at(0), NormRule::flash);
   EXPECT_EQ(plan.pass, PassPlan::book);
   EXPECT_EQ(plan.tile, 7);
@@ -59,8 +59,8 @@ TEST(ClipChoice, PartsThatAreSetWinOverTheMode) {
 TEST(ClipChoice, ThePerLayerPlanNeedsClippingByLayer) {
   ClipChoice choice{.mode = Mode::ghost};
   choice.pass = PassPlan::per_layer;
-  EXPECT_THROW(clip_plan(choice, shape(), false), UserError);
-  EXPECT_EQ(clip_plan(choice, shape(), true).pass, PassPlan::per_layer);
+  EXPECT_THROW(clip_plan(choice, shape(), {}, false), UserError);
+  EXPECT_EQ(clip_plan(choice, shape(), {}, true).pass, PassPlan::per_layer);
 }
 
 }  // namespace
