@@ -1,7 +1,7 @@
 #!/bin/sh
 # Loss against epsilon: a byte-level language model, trained on public text, is tuned privately to 12,000 invented reviews, a review being the unit of privacy.
 #
-#     examples/private_reviews.sh [DIR]       VEIL=build/veil, about ten minutes on one CPU core
+#     examples/private_reviews.sh [DIR]       VEIL=build/veil, some ten minutes on one CPU core
 #
 # The secret is fixed so that the figures can be repeated on the same kind of machine. That is for an example whose data is invented: a secret that stands in a script protects nobody.
 set -eu
