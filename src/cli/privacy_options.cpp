@@ -10,49 +10,41 @@ using privacy::ClipFunction;
 using privacy::SamplerKind;
 
 void add_privacy_options(Options& options, PrivacyChoice& c) {
-  options.add("epsilon", c.epsilon,
-              {.aliases = {"target_epsilon"},
-               .help = "train privately within this budget; without --sigma the noise that it asks for is found"});
-  options.add("sigma", c.sigma,
-              {.aliases = {"noise_multiplier"},
-               .help = "train privately with this noise multiplier; 0 clips without noise, which is not private"});
+  options.section("private training: --epsilon or --sigma asks for it");
+  options.add(
+      "epsilon", c.epsilon,
+      {.aliases = {"target_epsilon"}, .help = "the budget; without --sigma the noise that it asks for is found"});
+  options.add(
+      "sigma", c.sigma,
+      {.aliases = {"noise_multiplier"}, .help = "noise multiplier; 0 clips without noise, which is not private"});
   options.add("delta", c.delta,
-              {.aliases = {"target_delta"},
-               .help = "of a private run: chance that epsilon does not hold; far below 1 / samples"});
-  options.add("clip-norm", c.clip_norm,
-              {.help = "of a private run: C, to which each sample's gradient is clipped; 1 if not given. In a private "
-                       "run --max-grad-norm means the same"});
+              {.aliases = {"target_delta"}, .help = "chance that epsilon does not hold; far below 1 / samples"});
   options.add(
-      "clip", c.clip,
-      {.aliases = {"clip_function", "clipping"},
-       .help =
-           "of a private run: min(1, C / norm), C / norm, one C a layer, or a C that follows a quantile of the norms"});
-  options.add(
-      "layer-norms", c.layer_norms,
-      {.help = "of --clip per-layer: C of each layer, in order; equal ones that make --clip-norm if not given"});
-  options.add("clip-quantile", c.quantile,
-              {.aliases = {"target_unclipped_quantile"},
-               .help = "of --clip adaptive: part of the samples that C shall lie above"});
-  options.add("clip-rate", c.clip_rate,
-              {.aliases = {"clipbound_learning_rate"}, .help = "of --clip adaptive: how fast C moves"});
+      "clip-norm", c.clip_norm,
+      {.help = "C, to which each sample's gradient is clipped; 1 if not given. In a private run --max-grad-norm "
+               "means the same"});
+  options.add("clip", c.clip,
+              {.aliases = {"clip_function"},
+               .help = "min(1, C / norm), C / norm, a C for each layer, or a C that follows a quantile of the norms"});
+  options.add("layer-norms", c.layer_norms,
+              {.help = "of per-layer: each layer's C, in order; equal ones that make --clip-norm if not given"});
+  options.add("clip-quantile", c.quantile, {.help = "of adaptive: part of the samples whose norm shall lie below C"});
+  options.add("clip-rate", c.clip_rate, {.help = "of adaptive: how fast C moves"});
   options.add("count-noise", c.count_noise,
-              {.help = "of --clip adaptive: deviation of the noise on the count that moves C; by default a twentieth "
-                       "of the batch, and no less than sigma",
-               .value = "X"});
+              {.help = "of adaptive: deviation of the noise on the count that moves C; if not given a twentieth of the "
+                       "batch, and no less than sigma"});
   options.add("sampler", c.sampler,
-              {.help = "of a private run: each sample by a secret draw of its own, or shuffled batches of one size, "
-                       "which cost more"});
-  options.add("privacy-unit", c.unit,
-              {.help = "of a private run: what is protected, each sequence (sample) or each document"});
+              {.help = "each sample by a secret draw of its own, or shuffled batches of one size, which cost more"});
+  options.add("privacy-unit", c.unit, {.help = "what is protected: each sequence (sample), or each document"});
   options.add("accountant", c.accountant, {.help = "what computes epsilon; gdp cannot decide a budget"});
-  options.add("rng", c.rng, {.help = "of a private run's noise; philox is for comparisons of speed"});
+  options.add("rng", c.rng, {.help = "of the noise; philox is for comparisons of speed"});
   options.add("data-size", c.data_size,
               {.aliases = {"dataset_size"},
-               .help = "samples in the data as the public knows them; counted, and so declared public, if not given",
+               .help = "samples as the public knows them; counted, and so declared public, if not given",
                .minimum = 1});
   options.add("secret-file", c.secret_file,
-              {.help = "32 random bytes or 64 hexadecimal digits that only you can read: makes a private run "
-                       "repeatable; drawn and kept with the run if not given",
+              {.help = "32 random bytes or 64 hexadecimal digits that only you can read: a run that can be repeated; "
+                       "drawn and kept with the run if not given",
                .value = "FILE"});
   add_clip_options(options, c.clip_choice);
 }

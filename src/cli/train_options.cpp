@@ -48,6 +48,7 @@ void settle_private_options(TrainCommand& c, const Options& options) {
 }  // namespace
 
 void add_train_options(Options& options, TrainCommand& c) {
+  options.section("data");
   options.add("data", c.data,
               {.aliases = {"data_folder"},
                .help = "folder of .txt, .json and .jsonl files, or a token store of `veil tokenize`",
@@ -69,7 +70,9 @@ void add_train_options(Options& options, TrainCommand& c) {
                .maximum = 0.9});
   options.add("evaluation-samples", c.evaluation_samples,
               {.help = "held-out samples an evaluation takes; 0: all", .minimum = 0});
+  options.section("model and step");
   add_step_options(options, c.experiment);
+  options.section("training");
   add_running_options(options, c.experiment);
   options.add("steps", c.steps, {.aliases = {"num_steps", "max_steps"}, .help = "steps in all", .minimum = 1});
   options.add("epochs", c.epochs, {.help = "instead of --steps: times that every sample is seen", .minimum = 1e-9});
@@ -83,6 +86,7 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add("max-grad-norm", c.max_grad_norm,
               {.help = "of plain training: scale the whole gradient down to this norm; 0: never", .minimum = 0});
   add_privacy_options(options, c.privacy);
+  options.section("the run's folder, and what is said");
   options.add("evaluate-every", c.evaluate_every, {.help = "steps; 0: at the end only", .minimum = 0});
   options.add("checkpoint-every", c.checkpoint_every, {.help = "steps; 0: at the end only", .minimum = 0});
   options.add(

@@ -99,6 +99,14 @@ ModelShape shape_of(const TrainCommand& c, const Model& model, Device device) {
   return model.shape(c.experiment.batch_size, dtype_of(c.experiment.compute), device.is_cuda());
 }
 
+std::string rules_line(const privacy::ClipPlan& plan) {
+  std::vector<std::string> found;
+  for (const privacy::NormRule rule : plan.rules) {
+    if (std::find(found.begin(), found.end(), name_of(rule)) == found.end()) found.push_back(name_of(rule));
+  }
+  return found.empty() ? "per-sample gradients" : join(found, " and ");
+}
+
 StepOptions private_step_options(const TrainCommand& c, const RankInfo& info, Device device) {
   StepOptions step = step_options(c.experiment, info.world, device.is_cuda());
   step.varying = c.privacy.sampler == SamplerKind::poisson;
@@ -171,6 +179,10 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
   settings["the build"] = {build.version, build.commit, build.compiler, build.flags, build.torch_version};
   settings["the model's files"] = file_facts(model_folder);
   settings["the plan"] = plan_.json();
+  // Which rule and pass computes a sum decides how it is rounded.
+  std::vector<std::string> rules;
+  for (const privacy::NormRule rule : clip_plan_.rules) rules.push_back(name_of(rule));
+  settings["the clip plan"] = {name_of(clip_plan_.pass), rules, clip_plan_.tile, clip_plan_.layers};
   return settings;
 }
 
@@ -248,9 +260,8 @@ void TrainPrivacy::announce() const {
         "does not hold here\n",
         then.epsilon, poisson);
   }
-  fmt::print("  computed    {}\n",
-             name_of(clip_plan_.pass) + (choice_.clip_choice.rule ? ", " + name_of(*choice_.clip_choice.rule) : "") +
-                 fmt::format(" (mode {}), noise by {}", name_of(choice_.clip_choice.mode), name_of(choice_.rng)));
+  fmt::print("  computed    {}, {} (mode {}), noise by {}\n", rules_line(clip_plan_), name_of(clip_plan_.pass),
+             name_of(choice_.clip_choice.mode), name_of(choice_.rng));
   fmt::print(
       "  not private loss, samples drawn, bad samples, times, held-out figures: kept owner-only, not exported\n");
   if (!journal_->resumes()) return;

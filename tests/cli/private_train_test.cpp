@@ -77,10 +77,10 @@ TEST_F(ProgramPrivateTrain, WrongInputIsOneLineAndLeavesNothing) {
   wrong("--sigma 1 --delta 0", "delta 0");
   wrong("--sigma 1 --delta 1", "delta 1");
   wrong("--epsilon 0 --delta 1e-5", "--epsilon 0");
-  wrong("--epsilon 1e-9 --delta 1e-5", "reaches no less than");
+  wrong("--epsilon 0.001 --delta 1e-5 --accountant rdp", "reaches no less than");
   wrong("--epsilon 8 --sigma 0 --delta 1e-5", "without noise nothing is private");
   wrong("--epsilon 0.1 --sigma 0.5 --delta 1e-5", "spends epsilon");
-  wrong("--sigma 1 --delta 1e-5 --total-batch-size 1000000", "fewer than the expected batch of 1e+06");
+  wrong("--sigma 1 --delta 1e-5 --total-batch-size 1000000", "fewer than the expected batch of 1000000");
   wrong("--sigma 1 --delta 1e-5 --total-batch-size 8 --data-size 4", "a batch of 8 from 4 samples");
   wrong("--sigma 1 --delta 1e-5 --sampler shuffled --data-size 100000", "--data-size 100000 with shuffled batches");
   wrong("--mode no_dp --epsilon 8 --delta 1e-5", "--mode no_dp with --epsilon");
@@ -123,7 +123,8 @@ TEST_F(ProgramPrivateTrain, ABudgetFindsItsNoiseAndTheRunStatesItsGuarantee) {
   EXPECT_THAT(answer.out, HasSubstr("| not private: loss"));
   EXPECT_THAT(answer.out, HasSubstr("held out (not private)"));
   EXPECT_THAT(answer.out, HasSubstr("delta 1e-05) for one sample (add-remove neighbours), poisson sampling"));
-  EXPECT_LT(answer.out.find("noise       sigma"), answer.out.find("step ")) << "the plan comes before the first step";
+  EXPECT_LT(answer.out.find("noise       sigma"), answer.out.find("| not private"))
+      << "the plan comes before the first step";
   const Json guarantee = read(work() / "model" / "privacy.json");
   EXPECT_LE(guarantee["epsilon"].get<double>(), 8);
   EXPECT_GT(guarantee["epsilon"].get<double>(), 7.98);
@@ -132,9 +133,8 @@ TEST_F(ProgramPrivateTrain, ABudgetFindsItsNoiseAndTheRunStatesItsGuarantee) {
   EXPECT_NEAR(lines[lines.size() - 2]["epsilon"].get<double>(), guarantee["epsilon"].get<double>(), 1e-12);
   for (const Json& line : lines) {
     for (const char* key : {"loss", "samples", "bad_samples", "seconds", "held_out_loss", "held_out_perplexity"}) {
-      if (line.contains(key)) {
-        EXPECT_THAT(line["not_private"].get<std::vector<std::string>>(), ::testing::Contains(key));
-      }
+      if (!line.contains(key)) continue;
+      EXPECT_THAT(line["not_private"].get<std::vector<std::string>>(), ::testing::Contains(key));
     }
   }
 }
@@ -233,9 +233,9 @@ TEST_F(ProgramPrivateTrain, AResumeWithOtherSettingsIsNoReplay) {
   fs::create_directory(work() / "run");
   ASSERT_EQ(veil(privately("--sigma 1 --steps 4 --resume run")).code, kExitDone);
   fs::remove_all(work() / "run" / "checkpoints" / "step_00000004");
-  const Answer answer = veil(privately("--sigma 1 --steps 4 --resume run --learning-rate 0.004 --export model"));
+  const Answer answer = veil(privately("--sigma 1 --steps 4 --resume run --weight-decay 0.2 --export model"));
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
-  EXPECT_THAT(answer.out, HasSubstr("fresh nonce, for learning-rate is 0.004, it was 0.003; 2 steps"));
+  EXPECT_THAT(answer.out, HasSubstr("fresh nonce, for weight-decay is 0.2, it was 0.1; 2 steps"));
   EXPECT_EQ(read(work() / "model" / "privacy.json")["steps"].get<int64_t>(), 6);
   EXPECT_EQ(read(work() / "model" / "privacy.json")["events"].size(), 2u);
 }
@@ -245,17 +245,17 @@ TEST_F(ProgramPrivateTrain, ARunEndsWhereItsBudgetDoes) {
   const std::string settings = "--epsilon 4 --steps 10 --checkpoint-every 5 --resume run ";
   ASSERT_EQ(veil(privately(settings)).code, kExitDone);
   fs::remove_all(work() / "run" / "checkpoints" / "step_00000010");  // five steps are lost
-  const Answer answer = veil(privately(settings + "--learning-rate 0.004 --export model"));
+  const Answer answer = veil(privately(settings + "--weight-decay 0.2 --export model"));
   EXPECT_EQ(answer.code, kExitUsage) << answer.out;
   EXPECT_THAT(answer.err, HasSubstr("--epsilon 4: "));
   EXPECT_THAT(answer.err, HasSubstr("is spent"));
   const Answer more =
-      veil(privately("--epsilon 4.3 --sigma " + read(work() / "run" / "ledger.json")["events"][0]["sigma"].dump() +
-                     " --steps 10 --checkpoint-every 5 --resume run --learning-rate 0.004 --export model"));
+      veil(privately("--epsilon 4.06 --sigma " + read(work() / "run" / "ledger.json")["events"][0]["sigma"].dump() +
+                     " --steps 10 --checkpoint-every 5 --resume run --weight-decay 0.2 --export model"));
   ASSERT_EQ(more.code, kExitDone) << more.err;
-  EXPECT_THAT(more.out, HasSubstr("one more would spend more than epsilon 4.3"));
+  EXPECT_THAT(more.out, HasSubstr("one more would spend more than epsilon 4.06"));
   const Json guarantee = read(work() / "model" / "privacy.json");
-  EXPECT_LE(guarantee["epsilon"].get<double>(), 4.3);
+  EXPECT_LE(guarantee["epsilon"].get<double>(), 4.06);
   EXPECT_GT(guarantee["steps"].get<int64_t>(), 10);
   EXPECT_LT(guarantee["steps"].get<int64_t>(), 15);
 }
@@ -272,26 +272,32 @@ TEST_F(ProgramPrivateTrain, AnEmptyBatchStillStepsAndCounts) {
   EXPECT_THAT(counts, ::testing::Contains(0)) << "each of twelve draws is empty with probability 0.37";
   EXPECT_EQ(read(work() / "model" / "privacy.json")["steps"].get<int64_t>(), 12);
   for (const Json& line : metrics(work() / "run")) {
-    if (line.contains("samples") && line["samples"].get<int64_t>() == 0) {
-      EXPECT_TRUE(line["loss"].is_null());
-    }
+    const bool empty = line.contains("samples") && line["samples"].get<int64_t>() == 0;
+    EXPECT_TRUE(!empty || line["loss"].is_null());
   }
 }
 
 TEST_F(ProgramPrivateTrain, WithoutNoiseAndClippingItIsPlainTraining) {
-  const std::string settings =
-      "--steps 6 --total-batch-size 8 --batch-size 2 --seed 3 --optimizer sgd --learning-rate 0.05 ";
-  ASSERT_EQ(veil(words("--steps 6 --batch-size 2 --accumulation 4 --seed 3 --optimizer sgd --learning-rate 0.05 "
-                       "--max-grad-norm 0 --export plain"))
-                .code,
-            kExitDone);
+  const std::string all = "train --model llama-tiny --data '" VEIL_SOURCE_ROOT
+                          "/examples/text' --seq-length 16 --device cpu --held-out 0 --steps 6 --seed 3 --optimizer "
+                          "sgd --learning-rate 0.5 "
+                          "--batch-size 2 ";
+  ASSERT_EQ(veil(all + "--accumulation 4 --max-grad-norm 0 --export plain").code, kExitDone);
   for (const char* mode : {"ghost", "flash", "bookkeeping", "materialize"}) {
-    const Answer answer = veil(
-        words(settings + "--sigma 0 --delta 1e-5 --clip-norm 1e30 --sampler shuffled --export private --mode " + mode));
+    const Answer answer = veil(all +
+                               "--total-batch-size 8 --sigma 0 --delta 1e-5 --clip-norm 1e30 --sampler shuffled "
+                               "--export private --mode " +
+                               mode);
     ASSERT_EQ(answer.code, kExitDone) << answer.err;
     EXPECT_THAT(answer.out, HasSubstr("not private: without noise"));
-    EXPECT_LE(largest_difference(work() / "plain", work() / "private"), 2e-6) << mode;
+    EXPECT_LE(largest_difference(work() / "plain", work() / "private"), 1e-5) << mode;
   }
+  // One clipped step is not plain training: the comparison can fail.
+  ASSERT_EQ(
+      veil(all + "--total-batch-size 8 --sigma 0 --delta 1e-5 --clip-norm 0.1 --sampler shuffled --export clipped")
+          .code,
+      kExitDone);
+  EXPECT_GT(largest_difference(work() / "plain", work() / "clipped"), 1e-2);
 }
 
 TEST_F(ProgramPrivateTrain, ADocumentAsTheUnitTakesOneSequenceADocument) {

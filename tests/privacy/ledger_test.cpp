@@ -36,7 +36,7 @@ double epsilon(const Ledger& ledger) {
   return ledger.spent(AccountantKind::rdp, 1e-5).epsilon;
 }
 
-TEST(Ledger, OneEventCostsWhatItsPlanSays) {
+TEST(PrivacyLedger, OneEventCostsWhatItsPlanSays) {
   for (const SamplerKind sampler : {SamplerKind::poisson, SamplerKind::shuffled}) {
     for (const int64_t steps : {0, 1, 9, 10, 11, 35}) {
       const Ledger ledger{{event(request(sampler), "a", 0, steps)}};
@@ -47,20 +47,20 @@ TEST(Ledger, OneEventCostsWhatItsPlanSays) {
   }
 }
 
-TEST(Ledger, ARunCutIntoSegmentsCostsTheSameAsOneLeftAlone) {
+TEST(PrivacyLedger, ARunCutIntoSegmentsCostsTheSameAsOneLeftAlone) {
   const Ledger whole{{event(request(), "a", 0, 50)}};
   const Ledger cut{{event(request(), "a", 0, 20), event(request(), "b", 20, 50)}};
   EXPECT_EQ(epsilon(cut), epsilon(whole));
 }
 
-TEST(Ledger, StepsThatACrashTookBackCountBesideThoseThatTakeTheirPlace) {
+TEST(PrivacyLedger, StepsThatACrashTookBackCountBesideThoseThatTakeTheirPlace) {
   const Ledger lost{{event(request(), "a", 0, 30), event(request(), "b", 20, 50)}};  // ten steps twice
   const Ledger longer{{event(request(), "a", 0, 60)}};
   EXPECT_EQ(lost.steps(), 60);
   EXPECT_EQ(epsilon(lost), epsilon(longer));
 }
 
-TEST(Ledger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
+TEST(PrivacyLedger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
   const PlanRequest wanted = request(SamplerKind::shuffled);  // ten steps an epoch
   EXPECT_EQ(event(wanted, "a", 0, 10).phase().steps, 1);
   EXPECT_EQ(event(wanted, "a", 10, 20).phase().steps, 1);
@@ -70,7 +70,7 @@ TEST(Ledger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
   EXPECT_EQ(event(wanted, "a", 0, 5).phase().q, 1);
 }
 
-TEST(Ledger, TheSamplersRateAndNoiseOfEachEventCount) {
+TEST(PrivacyLedger, TheSamplersRateAndNoiseOfEachEventCount) {
   PlanRequest louder = request();
   louder.sigma = 4;
   louder.expected_batch = 50;
@@ -78,7 +78,7 @@ TEST(Ledger, TheSamplersRateAndNoiseOfEachEventCount) {
   EXPECT_EQ(epsilon(mixed), make_accountant(AccountantKind::rdp)->epsilon({{2, 0.1, 20}, {4, 0.05, 30}}, 1e-5).epsilon);
 }
 
-TEST(Ledger, SurvivesBeingWrittenDown) {
+TEST(PrivacyLedger, SurvivesBeingWrittenDown) {
   PlanRequest shuffled = request(SamplerKind::shuffled);
   shuffled.unit = PrivacyUnit::document;
   shuffled.one_sequence_a_document = true;
@@ -93,7 +93,7 @@ TEST(Ledger, SurvivesBeingWrittenDown) {
   EXPECT_EQ(back.events[1].phase().steps, ledger.events[1].phase().steps);
 }
 
-TEST(Ledger, WhatIsNoneIsRefusedByName) {
+TEST(PrivacyLedger, WhatIsNoneIsRefusedByName) {
   nlohmann::json good = ledger_json({{event(request(), "a", 0, 30)}});
   for (const auto& [key, value] : std::vector<std::pair<std::string, nlohmann::json>>{
            {"sigma", "two"}, {"sigma", -1}, {"q", 1.5}, {"sampler", "dice"}, {"last_step", -5}, {"first_step", -5}}) {
@@ -110,7 +110,7 @@ TEST(Ledger, WhatIsNoneIsRefusedByName) {
   EXPECT_THROW(ledger_from_json(good, "file.json"), UserError);
 }
 
-TEST(Ledger, MergingKeepsEveryEventOnceAndTheFurtherReach) {
+TEST(PrivacyLedger, MergingKeepsEveryEventOnceAndTheFurtherReach) {
   const Ledger one{{event(request(), "a", 0, 30), event(request(), "b", 20, 50)}};
   const Ledger other{{event(request(), "a", 0, 40), event(request(), "c", 30, 35)}};
   const Ledger both = merged(one, other);
@@ -121,7 +121,7 @@ TEST(Ledger, MergingKeepsEveryEventOnceAndTheFurtherReach) {
   EXPECT_EQ(both.steps(), merged(other, one).steps());
 }
 
-TEST(Ledger, TheReachWithinABudgetIsTheLastStepThatFits) {
+TEST(PrivacyLedger, TheReachWithinABudgetIsTheLastStepThatFits) {
   const Ledger ledger{{event(request(), "a", 0, 20), event(request(), "b", 20, 20)}};
   const auto at = [&](int64_t step) { return make_plan(request()).epsilon_after(step).epsilon; };
   EXPECT_EQ(ledger.reach_within(at(37), AccountantKind::rdp, 1e-5, 1000), 37);
@@ -130,7 +130,7 @@ TEST(Ledger, TheReachWithinABudgetIsTheLastStepThatFits) {
   EXPECT_EQ(ledger.reach_within(at(10), AccountantKind::rdp, 1e-5, 1000), 20) << "nothing more fits";
 }
 
-TEST(Ledger, OneModelHasOneUnitAndOneSampler) {
+TEST(PrivacyLedger, OneModelHasOneUnitAndOneSampler) {
   const Ledger ledger{{event(request(), "a", 0, 20)}};
   EXPECT_NO_THROW(ledger.check_follows(event(request(), "b", 20, 20)));
   EXPECT_THROW(ledger.check_follows(event(request(SamplerKind::shuffled), "b", 20, 20)), UserError);
@@ -140,7 +140,7 @@ TEST(Ledger, OneModelHasOneUnitAndOneSampler) {
   EXPECT_THROW(ledger.check_follows(event(document, "b", 20, 20)), UserError);
 }
 
-TEST(Ledger, TheGuaranteeNamesAllThatItDependsOn) {
+TEST(PrivacyLedger, TheGuaranteeNamesAllThatItDependsOn) {
   const Ledger ledger{{event(request(), "a", 0, 20)}};
   const nlohmann::json guarantee = guarantee_json(ledger, AccountantKind::rdp, 1e-5);
   EXPECT_EQ(guarantee["epsilon"].get<double>(), epsilon(ledger));

@@ -11,7 +11,7 @@ namespace veil {
 namespace {
 
 constexpr int64_t kTokens = 12, kSamples = 40;
-constexpr int kSteps = 8;
+constexpr int kSteps = 6;
 
 std::shared_ptr<const data::Samples> samples() {
   data::StoreHeader header;
@@ -96,18 +96,16 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
       expected.push_back(static_cast<int64_t>(
           privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples).size()));
     EXPECT_EQ(alone.drawn, expected);
-    for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
-      for (const int64_t micro_batch : {2, 3}) {
-        const Trained mine = train(world, strategy, micro_batch, clip, 0.8, all_ranks());
-        EXPECT_EQ(mine.drawn, alone.drawn);
-        for (int step = 0; step < kSteps; ++step) {
-          EXPECT_NEAR(mine.losses[step], alone.losses[step], 1e-9);
-          EXPECT_NEAR(mine.clip_norms[step], alone.clip_norms[step], 1e-12);
-        }
-        for (size_t p = 0; p < mine.params.size(); ++p)
-          EXPECT_LT(largest_difference(mine.params[p], alone.params[p]), 1e-9)
-              << name_of(clip) << " " << name_of(strategy) << " parameter " << p;
+    for (const auto& [strategy, micro_batch] : {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
+      const Trained mine = train(world, strategy, micro_batch, clip, 0.8, all_ranks());
+      EXPECT_EQ(mine.drawn, alone.drawn);
+      for (int step = 0; step < kSteps; ++step) {
+        EXPECT_NEAR(mine.losses[step], alone.losses[step], 1e-9);
+        EXPECT_NEAR(mine.clip_norms[step], alone.clip_norms[step], 1e-12);
       }
+      for (size_t p = 0; p < mine.params.size(); ++p)
+        EXPECT_LT(largest_difference(mine.params[p], alone.params[p]), 1e-9)
+            << name_of(clip) << " " << name_of(strategy) << " parameter " << p;
     }
   }
 }
