@@ -132,8 +132,9 @@ TEST_F(ProgramPrivateTrain, ABudgetFindsItsNoiseAndTheRunStatesItsGuarantee) {
   EXPECT_NEAR(lines[lines.size() - 2]["epsilon"].get<double>(), guarantee["epsilon"].get<double>(), 1e-12);
   for (const Json& line : lines) {
     for (const char* key : {"loss", "samples", "bad_samples", "seconds", "held_out_loss", "held_out_perplexity"}) {
-      if (line.contains(key))
+      if (line.contains(key)) {
         EXPECT_THAT(line["not_private"].get<std::vector<std::string>>(), ::testing::Contains(key));
+      }
     }
   }
 }
@@ -271,7 +272,9 @@ TEST_F(ProgramPrivateTrain, AnEmptyBatchStillStepsAndCounts) {
   EXPECT_THAT(counts, ::testing::Contains(0)) << "each of twelve draws is empty with probability 0.37";
   EXPECT_EQ(read(work() / "model" / "privacy.json")["steps"].get<int64_t>(), 12);
   for (const Json& line : metrics(work() / "run")) {
-    if (line.contains("samples") && line["samples"].get<int64_t>() == 0) EXPECT_TRUE(line["loss"].is_null());
+    if (line.contains("samples") && line["samples"].get<int64_t>() == 0) {
+      EXPECT_TRUE(line["loss"].is_null());
+    }
   }
 }
 
