@@ -6,6 +6,10 @@ void add_clip_options(Options& options, ClipChoice& choice) {
   options.add(
       "mode", choice.mode,
       {.help = "how per-sample norms are found and used; no_dp is plain training, the _fsdp modes also set zero3"});
+  add_clip_part_options(options, choice);
+}
+
+void add_clip_part_options(Options& options, ClipChoice& choice) {
   options.add("rule", choice.rule,
               {.help = "of a private step: how one parameter's norms are found; as the mode says if not given"});
   options.add(

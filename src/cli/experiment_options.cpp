@@ -82,7 +82,7 @@ void use_language_defaults(const Options& options, ExperimentOptions& e) {
   if (open("compute") && gpu) e.compute = Precision::bf16;
 }
 
-void add_running_options(Options& options, ExperimentOptions& e) {
+void add_running_options(Options& options, ExperimentOptions& e, bool several_worlds) {
   options.add("learning-rate", e.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", e.momentum, {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
   options.add("weight-decay", e.weight_decay,
@@ -91,11 +91,13 @@ void add_running_options(Options& options, ExperimentOptions& e) {
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
   options.add("graph", e.graph, {.help = "capture the step in CUDA graphs"});
   options.add("device", e.device, {.help = "where it runs; auto takes a GPU if one answers"});
-  options.add("ranks", e.ranks,
-              {.aliases = {"nproc_per_node", "num_gpus"},
-               .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
-               .minimum = 1,
-               .maximum = 4096});
+  if (!several_worlds) {
+    options.add("ranks", e.ranks,
+                {.aliases = {"nproc_per_node", "num_gpus"},
+                 .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
+                 .minimum = 1,
+                 .maximum = 4096});
+  }
   options.add("share-gpu", e.share_gpu, {.help = "let several ranks share a GPU, talking through host memory"});
 }
 
