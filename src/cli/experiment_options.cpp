@@ -1,5 +1,7 @@
 #include "cli/experiment_options.h"
 
+#include "base/files.h"
+#include "cli/clip_options.h"
 #include "cli/hub_environment.h"
 
 namespace veil {
@@ -80,6 +82,15 @@ void use_language_defaults(const Options& options, ExperimentOptions& e) {
   if (open("learning-rate")) e.learning_rate = 1e-5;
   if (open("weight-decay") && e.optimizer == OptimizerKind::adamw) e.weight_decay = 0.1;
   if (open("compute") && gpu) e.compute = Precision::bf16;
+}
+
+void add_private_step_options(Options& options, ExperimentOptions& e, const char* function) {
+  e.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
+  add_clip_options(options, e.clip_choice);
+  options.add(function, e.clip, {.help = "of a private step: what turns a norm into a coefficient"});
+  options.add("clip-norm", e.clip_norm, {.aliases = {"max_grad_norm"}, .help = "of a private step: C", .minimum = 1e-30});
+  options.add("sigma", e.sigma, {.aliases = {"noise_multiplier"}, .help = "of a private step: noise multiplier", .minimum = 0});
+  options.add("rng", e.rng, {.help = "of a private step's noise: secure for training, philox for comparisons of speed"});
 }
 
 void add_running_options(Options& options, ExperimentOptions& e, bool several_worlds) {

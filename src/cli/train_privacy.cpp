@@ -99,6 +99,12 @@ ModelShape shape_of(const TrainCommand& c, const Model& model, Device device) {
   return model.shape(c.experiment.batch_size, dtype_of(c.experiment.compute), device.is_cuda());
 }
 
+StepOptions private_step_options(const TrainCommand& c, const RankInfo& info, Device device) {
+  StepOptions step = step_options(c.experiment, info.world, device.is_cuda());
+  step.varying = c.privacy.sampler == SamplerKind::poisson;
+  return step;
+}
+
 }  // namespace
 
 void settle_private_batch(TrainCommand& command, const Options& options, int world) {
@@ -127,7 +133,7 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
       info_(info),
       plan_(plan_of(command, samples, shape_of(command, model, device))),
       clip_plan_(veil::clip_plan(choice_.clip_choice, shape_of(command, model, device),
-                                 choice_.clip == ClipFunction::per_layer)),
+                                 private_step_options(command, info, device), choice_.clip == ClipFunction::per_layer)),
       last_step_(steps()) {
   if (!speaks()) return;
   privacy::JournalInput input;

@@ -24,23 +24,50 @@ bool sets_zero3(Mode mode) {
   return mode == Mode::ghost_fsdp || mode == Mode::flash_fsdp;
 }
 
-privacy::ClipPlan clip_plan(const ClipChoice& choice, const ModelShape& shape, bool by_layer) {
+PlanWish plan_wish(const ClipChoice& choice, bool by_layer) {
   VEIL_CHECK(choice.mode != Mode::no_dp, "a clip plan of a step that is not private");
-  const bool flash =
-      choice.mode == Mode::flash || choice.mode == Mode::flash_fsdp || choice.mode == Mode::flash_clip_bookkeeping;
-  const bool book = choice.mode == Mode::bookkeeping || choice.mode == Mode::flash_clip_bookkeeping;
-  const NormRule rule = choice.rule.value_or(flash                              ? NormRule::flash
-                                             : choice.mode == Mode::materialize ? NormRule::materialize
-                                                                                : NormRule::ghost);
-  const PassPlan pass = choice.pass.value_or(choice.mode == Mode::materialize ? PassPlan::keep
-                                             : book                           ? PassPlan::book
-                                                                              : PassPlan::two_pass);
-  if (pass == PassPlan::per_layer && !by_layer)
-    user_error("--pass-plan per-layer: it goes with --clip per-layer, for other coefficients need all layers' norms");
-  privacy::ClipPlan plan = privacy::uniform_plan(shape, pass, rule);
-  if (choice.tile) plan.tile = *choice.tile;
-  plan.layers = by_layer;
-  return plan;
+  PlanWish wish;
+  wish.by_layer = by_layer;
+  wish.tile = choice.tile;
+  if (choice.memory_budget_gib) wish.budget_bytes = static_cast<int64_t>(*choice.memory_budget_gib * (1 << 30));
+  switch (choice.mode) {
+    case Mode::ghost:
+    case Mode::ghost_fsdp:
+      wish.rule = NormRule::ghost;
+      wish.pass = PassPlan::two_pass;
+      break;
+    case Mode::flash:
+    case Mode::flash_fsdp:
+      wish.rule = NormRule::flash;
+      wish.pass = PassPlan::two_pass;
+      break;
+    case Mode::bookkeeping:
+      wish.rule = NormRule::ghost;
+      wish.pass = PassPlan::book;
+      break;
+    case Mode::flash_clip_bookkeeping:
+      wish.rule = NormRule::flash;
+      wish.pass = PassPlan::book;
+      break;
+    case Mode::materialize:
+      wish.rule = NormRule::materialize;
+      wish.pass = PassPlan::keep;
+      break;
+    case Mode::automatic:
+    case Mode::no_dp:
+      break;
+  }
+  if (choice.rule) wish.rule = choice.rule;
+  if (choice.pass) wish.pass = choice.pass;
+  return wish;
+}
+
+privacy::ClipPlan clip_plan(const ClipChoice& choice, const ModelShape& shape, const StepOptions& step, bool by_layer,
+                            const std::optional<Roofline>& roofline) {
+  return price_plans(shape, step, plan_wish(choice, by_layer),
+                     roofline.value_or(assumed_roofline(step.on_gpu, step.compute)))
+      .front()
+      .plan;
 }
 
 }  // namespace veil

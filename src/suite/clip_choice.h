@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "plan/auto_plan.h"
 #include "privacy/clip_plan.h"
 
 namespace veil {
@@ -32,7 +33,10 @@ struct ClipChoice {
   bool sets_a_part() const { return rule || pass || tile || memory_budget_gib; }
 };
 
-// The plan of a step that is private. UserError where the parts do not go together. `by_layer`: ClipFunction::per_layer.
-privacy::ClipPlan clip_plan(const ClipChoice& choice, const ModelShape& shape, bool by_layer);
+// What the mode's name and the parts beside it leave open. UserError where the parts do not go together. `by_layer`: ClipFunction::per_layer.
+PlanWish plan_wish(const ClipChoice& choice, bool by_layer);
+// The plan of a step that is private: what was asked for, and the rest by price. Without a roofline an assumed one.
+privacy::ClipPlan clip_plan(const ClipChoice& choice, const ModelShape& shape, const StepOptions& step, bool by_layer,
+                            const std::optional<Roofline>& roofline = {});
 
 }  // namespace veil

@@ -148,8 +148,9 @@ class Verifier {
     choice.mode = mode;
     const bool by_layer = options_.clip == privacy::ClipFunction::per_layer;
     settings.step.varying = true;
-    settings.step.clip = clip_plan(
-        choice, model_.shape(options_.experiment.batch_size, settings.step.compute, device_.is_cuda()), by_layer);
+    const ModelShape shape =
+        model_.shape(options_.experiment.batch_size, settings.step.compute, device_.is_cuda());
+    settings.step.clip = clip_plan(choice, shape, settings.step, by_layer);
     settings.privacy.emplace();
     settings.privacy->clip = options_.clip;
     settings.privacy->clip_norms = reference_.clip_norms;

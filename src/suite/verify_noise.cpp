@@ -50,8 +50,8 @@ struct NoiseRun {
     }
     if (choice.mode == Mode::no_dp) choice.mode = Mode::automatic;
     if (choice.pass == privacy::PassPlan::per_layer) choice.pass.reset();
-    settings.step.clip =
-        clip_plan(choice, model.shape(e.batch_size, settings.step.compute, device.is_cuda()), /*by_layer=*/false);
+    const ModelShape shape = model.shape(e.batch_size, settings.step.compute, device.is_cuda());
+    settings.step.clip = clip_plan(choice, shape, settings.step, /*by_layer=*/false);
     settings.optimizer.kind = OptimizerKind::sgd;
     settings.seed = static_cast<uint64_t>(e.seed);
     settings.graph = e.graph;

@@ -68,7 +68,7 @@ TEST_F(SecretFile, WhatIsNoneOrIsOpenToOthersIsRefusedWithoutBeingShown) {
   const std::string file = path("given"), digits = hex(numbered().data(), 32);
   EXPECT_THAT(message_of(path("nowhere")), HasSubstr("cannot read"));
   for (const std::string& wrong :
-       {std::string(), std::string("password"), digits + "0", digits.substr(1), "x" + digits.substr(1)}) {
+       {std::string(), std::string("password"), digits + "0", digits.substr(1), std::string("x").append(digits, 1)}) {
     write_file_atomically(file, wrong, /*owner_only=*/true);
     EXPECT_THAT(message_of(file), HasSubstr("64 hexadecimal digits")) << wrong;
     EXPECT_TRUE(wrong.empty() || message_of(file).find(wrong) == std::string::npos) << wrong;

@@ -86,6 +86,80 @@ TEST(PrivateStep, EveryPlanAndRuleIsTheMicroBatchOfOneLoop) {
   for (const TestCase& test : private_grid(at::kDouble)) expect_clipped_sums(test, 1e-10);
 }
 
+TEST(GpuPrivateStep, EveryPlanAndRuleIsTheMicroBatchOfOneLoop) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (DType dtype : {at::kDouble, at::kFloat}) {
+    const std::vector<TestCase> grid = private_grid(dtype);
+    for (size_t i = 0; i < grid.size(); i += dtype == at::kDouble ? 1 : 5) {
+      TestCase test = grid[i];
+      test.device = gpu_device(0);
+      expect_clipped_sums(test, dtype == at::kDouble ? 1e-10 : 1e-5);
+    }
+  }
+}
+
+// With graphs, and as the CPU does it: noise, rounding of nothing, several micro-batches.
+TEST(GpuPrivateStep, NoisyStepsAreTheCpus) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (PassPlan pass : kPlans) {
+    for (int micro_batches : {1, 3}) {
+      for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
+        for (NoiseGenerator generator : {NoiseGenerator::secure, NoiseGenerator::philox}) {
+          TestCase test;
+          test.model = "qwen2-tiny-tied";
+          test.step.micro_batches = micro_batches;
+          test.batch = kSamples / micro_batches;
+          test.optimizer.kind = kind;
+          test.clipped.emplace();
+          test.clipped->pass = pass;
+          test.clipped->noise_multiplier = 1;
+          test.clipped->generator = generator;
+          TestCase on_gpu = test;
+          on_gpu.device = gpu_device(0);
+          SCOPED_TRACE(test.name());
+          TestRun cpu(test, {}), gpu(on_gpu, {});
+          EXPECT_EQ(gpu.executor->graph_state(), "on");
+          cpu.steps(3);
+          gpu.steps(3);
+          for (size_t p = 0; p < cpu.model.params.size(); ++p)
+            EXPECT_LE(largest_difference(cpu.executor->parameter(static_cast<ParamId>(p)),
+                                         gpu.executor->parameter(static_cast<ParamId>(p))),
+                      1e-9);
+        }
+      }
+    }
+  }
+}
+
+// Norms are reduced in a fixed order, without atomics.
+TEST(GpuPrivateStep, TwiceTheSameBits) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (PassPlan pass : kPlans) {
+    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+      std::vector<Tensor> first;
+      for (int round = 0; round < 2; ++round) {
+        TestCase test;
+        test.model = "gpt2-tiny";
+        test.step = TestCase::all_of(at::kBFloat16);
+        test.step.strategy = strategy;
+        test.device = gpu_device(0);
+        test.tokens = 64;
+        test.clipped.emplace();
+        test.clipped->pass = pass;
+        test.clipped->noise_multiplier = 1;
+        SCOPED_TRACE(test.name());
+        TestRun run(test, {});
+        run.steps(5);
+        std::vector<Tensor> mine;
+        for (size_t p = 0; p < run.model.params.size(); ++p)
+          mine.push_back(run.executor->parameter(static_cast<ParamId>(p)));
+        if (first.empty()) first = mine;
+        for (size_t p = 0; p < mine.size(); ++p) EXPECT_TRUE(at::equal(mine[p], first[p])) << p;
+      }
+    }
+  }
+}
+
 TEST(PrivateStep, InSinglePrecisionToo) {
   const std::vector<TestCase> grid = private_grid(at::kFloat);
   for (size_t i = 0; i < grid.size(); i += 5) expect_clipped_sums(grid[i], 1e-5);
