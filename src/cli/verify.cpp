@@ -1,4 +1,6 @@
 // veil verify: is a private step what DP-SGD says it is, whatever the mode, strategy and number of ranks?
+#include "suite/verify.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +16,6 @@
 #include "cli/terminal.h"
 #include "suite/machine.h"
 #include "suite/profile_run.h"
-#include "suite/verify.h"
 
 namespace veil {
 namespace {
@@ -35,32 +36,36 @@ void add_verify_options(Options& options, VerifyCommand& c) {
   e.input_size = 48;
   e.batch_size = 2;
   e.accumulation = 2;
-  c.verify.modes = {Mode::no_dp,       Mode::automatic,         Mode::ghost, Mode::flash, Mode::bookkeeping,
-                    Mode::flash_clip_bookkeeping, Mode::materialize};
+  c.verify.modes = {Mode::no_dp,      Mode::automatic,   Mode::ghost,
+                    Mode::flash,      Mode::bookkeeping, Mode::flash_clip_bookkeeping,
+                    Mode::materialize};
   c.verify.strategies = {Strategy::ddp, Strategy::zero2, Strategy::zero3};
   add_step_options(options, e, /*searched=*/true);
   options.add("batch-size", e.batch_size, {.help = "samples a rank and micro-batch", .minimum = 1});
-  options.add("strategy", c.verify.strategies,
-              {.aliases = {"data_parallel"}, .help = "how parameters, gradients and optimizer state are spread; several"});
+  options.add(
+      "strategy", c.verify.strategies,
+      {.aliases = {"data_parallel"}, .help = "how parameters, gradients and optimizer state are spread; several"});
   options.add("use-fsdp", c.use_fsdp, {.help = "the same as --strategy zero3"});
-  options.add("mode", c.verify.modes,
-              {.help = "how per-sample norms are found and used; several. ghost_fsdp and flash_fsdp are ghost and flash "
-                       "under zero3"});
+  options.add(
+      "mode", c.verify.modes,
+      {.help = "how per-sample norms are found and used; several. ghost_fsdp and flash_fsdp are ghost and flash "
+               "under zero3"});
   add_clip_part_options(options, c.verify.parts);
   options.refuse({"memory-budget"}, "nothing here is large; pass --mode, --rule or --pass-plan");
   options.add("clip", c.verify.clip,
               {.aliases = {"clip_function", "clipping"},
                .help = "min(1, C / norm), C / norm, one C a layer; adaptive is verified at one C"});
-  options.add("clip-norm", c.verify.clip_norm,
-              {.help = "C; 0 takes the median of the samples' norms, so that some are clipped and some are not",
-               .minimum = 0});
+  options.add(
+      "clip-norm", c.verify.clip_norm,
+      {.help = "C; 0 takes the median of the samples' norms, so that some are clipped and some are not", .minimum = 0});
   options.add("rng", c.verify.generators, {.help = "whose noise is checked; several"});
   add_running_options(options, e, /*several_worlds=*/true);
-  options.add("ranks", c.ranks,
-              {.aliases = {"nproc_per_node", "num_gpus"},
-               .help = "local ranks to start, several worlds one after another; those of mpirun, srun or torchrun otherwise",
-               .minimum = 1,
-               .maximum = 4096});
+  options.add(
+      "ranks", c.ranks,
+      {.aliases = {"nproc_per_node", "num_gpus"},
+       .help = "local ranks to start, several worlds one after another; those of mpirun, srun or torchrun otherwise",
+       .minimum = 1,
+       .maximum = 4096});
   options.add("verbose", c.verbose,
               {.help = "every norm by rank, sample and layer, before and after clipping; not private"});
   options.add("profile", c.verify.phases,
@@ -89,7 +94,6 @@ void settle(VerifyCommand& c) {
         c.verify.clip != privacy::ClipFunction::per_layer)
       user_error("--pass-plan per-layer: it goes with --clip per-layer, for other coefficients need all layers' norms");
   }
-  if (c.verify.clip == privacy::ClipFunction::per_layer && c.verify.modes.empty()) user_error("--mode is empty");
 }
 
 std::string scientific(const Json& value) {
@@ -108,7 +112,8 @@ void print_norms(const Json& row) {
   for (const Json& norm : row["norms"]) {
     table.row({std::to_string(norm["rank"].get<int64_t>()), std::to_string(norm["sample"].get<int64_t>()),
                norm.value("layer", "") + (norm.value("counts", true) ? "" : " (padding: does not count)"),
-               fmt::format("{:.6g}", norm["before"].get<double>()), fmt::format("{:.6g}", norm["after"].get<double>())});
+               fmt::format("{:.6g}", norm["before"].get<double>()),
+               fmt::format("{:.6g}", norm["after"].get<double>())});
   }
   fmt::print("{}", table.text());
 }
@@ -126,9 +131,10 @@ void print_rows(const Json& found) {
                scientific(row["max_norm_diff"]), scientific(row["max_coefficient_diff"]),
                is_private ? fmt::format("{:.6g}", row["sum_clipped_norms"].get<double>()) : "-", verdict(row)});
   }
-  fmt::print("{}* not private: for samples that may be shown. Differences are relative to the largest value of the "
-             "fp64 reference.\n",
-             table.text());
+  fmt::print(
+      "{}* not private: for samples that may be shown. Differences are relative to the largest value of the "
+      "fp64 reference.\n",
+      table.text());
 }
 
 void print_noise(const Json& found) {
@@ -137,10 +143,9 @@ void print_noise(const Json& found) {
   for (const Json& row : found["noise"]) {
     auto fixed = [&](const char* key) { return fmt::format("{:.2f}", row[key].get<double>()); };
     table.row({row.value("model", ""), row.value("task", ""), row.value("strategy", ""),
-               std::to_string(row.value("world", 1)), row.value("rng", ""),
-               std::to_string(row["draws"].get<int64_t>()), fixed("mean_z"), fixed("variance_z"), fixed("kolmogorov"),
-               fixed("between_shards_z"), fixed("between_steps_z"),
-               row["bits_are_the_generators"].get<bool>() ? "equal" : "DIFFER",
+               std::to_string(row.value("world", 1)), row.value("rng", ""), std::to_string(row["draws"].get<int64_t>()),
+               fixed("mean_z"), fixed("variance_z"), fixed("kolmogorov"), fixed("between_shards_z"),
+               fixed("between_steps_z"), row["bits_are_the_generators"].get<bool>() ? "equal" : "DIFFER",
                scientific(row["difference_with_samples"]), verdict(row)});
   }
   fmt::print("\nnoise, as it arrives in the parameters\n{}", table.text());
@@ -150,7 +155,8 @@ void print_failures(const Json& found) {
   for (const Json& row : found["rows"]) {
     if (!row.contains("failure")) continue;
     const Json& failure = row["failure"];
-    const std::string parameter = failure.value("parameter", ""), where = fmt::format("rank {}", failure.value("rank", 0));
+    const std::string parameter = failure.value("parameter", ""),
+                      where = fmt::format("rank {}", failure.value("rank", 0));
     fmt::print("{} {} {} {} {} on {} ranks: {}{} on {}{}; likely cause: {}\n", colored(stdout, Color::red, "FAIL"),
                row.value("model", ""), row.value("task", ""), row.value("mode", ""), row.value("strategy", ""),
                row.value("world", 1), failure.value("what", ""), parameter.empty() ? "" : " of " + parameter, where,
@@ -220,8 +226,8 @@ int conclude(const VerifyCommand& c, const Options& options, Json found) {
   fmt::print("\n");
   print_failures(found);
   const int64_t rows = static_cast<int64_t>(found["rows"].size() + found["noise"].size()), failed = failed_rows(found);
-  fmt::print("{} of {} rows pass at {} (tolerance {:.0e})\n", rows - failed, rows,
-             name_of(c.verify.experiment.compute), verify_tolerance(dtype_of(c.verify.experiment.compute)));
+  fmt::print("{} of {} rows pass at {} (tolerance {:.0e})\n", rows - failed, rows, name_of(c.verify.experiment.compute),
+             verify_tolerance(dtype_of(c.verify.experiment.compute)));
   return passed ? kExitDone : kExitFailed;
 }
 
@@ -261,7 +267,8 @@ int run_as_rank(const VerifyCommand& c, const Options& options, const RankInfo& 
 
 int run_verify_command(const std::vector<std::string>& arguments) {
   VerifyCommand c;
-  Options options("verify", "holds private steps against one sample at a time in fp64: gradients, norms, coefficients, noise");
+  Options options("verify",
+                  "holds private steps against one sample at a time in fp64: gradients, norms, coefficients, noise");
   add_verify_options(options, c);
   if (!options.parse(arguments)) return kExitDone;
   settle(c);
@@ -276,11 +283,7 @@ int run_verify_command(const std::vector<std::string>& arguments) {
   const RankInfo info = rank_info_from_environment();
   if (info.launcher != Launcher::none) {
     if (options.given("ranks") && c.ranks != std::vector<int>{info.world})
-      user_error("--ranks {}: the launcher has started {}; leave --ranks out", join([&] {
-                   std::vector<std::string> words;
-                   for (int ranks : c.ranks) words.push_back(std::to_string(ranks));
-                   return words;
-                 }(), ","), info.world);
+      user_error("--ranks: the launcher has started {} ranks; leave --ranks out", info.world);
     World world(info);
     try {
       return run_as_rank(c, options, info);

@@ -148,8 +148,7 @@ class Verifier {
     choice.mode = mode;
     const bool by_layer = options_.clip == privacy::ClipFunction::per_layer;
     settings.step.varying = true;
-    const ModelShape shape =
-        model_.shape(options_.experiment.batch_size, settings.step.compute, device_.is_cuda());
+    const ModelShape shape = model_.shape(options_.experiment.batch_size, settings.step.compute, device_.is_cuda());
     settings.step.clip = clip_plan(choice, shape, settings.step, by_layer);
     settings.privacy.emplace();
     settings.privacy->clip = options_.clip;
@@ -206,8 +205,13 @@ class Verifier {
       row["expected_sum_clipped_norms"] =
           sum_of_clipped_norms(found.expected_squared, found.expected_coefficients, layers);
       if (options_.norms) row["norms"] = norms_json(executor, found);
-      row["not_private"] = {"max_norm_diff", "max_coefficient_diff", "sum_clipped_norms", "expected_sum_clipped_norms",
-                            "norms", "failure", "clip_norm"};
+      row["not_private"] = {"max_norm_diff",
+                            "max_coefficient_diff",
+                            "sum_clipped_norms",
+                            "expected_sum_clipped_norms",
+                            "norms",
+                            "failure",
+                            "clip_norm"};
     }
     row["tolerance"] = found.tolerance;
     const std::optional<VerifyFailure> failure = find_failure(found);
@@ -253,9 +257,8 @@ class Verifier {
       const Tensor mine = sums[p].to(at::kDouble);
       auto off = [&](const Tensor& other) { return mine.sub(other).abs().max().item<double>() / largest; };
       found.difference_after_ratio = std::max(found.difference_after_ratio, off(expected[p].mul(found.ratio)));
-      found.difference_with_uncounted =
-          std::max(found.difference_with_uncounted,
-                   is_private ? off(expected[p].add(reference_.uncounted[p])) : HUGE_VAL);
+      found.difference_with_uncounted = std::max(found.difference_with_uncounted,
+                                                 is_private ? off(expected[p].add(reference_.uncounted[p])) : HUGE_VAL);
     }
   }
 
@@ -409,11 +412,12 @@ Json run_verify(const VerifyOptions& options, const VerifyPlace& place) {
 bool judge_verify(Json& found) {
   std::map<std::string, Json> firsts;  // by what must have the same bits
   for (Json& row : found["noise"]) {
-    const std::string what = fmt::format("{} {} {}", row.value("model", ""), row.value("task", ""), row.value("rng", ""));
+    const std::string what =
+        fmt::format("{} {} {}", row.value("model", ""), row.value("task", ""), row.value("rng", ""));
     const auto [first, fresh] = firsts.emplace(what, row);
     if (fresh || first->second.value("digest", "") == row.value("digest", "")) continue;
-    row["failures"].push_back(fmt::format("other bits than under {} on {} ranks",
-                                          first->second.value("strategy", ""), first->second.value("world", 1)));
+    row["failures"].push_back(fmt::format("other bits than under {} on {} ranks", first->second.value("strategy", ""),
+                                          first->second.value("world", 1)));
     row["verdict"] = "FAIL";
   }
   bool passed = true;

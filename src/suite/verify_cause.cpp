@@ -55,21 +55,21 @@ bool summed_over_ranks(const VerifyDifferences& found, const std::vector<double>
   return true;
 }
 
-std::string norm_cause(const VerifyDifferences& found, const std::vector<double>& whole,
-                       const std::set<size_t>& params, const std::set<size_t>& samples, bool finite) {
+std::string norm_cause(const VerifyDifferences& found, const std::vector<double>& whole, const std::set<size_t>& params,
+                       const std::set<size_t>& samples, bool finite) {
   if (!finite) return "a norm that is not finite: an overflow, or numbers read before they were written";
   if (summed_over_ranks(found, whole))
     return "reduction: squared norms are summed over the ranks, place by place; a sample's norm is its own rank's";
   if (of_kinds(found, params, {Kind::bias}))
     return "bias norm: a bias's gradient is summed over the tokens before it is squared";
   if (of_kinds(found, params, {Kind::tied_table}))
-    return "tied weight: table and head are one gradient, so their cross-term belongs to the norm (or repeated tokens: rows of equal "
+    return "tied weight: table and head are one gradient, so their cross-term belongs to the norm (or repeated tokens: "
+           "rows of equal "
            "tokens are summed before they are squared)";
   if (of_kinds(found, params, {Kind::table}))
     return "repeated tokens: rows of equal tokens of a sample are summed before they are squared";
-  const bool only_padded =
-      std::all_of(samples.begin(), samples.end(), [&](size_t i) { return found.padded[i]; }) &&
-      std::count(found.padded.begin(), found.padded.end(), false) > 0;
+  const bool only_padded = std::all_of(samples.begin(), samples.end(), [&](size_t i) { return found.padded[i]; }) &&
+                           std::count(found.padded.begin(), found.padded.end(), false) > 0;
   if (only_padded) return "padding: only samples with padding or ignored targets differ";
   if (found.world > 1) {
     const size_t share = whole.size() / static_cast<size_t>(found.world);
@@ -90,8 +90,8 @@ std::string sum_cause(const VerifyDifferences& found, const std::set<size_t>& pa
   if (found.difference_with_uncounted <= 10 * found.tolerance)
     return "padding: the sample that fills the last micro-batch up is counted";
   if (found.difference_after_ratio <= 10 * found.tolerance) {
-    return fmt::format("{}: all sums are {:.4g} times what they should be",
-                       found.world > 1 ? "reduction" : "scale", found.ratio);
+    return fmt::format("{}: all sums are {:.4g} times what they should be", found.world > 1 ? "reduction" : "scale",
+                       found.ratio);
   }
   if (of_kinds(found, params, {Kind::bias})) return "a bias's gradient";
   if (of_kinds(found, params, {Kind::tied_table})) return "tied weight: a table's two gradients are one sum";

@@ -12,18 +12,18 @@ enum class VerifyParamKind { weight, bias, table, tied_table };
 struct VerifyDifferences {
   std::vector<std::string> names;  // by parameter
   std::vector<VerifyParamKind> kinds;
-  int world = 1;                                                // samples lie rank by rank
-  std::vector<std::vector<double>> squared, expected_squared;   // [params][samples]; empty where nothing is clipped
+  int world = 1;                                               // samples lie rank by rank
+  std::vector<std::vector<double>> squared, expected_squared;  // [params][samples]; empty where nothing is clipped
   std::vector<std::vector<double>> coefficients, expected_coefficients;  // [layers][samples]
-  std::vector<bool> padded;                                     // [samples]
-  std::vector<std::vector<double>> sums;                        // [ranks][params]: largest difference, relative to the largest of all sums
-  double ratio = 1;                  // the sum over the sum expected, by least squares
-  double difference_after_ratio = 0; // what differs once it is divided out
-  double difference_with_uncounted = 0;  // what differs if the sample that does not count is counted
+  std::vector<bool> padded;                                              // [samples]
+  std::vector<std::vector<double>> sums;  // [ranks][params]: largest difference, relative to the largest of all sums
+  double ratio = 1;                       // the sum over the sum expected, by least squares
+  double difference_after_ratio = 0;      // what differs once it is divided out
+  double difference_with_uncounted = 0;   // what differs if the sample that does not count is counted
   double tolerance = 0;
 
   double sum_difference() const;
-  double norm_difference() const;         // of squared norms, over twice the sample's own whole: to first order the norm's
+  double norm_difference() const;  // of squared norms, over twice the sample's own whole: to first order the norm's
   double coefficient_difference() const;  // relative to the largest
 };
 
@@ -31,7 +31,7 @@ struct VerifyFailure {
   std::string what;       // "gradient", "norm", "coefficient"
   std::string parameter;  // "" for a coefficient
   int rank = 0;
-  int64_t sample = -1;    // of all ranks' samples; -1 for a gradient, which is a sum
+  int64_t sample = -1;  // of all ranks' samples; -1 for a gradient, which is a sum
   std::string cause;
 };
 

@@ -171,8 +171,8 @@ nlohmann::ordered_json verify_noise(const VerifyOptions& options, const Model& m
       std::vector<Tensor> noise;
       for (size_t p = 0; p < after.size(); ++p) {
         noise.push_back(before[p].sub(after[p]));
-        expected[p] = expected[p].sub(expected_noise(expected[p], run.settings.privacy->noise, step + 1,
-                                                     static_cast<ParamId>(p), device));
+        expected[p] = expected[p].sub(
+            expected_noise(expected[p], run.settings.privacy->noise, step + 1, static_cast<ParamId>(p), device));
         if (at::equal(after[p], expected[p])) continue;
         bits = false;
         fail(fmt::format("{} at step {}: the noise is not that of its own elements", model.params[p].name, step + 1));
@@ -231,8 +231,7 @@ nlohmann::ordered_json verify_noise(const VerifyOptions& options, const Model& m
   double difference = 0;
   const double tolerance = verify_tolerance(run.settings.step.compute == at::kDouble ? at::kDouble : at::kFloat);
   for (size_t p = 0; p < noisy.size(); ++p) {
-    const Tensor expected =
-        expected_noise(noisy[p], run.settings.privacy->noise, 1, static_cast<ParamId>(p), device);
+    const Tensor expected = expected_noise(noisy[p], run.settings.privacy->noise, 1, static_cast<ParamId>(p), device);
     const double scale = 1 + std::max(largest(noisy[p]), largest(silent[p]));
     const double of_param = largest(silent[p].sub(noisy[p]).sub(expected)) / scale;
     larger(difference, of_param);

@@ -31,8 +31,10 @@ void check_memory(const Model& model, Device device, int ranks_here) {
   const int64_t host = (5 * 8 * shape.param_count() + (device.is_cuda() ? 0 : step)) * ranks_here;
   const Machine machine = this_machine();
   if (host > machine.memory_bytes) {
-    user_error("{}: its reference in fp64 takes {} of host memory, and this machine has {}; pass a smaller --model or fewer --layers", model.name,
-               format_bytes(host), format_bytes(machine.memory_bytes));
+    user_error(
+        "{}: its reference in fp64 takes {} of host memory, and this machine has {}; pass a smaller --model or fewer "
+        "--layers",
+        model.name, format_bytes(host), format_bytes(machine.memory_bytes));
   }
 }
 
@@ -78,8 +80,9 @@ VerifyReference verify_reference(const VerifyOptions& options, const Model& mode
     return Batch{as_double(samples.batch.inputs.narrow(0, i, 1)), as_double(samples.batch.targets.narrow(0, i, 1)), {}};
   };
   VerifyReference reference;
-  reference.params = stored_params(
-      options, model, source, {samples.batch.inputs.narrow(0, 0, 1), samples.batch.targets.narrow(0, 0, 1), {}}, device);
+  reference.params =
+      stored_params(options, model, source,
+                    {samples.batch.inputs.narrow(0, 0, 1), samples.batch.targets.narrow(0, 0, 1), {}}, device);
   const int64_t count = samples.batch.inputs.size(0);
   const size_t params = model.params.size();
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "suite/model_source.h"
 #include "models/shape.h"
+#include "suite/model_source.h"
 
 namespace veil {
 

@@ -1,11 +1,12 @@
 // Squared norms by every rule are those of the very numbers that were reported, in fp32 or better whatever type these have.
+#include "privacy/norm_sink.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "kernels/random.h"
-#include "privacy/norm_sink.h"
 
 namespace veil::privacy {
 namespace {
@@ -46,7 +47,8 @@ TEST(NormSink, ATiedTableCountsOnceWithItsCrossTermAndRepeatedTokensAreSummed) {
   Tensor ids = empty_tensor({samples, tokens}, at::kLong, cpu_device());
   for (int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<int64_t>()[i] = (i * i + i / 3) % 3;
   for (const bool tied : {false, true}) {
-    const Tensor a = normal({samples, tokens, width}, at::kDouble, 3), g = normal({samples, tokens, rows}, at::kDouble, 4);
+    const Tensor a = normal({samples, tokens, width}, at::kDouble, 3),
+                 g = normal({samples, tokens, rows}, at::kDouble, 4);
     const Tensor at_input = normal({samples, tokens, width}, at::kDouble, 5);
     const Tensor squared = at::zeros({1, samples}, at::kDouble);
     NormSink sink({{rows, width, NormRule::ghost}}, {.tile = 3, .tied_table = tied ? 0 : -1}, squared);

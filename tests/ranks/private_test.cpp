@@ -74,9 +74,9 @@ TEST(PrivateRanks, NormsAreTheRanksOwnAndClippedSumsAreOneProcesss) {
         const Tensor squared = run.executor->squared_norms();
         const Tensor expected = norms.narrow(1, rank * test.batch, test.batch);
         EXPECT_LE(largest_difference(squared, expected), 1e-10 * expected.max().item<double>());
-        EXPECT_LE(largest_difference(run.executor->coefficients(),
-                                     coefficients.narrow(1, rank * test.batch, test.batch)),
-                  1e-10);
+        EXPECT_LE(
+            largest_difference(run.executor->coefficients(), coefficients.narrow(1, rank * test.batch, test.batch)),
+            1e-10);
         for (size_t p = 0; p < mine.size(); ++p) EXPECT_LE(largest_difference(mine[p], sums[p]), 1e-10) << p;
       }
     }
@@ -100,7 +100,8 @@ TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
       run.steps(3);
       return parameters(run);
     };
-    const std::vector<Tensor> alone = noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, PassPlan::book)), {});
+    const std::vector<Tensor> alone =
+        noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, PassPlan::book)), {});
     for (const Strategy strategy : kStrategies) {
       for (const PassPlan pass : kPlans) {
         const std::vector<Tensor> mine = noise(private_case("gpt2-tiny", strategy, pass), both_lanes());

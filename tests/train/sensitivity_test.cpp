@@ -9,9 +9,6 @@
 namespace veil {
 namespace {
 
-using privacy::NormRule;
-using privacy::PassPlan;
-
 TEST(Sensitivity, OneSampleMovesTheClippedSumByCAtMost) {
   int64_t clipped = 0;
   for (const TestCase& test : sensitivity_cases(1)) {
@@ -32,8 +29,8 @@ TEST(Sensitivity, RemovingASampleAltogetherIsNoWorse) {
     const Batch all = run.samples(6);
     auto without = [&](int64_t left_out) {
       auto rest = [&](const Tensor& tensor) {
-        return at::cat({tensor.narrow(0, 0, left_out), tensor.narrow(0, left_out + 1, 5 - left_out),
-                        tensor.narrow(0, 0, 1)});
+        return at::cat(
+            {tensor.narrow(0, 0, left_out), tensor.narrow(0, left_out + 1, 5 - left_out), tensor.narrow(0, 0, 1)});
       };
       Batch batch{rest(all.inputs), rest(all.targets), empty_tensor({6}, at::kByte, cpu_device()).fill_(1)};
       batch.counted.narrow(0, 5, 1).zero_();
