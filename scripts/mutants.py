@@ -3,6 +3,7 @@
 
 mutants.py [--jobs N] [--only NAME ...] [--list] [--folder DIR]
 
+Where a mutant names options of `veil verify`, that must fail too and name the cause.
 The copy and its build lie in build-mutants/ (ccache keeps what does not change). Unchanged, every named test must pass; with a mistake at least one of the
 mutant's own must fail. Exit 1 where a mutant survives, 2 where an anchor is gone from the source: then this list wants mending.
 """
@@ -25,39 +26,46 @@ class Mutant:
     edits: list  # (file, text as it stands, text with the mistake)
     tests: str = ''  # a filter of veil_tests
     ranks: dict = field(default_factory=dict)  # world: a filter of veil_rank_tests
+    verify: tuple = ()  # options of `veil verify`, and what it must then say of the cause
 
 
 MUTANTS = [
     Mutant('norms-over-ranks', 'squared norms are reduced over the data ranks',
            [('src/train/executor.cpp', '        clip_->coefficients(op.layer);',
              '        if (ranks_.reduce) ranks_.reduce->all_reduce(clip_->squared_norms())->wait();\n        clip_->coefficients(op.layer);')],
-           ranks={2: 'PrivateRanks.NormsAreTheRanksOwn*'}),
+           ranks={2: 'PrivateRanks.NormsAreTheRanksOwn*'},
+           verify=('--model llama-tiny --mode ghost --strategy zero3 --ranks 2', 'likely cause: reduction')),
     Mutant('bias-squares-first', 'a bias is squared before it is summed over the tokens',
            [('src/kernels/token_sum.cpp', 'return static_cast<real>(data[sample * batch_stride + t * token_stride + j]);',
              'const real value = static_cast<real>(data[sample * batch_stride + t * token_stride + j]);\n      return value * value;'),
             ('src/kernels/token_sum.cpp', '    });\n  });\n}', '    });\n    out.sqrt_();\n  });\n}')],
-           tests='PrivateStep.NormsAreTheSamplesOwn'),
+           tests='PrivateStep.NormsAreTheSamplesOwn',
+           verify=('--model qwen2-tiny --mode flash --strategy ddp', 'likely cause: bias norm')),
     Mutant('no-tied-cross-term', 'a tied table and its head are normed apart',
            [('src/privacy/norm_sink.cpp', 'g.to(tied_rows_.scalar_type()), 2,', 'g.to(tied_rows_.scalar_type()), 0,')],
-           tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn'),
+           tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
+           verify=('--model llama-tiny-tied --mode bookkeeping --strategy ddp', 'likely cause: tied weight')),
     Mutant('noise-per-micro-batch', 'noise is drawn for every micro-batch',
            [('src/train/executor_clip.cpp', '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());',
              '    for (int m = 1; m < micro_batches_ && !of.coefficients.defined(); ++m)\n'
              '      add_noise(of.grad, NoiseKnobs{static_cast<double>(steps_ + 1000 * m), clip_->noise_knobs()[1].item<double>()},\n'
              '                clip_->noise(), of.parameter, of.first_element);\n'
              '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());')],
-           tests='PrivateStep.NoiseIsTheSame*'),
+           tests='PrivateStep.NoiseIsTheSame*',
+           verify=('--model llama-tiny --mode ghost --strategy ddp', 'other noise than its one draw')),
     Mutant('noise-too-small', 'noise is divided by sqrt(W)',
            [('src/train/clip_state.cpp', 'host.data_ptr<double>()[1] = deviation;',
              'host.data_ptr<double>()[1] = deviation / std::sqrt(static_cast<double>(schedule_.options.world));')],
-           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'}),
+           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'},
+           verify=('--model llama-tiny --mode ghost --strategy zero2 --ranks 2', 'noise is off by sqrt(W)')),
     Mutant('noise-too-large', 'noise is multiplied by sqrt(W)',
            [('src/train/clip_state.cpp', 'host.data_ptr<double>()[1] = deviation;',
              'host.data_ptr<double>()[1] = deviation * std::sqrt(static_cast<double>(schedule_.options.world));')],
            ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'}),
     Mutant('equal-noise-on-shards', 'two shards draw the same noise',
            [('src/train/executor_clip.cpp', 'of.first_element = begin - slot.offset;', 'of.first_element = place;')],
-           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'}),
+           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'},
+           verify=('--model linear-stack --mode ghost --strategy zero3 --ranks 2', 'not that of its own elements')),
     Mutant('drawn-batch-size', 'the sum is divided by the drawn batch, not by the expected one',
            [('src/train/executor.cpp', 'return clip_ ? clip_->expected_batch() : samples_in_step();', 'return samples_in_step();')],
            tests='PrivateStep.TheUpdateIsTheSumAndTheNoiseOverTheExpectedBatch'),
@@ -70,7 +78,8 @@ MUTANTS = [
     Mutant('padding-counts', 'a sample that pads a micro-batch is counted',
            [('src/kernels/clip_coefficient.h', 'const bool counts = counted == nullptr || counted[i] != 0;',
              'const bool counts = true || counted == nullptr;')],
-           tests='PrivateStep.PaddingSamplesAndEmptyBatchesCountForNothing'),
+           tests='PrivateStep.PaddingSamplesAndEmptyBatchesCountForNothing',
+           verify=('--model gpt2-tiny --mode ghost --strategy ddp', 'likely cause: padding')),
     Mutant('gram-in-bf16', 'the Gram matrices of bf16 models are bf16',
            [('src/privacy/norm_sink.cpp', 'const Tensor of_a = gram(a, 0), of_g = gram(g, 1);',
              'const Tensor of_a = gram(a, 0), of_g = gram(g, 1);\n'
@@ -98,7 +107,8 @@ MUTANTS = [
     Mutant('tokens-squared-apart', "a sample's equal tokens are squared apart",
            [('src/kernels/sample_norm.cpp', 'for (; to < order.size() && ids[order[to]] == ids[order[from]]; ++to) {',
              'for (; to < order.size() && to == from; ++to) {')],
-           tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn'),
+           tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
+           verify=('--model llama-tiny --mode flash --strategy ddp', 'likely cause: repeated tokens')),
     Mutant('slack-left-out', 'a coefficient lets more through than C',
            [('src/kernels/clip_coefficient.h', 'const double factor = clip_norm / (clamped_norm(squared_norm) + 1e-6);',
              'const double factor = 1.02 * clip_norm / (clamped_norm(squared_norm) + 1e-6);')],
@@ -171,11 +181,19 @@ class Build:
                 failed += list(dict.fromkeys(named)) or [f'{tests} (exit {done.returncode})']
         return failed
 
+    def verified(self, mutant):
+        """Whether `veil verify` fails and names the cause."""
+        words, cause = mutant.verify
+        done = subprocess.run(['build/veil', 'verify', '--device', 'cpu', '--seq-length', '12', *words.split()], cwd=self.folder, env=self.environment,
+                              capture_output=True, text=True, timeout=900)
+        return done.returncode == 1 and cause in done.stdout
+
 
 def targets_of(mutants):
     targets = set()
     for mutant in mutants:
         targets |= ({'veil_tests'} if mutant.tests else set()) | ({'veil_rank_tests'} if mutant.ranks else set())
+        targets |= {'veil'} if mutant.verify else set()
     return sorted(targets)
 
 
@@ -232,12 +250,16 @@ def main():
             if made.returncode:
                 fail(f'{mutant.name} does not compile:\n{made.stdout[-3000:]}')
             failed = build.run(mutant)
+            named = not mutant.verify or build.verified(mutant)
         finally:
             for name, content in before.items():
                 (tree / name).write_text(content)
-        if not failed:
+        if not (failed and named):
             survived.append(mutant.name)
+        if failed and named and mutant.verify:
+            failed.append('veil verify, by its cause')
         verdict = 'caught by ' + ', '.join(failed) if failed else 'SURVIVED'
+        verdict += '' if named else '; veil verify SAYS NOTHING OF IT'
         print(f'{mutant.name:24} {mutant.mistake}: {verdict} ({time.time() - begin:.0f} s)', flush=True)
     print(f'{len(chosen) - len(survived)} of {len(chosen)} mutants caught')
     if survived:

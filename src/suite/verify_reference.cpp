@@ -89,8 +89,9 @@ VerifyReference verify_reference(const VerifyOptions& options, const Model& mode
   ExecutorOptions settings;
   settings.step = reference_step(device.is_cuda());
   settings.initial = initial_from(reference.params);
-  const Batch first = one(0);
-  Executor executor(model, 1, settings, device, {first.inputs.to(device), first.targets.to(device)}, {});
+  const Batch first = one(0);  // copied: loading a sample overwrites it
+  Executor executor(model, 1, settings, device, {first.inputs.clone().to(device), first.targets.clone().to(device)},
+                    {});
   auto gradient = [&](int64_t i) {
     executor.load(one(i));
     return executor.gradients();
