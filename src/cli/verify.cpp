@@ -100,14 +100,19 @@ std::string scientific(const Json& value) {
   return value.is_number() ? fmt::format("{:.1e}", value.get<double>()) : "-";
 }
 
+std::string on_ranks(const Json& row) {
+  const int world = row.value("world", 1);
+  return world == 1 ? "on one rank" : fmt::format("on {} ranks", world);
+}
+
 std::string verdict(const Json& row) {
   const std::string text = row.value("verdict", "");
   return text == "pass" ? text : colored(stdout, Color::red, text);
 }
 
 void print_norms(const Json& row) {
-  fmt::print("\n{} {} {} {} on {} ranks: norms, not private\n", row.value("model", ""), row.value("task", ""),
-             row.value("mode", ""), row.value("strategy", ""), row.value("world", 1));
+  fmt::print("\n{} {} {} {} {}: norms, not private\n", row.value("model", ""), row.value("task", ""),
+             row.value("mode", ""), row.value("strategy", ""), on_ranks(row));
   Table table({"rank", "sample", "layer", "before clipping", "after"});
   for (const Json& norm : row["norms"]) {
     table.row({std::to_string(norm["rank"].get<int64_t>()), std::to_string(norm["sample"].get<int64_t>()),
@@ -157,16 +162,16 @@ void print_failures(const Json& found) {
     const Json& failure = row["failure"];
     const std::string parameter = failure.value("parameter", ""),
                       where = fmt::format("rank {}", failure.value("rank", 0));
-    fmt::print("{} {} {} {} {} on {} ranks: {}{} on {}{}; likely cause: {}\n", colored(stdout, Color::red, "FAIL"),
+    fmt::print("{} {} {} {} {} {}: {}{} on {}{}; likely cause: {}\n", colored(stdout, Color::red, "FAIL"),
                row.value("model", ""), row.value("task", ""), row.value("mode", ""), row.value("strategy", ""),
-               row.value("world", 1), failure.value("what", ""), parameter.empty() ? "" : " of " + parameter, where,
+               on_ranks(row), failure.value("what", ""), parameter.empty() ? "" : " of " + parameter, where,
                failure.contains("sample") ? fmt::format(", sample {}", failure["sample"].get<int64_t>()) : "",
                failure.value("likely_cause", ""));
   }
   for (const Json& row : found["noise"]) {
     for (const Json& failure : row["failures"])
-      fmt::print("{} {} {} noise {} on {} ranks: {}\n", colored(stdout, Color::red, "FAIL"), row.value("model", ""),
-                 row.value("task", ""), row.value("strategy", ""), row.value("world", 1), failure.get<std::string>());
+      fmt::print("{} {} {} noise {} {}: {}\n", colored(stdout, Color::red, "FAIL"), row.value("model", ""),
+                 row.value("task", ""), row.value("strategy", ""), on_ranks(row), failure.get<std::string>());
   }
 }
 
