@@ -173,7 +173,7 @@ class Build:
             except subprocess.TimeoutExpired:
                 failed.append(f'{tests} (no end)')
                 continue
-            if ' tests ran' in done.stdout and '0 tests ran' in done.stdout or 'Running 0 tests' in done.stdout:
+            if '] 0 tests from' in done.stdout:
                 fail(f'{mutant.name}: no test is called {tests}')
             if done.returncode:
                 lines = [line.split(']')[1].split('(')[0].strip().rstrip(',') for line in done.stdout.splitlines() if line.startswith('[  FAILED  ]')]
