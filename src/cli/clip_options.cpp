@@ -7,6 +7,10 @@ void add_clip_options(Options& options, ClipChoice& choice) {
               {.help = fmt::format("how norms are found and what is kept: {}; the _fsdp ones also set zero3",
                                    join(all_names<Mode>(), ", ")),
                .value = "MODE"});
+  add_clip_part_options(options, choice);
+}
+
+void add_clip_part_options(Options& options, ClipChoice& choice) {
   options.add("rule", choice.rule, {.help = "how one parameter's norms are found; as the mode says if not given"});
   options.add(
       "pass-plan", choice.pass,

@@ -7,5 +7,7 @@
 namespace veil {
 
 void add_clip_options(Options& options, ClipChoice& choice);
+// The same without --mode, for a command that takes several.
+void add_clip_part_options(Options& options, ClipChoice& choice);
 
 }  // namespace veil

@@ -93,7 +93,7 @@ void add_private_step_options(Options& options, ExperimentOptions& e, const char
   options.add("rng", e.rng, {.help = "of a private step's noise: secure for training, philox for comparisons of speed"});
 }
 
-void add_running_options(Options& options, ExperimentOptions& e) {
+void add_running_options(Options& options, ExperimentOptions& e, bool several_worlds) {
   options.add("learning-rate", e.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", e.momentum, {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
   options.add("weight-decay", e.weight_decay,
@@ -102,11 +102,13 @@ void add_running_options(Options& options, ExperimentOptions& e) {
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
   options.add("graph", e.graph, {.help = "capture the step in CUDA graphs"});
   options.add("device", e.device, {.help = "where it runs; auto takes a GPU if one answers"});
-  options.add("ranks", e.ranks,
-              {.aliases = {"nproc_per_node", "num_gpus"},
-               .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
-               .minimum = 1,
-               .maximum = 4096});
+  if (!several_worlds) {
+    options.add("ranks", e.ranks,
+                {.aliases = {"nproc_per_node", "num_gpus"},
+                 .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
+                 .minimum = 1,
+                 .maximum = 4096});
+  }
   options.add("share-gpu", e.share_gpu, {.help = "let several ranks share a GPU, talking through host memory"});
 }
 

@@ -322,5 +322,65 @@ TEST(PrivateStep, AnEmptyBatchStillAddsNoise) {
   EXPECT_GT(largest_difference(run.executor->parameter(0), before), 1e-4);
 }
 
+// A token that one of the samples has and no other.
+int64_t own_token(const Tensor& ids, int64_t sample) {
+  for (int64_t t = 0; t < ids.size(1); ++t) {
+    const int64_t token = ids[sample][t].item<int64_t>();
+    if (ids.eq(token).sum().item<int64_t>() == ids[sample].eq(token).sum().item<int64_t>()) return token;
+  }
+  return -1;
+}
+
+// Invariant 6, for every way in which gradients are made and summed: numbers that are not finite are passed over, not multiplied by 0.
+TEST(PrivateStep, ASampleThatIsNotFiniteContributesNothingAndIsCounted) {
+  constexpr int64_t kBad = 2;
+  for (const char* model : {"", "llama-tiny"}) {
+    for (PassPlan pass : kPlans) {
+      for (const bool one_micro_batch : {true, false}) {
+        TestCase test;
+        test.model = model;
+        test.step.varying = !one_micro_batch;
+        test.batch = one_micro_batch ? kSamples : 2;
+        test.optimizer.kind = OptimizerKind::sgd;
+        test.clipped.emplace();
+        test.clipped->pass = pass;
+        SCOPED_TRACE(test.name());
+        TestRun clean(test, {});
+        Batch samples = clean.samples(kSamples);
+        samples.counted = empty_tensor({kSamples}, at::kByte, cpu_device()).fill_(1);
+        Batch without = samples;
+        without.counted = samples.counted.clone();
+        without.counted.narrow(0, kBad, 1).zero_();
+        clean.executor->load(without);
+        const std::vector<Tensor> expected = clean.executor->gradients();
+        int64_t token = -1;
+        if (*model) {
+          token = own_token(samples.inputs, kBad);
+          ASSERT_GE(token, 0);
+          const Tensor table = clean.executor->parameter(0).clone();
+          table[token].fill_(std::numeric_limits<double>::infinity());
+          test.initial = [table](ParamId id, int64_t first, const Tensor& out) {
+            if (id == 0) out.copy_(table.view({-1}).narrow(0, first, out.numel()));
+            return id == 0;
+          };
+        } else {
+          samples.inputs = samples.inputs.clone();
+          samples.inputs[kBad].fill_(std::numeric_limits<double>::quiet_NaN());
+        }
+        TestRun run(test, {});
+        run.executor->load(samples);
+        const std::vector<Tensor> sums = run.executor->gradients();
+        EXPECT_EQ(run.executor->clip_facts().samples, kSamples);
+        EXPECT_EQ(run.executor->clip_facts().bad_samples, 1);
+        for (size_t p = 0; p < sums.size(); ++p) EXPECT_LE(largest_difference(sums[p], expected[p]), 1e-12) << p;
+        run.executor->load(samples);
+        run.executor->step(0.1);
+        for (size_t p = *model ? 1 : 0; p < sums.size(); ++p)
+          EXPECT_TRUE(run.executor->parameter(static_cast<ParamId>(p)).isfinite().all().item<bool>()) << p;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace veil

@@ -76,6 +76,7 @@ TestRun::TestRun(const TestCase& test, Ranks ranks, int64_t first_sample) : mode
   options.max_grad_norm = test.max_grad_norm;
   options.optimizer = test.optimizer;
   options.seed = test.seed;
+  options.initial = test.initial;
   options.graph = test.graph;
   options.time_rows = test.time_rows;
   options.watch_memory = ledger::installed();

@@ -1,6 +1,7 @@
 // One small training run, described by a value; shared by the single-process and the rank tests.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ struct TestCase {
   GraphMode graph = GraphMode::automatic;
   bool time_rows = false;
   Device device = cpu_device();
+  std::function<bool(ParamId, int64_t first, const Tensor& out)> initial = {};  // ExecutorOptions::initial
 
   static StepOptions all_of(DType dtype);
   std::string name() const;
