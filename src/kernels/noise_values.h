@@ -66,7 +66,7 @@ VEIL_HOST_DEVICE float noise_exponential(uint64_t bits, float) {
   const auto high = static_cast<uint32_t>(bits >> 32), low = static_cast<uint32_t>(bits);
   const bool upper = high >= 1u << 20;
   const uint32_t flip = upper ? 0xFFFFFFFFu : 0;
-  const float x = static_cast<float>((high ^ flip) & 0xFFFFFu) * 4.76837158203125e-07f +                       // 2^-21
+  const float x = static_cast<float>((high ^ flip) & 0xFFFFFu) * 4.76837158203125e-07f +                // 2^-21
                   (static_cast<float>(low ^ flip) * 1.1102230246251565e-16f + 5.551115123125783e-17f);  // 2^-53, 2^-54
 #ifdef __CUDA_ARCH__
   const uint32_t pattern = __float_as_uint(x);
@@ -143,7 +143,8 @@ VEIL_HOST_DEVICE void half_turn(float angle, float& cosine, float& sine) {
 template <typename Real>
 VEIL_HOST_DEVICE void noise_pair(Real radius, uint32_t word, Real& one, Real& other) {
   Real cosine, sine;
-  half_turn(static_cast<Real>(static_cast<int32_t>(word)) * static_cast<Real>(7.314590396335798e-10), cosine, sine);  // pi / 2^32
+  half_turn(static_cast<Real>(static_cast<int32_t>(word)) * static_cast<Real>(7.314590396335798e-10), cosine,
+            sine);  // pi / 2^32
   const Real signed_radius = word & 1 ? -radius : radius;
   one = signed_radius * cosine;
   other = signed_radius * sine;

@@ -59,7 +59,8 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g) const 
 
 void Projection::add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const {
   for (int i = 0; i < joined; ++i) shape.params.push_back(weight + i);
-  shape.reports.push_back({weight, in * out, Report::By::linear, false, batch, tokens, in_out ? in : out, in_out ? out : in});
+  shape.reports.push_back(
+      {weight, in * out, Report::By::linear, false, batch, tokens, in_out ? in : out, in_out ? out : in});
   if (bias < 0) return;
   for (int i = 0; i < joined; ++i) shape.params.push_back(bias + i);
   shape.reports.push_back({bias, out, Report::By::direct, false, batch});

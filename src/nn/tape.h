@@ -14,8 +14,8 @@ struct Flow {
 
 // One micro-batch as a model sees it.
 struct Batch {
-  Tensor inputs;   // [batch, ...]
-  Tensor targets;  // [batch, ...]
+  Tensor inputs;        // [batch, ...]
+  Tensor targets;       // [batch, ...]
   Tensor counted = {};  // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
 };
 

@@ -129,8 +129,8 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
     if (sums) reduce_finished(b);
     if (use == GradUse::book) {
       const int layer = layers_.of_block[b];
-      const bool ends = std::find(layers_.of_block.begin(), layers_.of_block.begin() + b, layer) ==
-                        layers_.of_block.begin() + b;
+      const bool ends =
+          std::find(layers_.of_block.begin(), layers_.of_block.begin() + b, layer) == layers_.of_block.begin() + b;
       if (ends) sum_booked(layer);
     }
     // Without prefetch the next gather waits until the gradients are gone: nothing of the two overlaps.
@@ -186,7 +186,8 @@ void Builder::emit_loss(GradUse use) {
   const bool comes_again = use == GradUse::norm && (clips_by(privacy::PassPlan::two_pass) || !loss.params.empty());
   if (!comes_again && !block_frees_output(last)) op.frees.push_back(flow(last));
   // The loss reports from the midst of its own temporaries.
-  op.scratch_bytes = std::max(op.scratch_bytes + sink_scratch(loss, use), loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
+  op.scratch_bytes =
+      std::max(op.scratch_bytes + sink_scratch(loss, use), loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
   if (use == GradUse::norm) add(op.creates, tied_rows());
   create_targets(op, blocks(), use);
   emit(std::move(op));
@@ -247,8 +248,10 @@ int64_t Builder::sink_scratch(const BlockShape& block, GradUse use) const {
     if (use == GradUse::norm || use == GradUse::book) {
       const ParamShape& param = shape_.params[static_cast<size_t>(report.param)];
       bytes = privacy::norm_sink_scratch_bytes(
-          report, {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[static_cast<size_t>(report.param)]},
-          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute, options_.on_gpu);
+          report,
+          {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[static_cast<size_t>(report.param)]},
+          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute,
+          options_.on_gpu);
     } else if (use == GradUse::clip) {
       bytes = privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
     } else if (use == GradUse::sum) {
@@ -291,7 +294,10 @@ void Builder::sum_booked(int layer) {
 }
 
 void Builder::emit_weight_grad(int b) {
-  Op op{.kind = OpKind::weight_grad, .block = b, .use = GradUse::clip, .scratch_bytes = sink_scratch(shape_.blocks[b], GradUse::clip)};
+  Op op{.kind = OpKind::weight_grad,
+        .block = b,
+        .use = GradUse::clip,
+        .scratch_bytes = sink_scratch(shape_.blocks[b], GradUse::clip)};
   op.frees.push_back(flow_grad(b));
   if (books()) {
     add(op.frees, booked(b));

@@ -80,9 +80,7 @@ TestRun::TestRun(const TestCase& test, Ranks ranks, int64_t first_sample) : mode
   options.graph = test.graph;
   options.time_rows = test.time_rows;
   options.watch_memory = ledger::installed();
-  executor = std::make_unique<Executor>(
-      model, test.batch, options, test.device,
-      data, std::move(ranks));
+  executor = std::make_unique<Executor>(model, test.batch, options, test.device, data, std::move(ranks));
   executor->prepare();
 }
 
@@ -177,8 +175,8 @@ std::vector<TestCase> private_grid(DType dtype) {
             test.clipped->rule = rule;
             test.clipped->tile = i % 2 ? 5 : 256;
             test.clipped->clip = pass == PassPlan::per_layer || i % 9 == 4 ? ClipFunction::per_layer
-                                 : i % 4 == 1                             ? ClipFunction::automatic
-                                                                          : ClipFunction::abadi;
+                                 : i % 4 == 1                              ? ClipFunction::automatic
+                                                                           : ClipFunction::abadi;
             grid.push_back(test);
           }
         }
