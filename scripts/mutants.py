@@ -102,7 +102,8 @@ MUTANTS = [
              '  pages_[block_].push_back({Entry::Kind::linear, of, held(a), held(g)});')],
            tests='PrivateStep.EveryPlanAndRuleIsTheMicroBatchOfOneLoop'),
     Mutant('nan-poisons-product', 'a sample that is not finite is multiplied by 0 (weight gradients)',
-           [('src/privacy/clipped_sink.cpp', '    if (c[i] == 0) continue;\n', '')],
+           [('src/privacy/clipped_sink.cpp', '    if (c[i] == 0) continue;\n', ''),  # BLAS does not read what it multiplies by 0, so the factor goes first
+            ('src/privacy/clipped_sink.cpp', 'other.t(), one, /*beta=*/add ? 1 : 0, /*alpha=*/c[i]', 'other.t().mul(c[i]), one, /*beta=*/add ? 1 : 0')],
            tests='PrivateStep.ASampleThatIsNotFinite*:Clipping.ASampleThatIsNotFinite*'),
     Mutant('nan-poisons-kept', 'a sample that is not finite is multiplied by 0 (kept gradients, fused with the update)',
            [('src/kernels/noisy_update.cpp', '          if (c[s] != 0) sum +=', '          sum +=')],
