@@ -79,7 +79,7 @@ MUTANTS = [
            tests='PrivateStep.AnEmptyBatchStillAddsNoise'),
     Mutant('empty-batch-not-counted', 'the trainer leaves a step out whose draw is empty',
            [('src/train/trainer.cpp', '    StepLine line;\n    line.step = step;', '    if (options_.privacy && batch->rows == 0) continue;\n    StepLine line;\n    line.step = step;')],
-           ranks={1: 'PrivateRanks.ARunDraws*'}),
+           tests='ProgramPrivateTrain.AnEmptyBatchStillStepsAndCounts'),
     Mutant('padding-counts', 'a sample that pads a micro-batch is counted',
            [('src/kernels/coefficients.cpp', '                        counted, coefficients.data_ptr<double>(), of.last',
              '                        nullptr, coefficients.data_ptr<double>(), of.last')],
