@@ -164,7 +164,7 @@ std::vector<PlanPrice> price_plans(const ModelShape& shape, const StepOptions& s
     PlanPrice& price = found[i];
     if (!price.fits) {
       price.reason =
-          fmt::format("needs {}, the budget is {}", format_bytes(price.peak_bytes), format_bytes(*wish.budget_bytes));
+          fmt::format("{}beyond the budget of {}", i == 0 ? "smallest, but " : "", format_bytes(*wish.budget_bytes));
     } else if (i == 0) {
       price.reason = found.size() == 1 ? "as asked" : "fastest that fits";
     } else {
