@@ -82,11 +82,6 @@ Trained train(int world, Strategy strategy, int64_t micro_batch, privacy::ClipFu
   return result;
 }
 
-Ranks all_ranks() {
-  if (rank_info_from_environment().world == 1) return {};
-  return {make_mpi_communicator(0, cpu_device()), make_mpi_communicator(1, cpu_device())};
-}
-
 TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicroBatch) {
   const int world = rank_info_from_environment().world;
   for (const privacy::ClipFunction clip : {privacy::ClipFunction::abadi, privacy::ClipFunction::adaptive}) {
@@ -97,7 +92,7 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
           privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples).size()));
     EXPECT_EQ(alone.drawn, expected);
     for (const auto& [strategy, micro_batch] : {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
-      const Trained mine = train(world, strategy, micro_batch, clip, 0.8, all_ranks());
+      const Trained mine = train(world, strategy, micro_batch, clip, 0.8, both_lanes());
       EXPECT_EQ(mine.drawn, alone.drawn);
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(mine.losses[step], alone.losses[step], 1e-9);
