@@ -47,6 +47,7 @@ class TrainRun {
         device_(choose_device(command.experiment, info)) {}
 
   int run() {
+    set_arithmetic(c_.experiment);
     load_samples();
     const Model model = make_model(c_.experiment, source_, info_.world);
     if (c_.privacy.is_private())
