@@ -79,6 +79,8 @@ class Prices {
           break;
       }
     }
+    if (pass == PassPlan::book && step_.checkpointing != Checkpointing::none)
+      seconds += compute(static_cast<double>(shape_.forward_flops()));  // the inputs once more
     if (pass == PassPlan::two_pass) {
       double linear = 0;
       for (const Product& p : products_) linear += p.flops();

@@ -99,6 +99,12 @@ void Builder::choose_clipping() {
     }
   }
   check_reports();
+  schedule_.remakes_tape.clear();
+  for (const BlockShape& block : shape_.blocks) {
+    const bool reads_inputs = std::any_of(block.reports.begin(), block.reports.end(),
+                                          [](const Report& report) { return report.by == Report::By::linear; });
+    schedule_.remakes_tape.push_back(checkpointed() && clips_by(privacy::PassPlan::book) && reads_inputs);
+  }
   has_booked_table_.assign(static_cast<size_t>(units()), false);
   all_booked_.assign(static_cast<size_t>(units()), true);
   schedule_.booked_param.assign(shape_.params.size(), false);

@@ -193,22 +193,26 @@ void Builder::emit_loss(GradUse use) {
   emit(std::move(op));
 }
 
+// `revives`: the output is gone, and backward reads it.
+void Builder::emit_recompute(int b, bool revives) {
+  const BlockShape& block = shape_.blocks[b];
+  Op op{.kind = OpKind::recompute,
+        .block = b,
+        .after = waits_for_params(b),
+        .scratch_bytes = block.recompute_skips_output ? 0 : block.forward_scratch_bytes};
+  add(op.creates, tape(b));
+  if (block.keeps_output && revives) {
+    op.creates.push_back(flow(b));
+  } else if (!block.recompute_skips_output) {
+    op.scratch_bytes += block.output_bytes;  // where flow(b) lives, it takes its place
+  }
+  emit(std::move(op));
+}
+
 void Builder::emit_backward(int b, GradUse use) {
   const BlockShape& block = shape_.blocks[b];
   const bool last_pass = use == GradUse::sum || use == GradUse::clip || use == GradUse::keep;
-  if (checkpointed()) {
-    Op again{.kind = OpKind::recompute,
-             .block = b,
-             .after = waits_for_params(b),
-             .scratch_bytes = block.recompute_skips_output ? 0 : block.forward_scratch_bytes};
-    add(again.creates, tape(b));
-    if (block.keeps_output && last_pass) {
-      again.creates.push_back(flow(b));
-    } else if (!block.recompute_skips_output) {
-      again.scratch_bytes += block.output_bytes;  // where flow(b) lives, it takes its place
-    }
-    emit(std::move(again));
-  }
+  if (checkpointed()) emit_recompute(b, last_pass);
   Op op{.kind = OpKind::backward,
         .block = b,
         .use = block.params.empty() ? GradUse::none : use,
@@ -218,6 +222,7 @@ void Builder::emit_backward(int b, GradUse use) {
   if (b > 0) op.creates.push_back(flow_grad(b - 1));
   if (use == GradUse::book) {
     add(op.creates, booked(b));
+    if (schedule_.remakes_tape[b]) add(op.frees, tape(b));
   } else {
     if (!booked_table_block(b)) op.frees.push_back(flow_grad(b));
     if (last_pass) {
@@ -277,18 +282,20 @@ void Builder::sum_booked(int layer) {
   emit_coefficients(options_.clip->layers ? layer : -1);
   for (int b = blocks(); b >= 0; --b) {
     if (schedule_.layers.of_block[b] != layer) continue;
-    if (b < blocks()) {
-      emit_weight_grad(b);
-    } else if (!shape_.loss.params.empty()) {
-      std::vector<int> gathered;
-      for (int u : schedule_.layout.units_of_block[b]) {
-        if (schedule_.access != ParamAccess::per_use || held_[u]) continue;
-        hold(u);
-        gathered.push_back(u);
-      }
-      emit_loss(GradUse::clip);
-      for (int u : gathered) drop(u);
+    const bool reads = b == blocks() ? !shape_.loss.params.empty() : schedule_.remakes_tape[b];
+    std::vector<int> gathered;
+    for (int u : schedule_.layout.units_of_block[b]) {
+      if (!reads || schedule_.access != ParamAccess::per_use || held_[u]) continue;
+      hold(u);
+      gathered.push_back(u);
     }
+    if (b == blocks()) {
+      if (reads) emit_loss(GradUse::clip);
+    } else {
+      if (reads) emit_recompute(b, /*revives=*/false);
+      emit_weight_grad(b);
+    }
+    for (int u : gathered) drop(u);
     reduce_finished(b);
   }
 }

@@ -141,6 +141,7 @@ class Builder {
   void emit_forward(int b);
   void build_backward(const std::vector<Visit>& visits, GradUse use);
   void emit_loss(GradUse use);
+  void emit_recompute(int b, bool revives);
   void emit_backward(int b, GradUse use);
   void create_targets(Op& op, int b, GradUse use);
   int64_t sink_scratch(const BlockShape& block, GradUse use) const;

@@ -138,6 +138,8 @@ struct Schedule {
   bool accumulates_whole = false;  // whole gradients are summed over the micro-batches
   // Of a private step.
   privacy::ClipLayers layers;
+  std::vector<bool>
+      remakes_tape;  // book, by block: its tape is let go with its backward and made again before its weight gradients
   std::vector<bool> booked_param;       // keep: tables that are booked instead
   ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad

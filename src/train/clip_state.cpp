@@ -108,13 +108,13 @@ void Executor::ClipState::begin_body(const Tensor& ids) {
   clipped_.begin_body();
 }
 
-GradSink& Executor::ClipState::sink(GradUse use, int block) {
+GradSink& Executor::ClipState::sink(GradUse use, int block, const Tape* tape) {
   switch (use) {
     case GradUse::keep:
       book_.set_block(block);
       return keep_;
     case GradUse::book:
-      book_.set_block(block);
+      book_.set_block(block, schedule_.remakes_tape[static_cast<size_t>(block)] ? tape : nullptr);
       return book_;
     case GradUse::clip:
       return clipped_;

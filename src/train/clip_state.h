@@ -24,11 +24,12 @@ class Executor::ClipState {
 
   // A micro-batch starts; `ids` are its inputs.
   void begin_body(const Tensor& ids);
-  GradSink& sink(GradUse use, int block);
+  // `tape`: block's own, while it reports.
+  GradSink& sink(GradUse use, int block, const Tape* tape);
   // Norms of what block `block` was the last to report of the kept gradients.
   void norm_kept(int block, const std::function<Tensor(int unit)>& kept);
   void coefficients(int layer);
-  void replay(int block) { book_.replay(block, clipped_); }
+  void replay(int block, const Tape& tape) { book_.replay(block, tape, clipped_); }
   privacy::ClipCoefficients coefficients_of() const { return {coefficients_, schedule_.layers.of_param}; }
   void drop() { book_.clear(); }
 

@@ -497,7 +497,7 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       return;
     }
     case OpKind::weight_grad:
-      clip_->replay(op.block);
+      clip_->replay(op.block, tape_[op.block]);
       tape_[op.block] = {};
       return;
     case OpKind::combine:

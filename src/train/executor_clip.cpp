@@ -20,7 +20,9 @@ std::unique_ptr<Executor::ClipState> Executor::make_clip_state() {
 }
 
 GradSink& Executor::sink_for(const Op& op) {
-  return clip_ ? clip_->sink(op.use, op.block) : *sink_;
+  if (!clip_) return *sink_;
+  const auto block = static_cast<size_t>(op.block);
+  return clip_->sink(op.use, op.block, block < tape_.size() ? &tape_[block] : nullptr);
 }
 
 void Executor::run_loss(const Op& op) {
@@ -39,9 +41,12 @@ void Executor::run_loss(const Op& op) {
 void Executor::after_reports(const Op& op) {
   if (op.use == GradUse::keep)
     clip_->norm_kept(op.block, [&](int unit) { return units_[unit].sample_grads.view({shape_.batch, -1}); });
-  if (op.kind != OpKind::backward || op.use == GradUse::book) return;
+  if (op.kind != OpKind::backward) return;
+  const bool remade = op.use == GradUse::book && schedule_.remakes_tape[static_cast<size_t>(op.block)];
+  if (op.use == GradUse::book && !remade) return;
   Tape& tape = tape_[op.block];
-  const bool comes_again = clip_ && options_.step.clip->pass == privacy::PassPlan::two_pass && !second_pass_;
+  const bool comes_again =
+      remade || (clip_ && options_.step.clip->pass == privacy::PassPlan::two_pass && !second_pass_);
   if (!comes_again || options_.step.checkpointing == Checkpointing::full) {
     tape = {};
   } else if (options_.step.checkpointing == Checkpointing::selective) {
