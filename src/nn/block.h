@@ -25,6 +25,9 @@ struct Report {
   int64_t numel = 0;  // elements that it covers
   enum class By { linear, embedding, direct } by = By::linear;
   bool repeated = false;  // comes in several pieces of the batch, which add up
+  int64_t ids = 0;        // of an embedding, a sample's; 0: as many as its input has elements
+  int64_t held_bytes =
+      0;  // what lives beside the sink's own at that moment, as far as the block says: temporaries, and what is made of the gradient to return
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running it.
@@ -32,7 +35,8 @@ struct BlockShape {
   std::string name;
   std::vector<ParamId> params;
   std::vector<Report> reports;
-  int64_t output_bytes = 0;             // its flow forwards; the gradient of its output is as large
+  int64_t output_bytes = 0;             // what it adds to the flow
+  int64_t output_grad_bytes = 0;        // the gradient of its output; 0: as large as the output
   int64_t input_grad_bytes = 0;         // the gradient that its backward makes; 0 for the first block
   int64_t saved_bytes = 0;              // the tape's own tensors, without the kept ones
   int64_t kept_bytes = 0;               // what selective checkpointing keeps of it (Tape::kept)

@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "base/error.h"
 #include "kernels/token_sum.h"
 #include "tensor/category.h"
 
@@ -57,12 +58,18 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g) const 
   sink.direct(bias, per_sample);
 }
 
-void Projection::add_shape(BlockShape& shape) const {
+void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g, const Tensor& bias_grad) const {
+  VEIL_CHECK(!in_out && bias >= 0, "sums for a bias that is not there");
+  sink.linear({weight}, a, g);
+  sink.direct(bias, bias_grad);
+}
+
+void Projection::add_shape(BlockShape& shape, int64_t held_bytes) const {
   for (int i = 0; i < joined; ++i) shape.params.push_back(weight + i);
-  shape.reports.push_back({weight, in * out, Report::By::linear});
+  shape.reports.push_back({.param = weight, .numel = in * out, .by = Report::By::linear, .held_bytes = held_bytes});
   if (bias < 0) return;
   for (int i = 0; i < joined; ++i) shape.params.push_back(bias + i);
-  shape.reports.push_back({bias, out, Report::By::direct});
+  shape.reports.push_back({.param = bias, .numel = out, .by = Report::By::direct, .held_bytes = held_bytes});
 }
 
 int64_t Projection::report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {

@@ -7,15 +7,19 @@
 
 namespace veil {
 
-// What runs from block to block: the hidden states (token ids before the first block of a language model). (DiT's conditioning will stand beside them.)
+// What runs from block to block: the hidden states (token ids before the first block of a language model, images before that of a diffusion model). Beside them, where a
+// model has one, its conditioning: the first block makes it of Batch::conditions, and the others hand it on as it is. Its gradient, to which every block adds, is fp32
+// (fp64 where the model is).
 struct Flow {
-  Tensor hidden;  // [batch, ...]
+  Tensor hidden;          // [batch, ...]
+  Tensor condition = {};  // [batch, width]
 };
 
 // One micro-batch as a model sees it.
 struct Batch {
-  Tensor inputs;   // [batch, ...]
-  Tensor targets;  // [batch, ...]
+  Tensor inputs;           // [batch, ...]
+  Tensor targets;          // [batch, ...]
+  Tensor conditions = {};  // [batch, ...]; undefined where the model has none
 };
 
 // `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own;

@@ -118,7 +118,9 @@ class Builder {
     return {BufferRole::flow, b, shape_.blocks[b].output_bytes, Category::activations, device()};
   }
   Buffer flow_grad(int b) const {
-    return {BufferRole::flow_grad, b, shape_.blocks[b].output_bytes, Category::activations, device()};
+    const BlockShape& block = shape_.blocks[b];
+    return {BufferRole::flow_grad, b, block.output_grad_bytes ? block.output_grad_bytes : block.output_bytes,
+            Category::activations, device()};
   }
   Buffer tape(int b) const {
     const int64_t kept = selective() ? 0 : shape_.blocks[b].kept_bytes;
@@ -189,7 +191,8 @@ class Builder {
   // Parts.
 
   void add_resident() {
-    const int64_t sample_bytes = shape_.input.bytes(options_.compute) + shape_.target.bytes(options_.compute);
+    const int64_t sample_bytes = shape_.input.bytes(options_.compute) + shape_.target.bytes(options_.compute) +
+                                 (shape_.condition ? shape_.condition->bytes(options_.compute) : 0);
     schedule_.resident.push_back(
         {BufferRole::data, 0, sample_bytes * shape_.batch * options_.micro_batches, Category::data, device()});
     if (options_.micro_batches > 1) {
@@ -401,11 +404,12 @@ class Builder {
     int64_t largest = 0;
     for (const Report& report : block.reports) {
       const bool table = report.by == Report::By::embedding;
-      const int64_t positions = table ? shape_.input.elements() * shape_.batch : shape_.batch;
+      const int64_t positions =
+          table ? (report.ids ? report.ids : shape_.input.elements()) * shape_.batch : shape_.batch;
       const SinkScratch scratch{
           positions,        report.numel,         report.by,      accumulates_whole_ || report.repeated,
           options_.compute, schedule_.grad_dtype, options_.on_gpu};
-      largest = std::max(largest, summed_sink_scratch_bytes(scratch));
+      largest = std::max(largest, report.held_bytes + summed_sink_scratch_bytes(scratch));
     }
     return largest;
   }

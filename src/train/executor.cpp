@@ -238,6 +238,7 @@ void Executor::allocate_resident() {
         return empty_tensor(dims, samples.scalar_type(), device_);
       };
       input_ = {like(data_.inputs), like(data_.targets)};
+      if (data_.conditions.defined()) input_.conditions = like(data_.conditions);
     } else if (buffer.role == BufferRole::knobs) {
       knobs_ = empty_tensor({kKnobsBytes / dtype_bytes(at::kDouble)}, at::kDouble, device_);
       knobs_.zero_();
@@ -342,6 +343,7 @@ void Executor::load(const Batch& samples) {
   StreamGuard guard(compute_);
   data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
   data_.targets.copy_(samples.targets, /*non_blocking=*/true);
+  if (data_.conditions.defined()) data_.conditions.copy_(samples.conditions, /*non_blocking=*/true);
 }
 
 void Executor::step(double learning_rate) {
@@ -447,11 +449,13 @@ void Executor::observe(Part part, int index) {
 void Executor::run_compute(const Op& op, int micro_batch) {
   CategoryScope scope(Category::activations);
   const int blocks = static_cast<int>(shape_.blocks.size());
-  auto input_of = [&](int block) { return block == 0 ? Flow{input_.inputs} : flow_[block - 1]; };
+  auto input_of = [&](int block) { return block == 0 ? Flow{input_.inputs, input_.conditions} : flow_[block - 1]; };
   switch (op.kind) {
     case OpKind::load:
       input_.inputs.copy_(data_.inputs.narrow(0, micro_batch * shape_.batch, shape_.batch));
       input_.targets.copy_(data_.targets.narrow(0, micro_batch * shape_.batch, shape_.batch));
+      if (data_.conditions.defined())
+        input_.conditions.copy_(data_.conditions.narrow(0, micro_batch * shape_.batch, shape_.batch));
       return;
     case OpKind::zero:
       knobs_.narrow(0, kLossKnob, 1).zero_();

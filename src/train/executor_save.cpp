@@ -11,6 +11,7 @@ Evaluation Executor::evaluate(const Batch& samples) {
   {
     CategoryScope scope(Category::data);
     input_ = {samples.inputs.to(device_), samples.targets.to(device_)};
+    if (samples.conditions.defined()) input_.conditions = samples.conditions.to(device_);
   }
   VEIL_CHECK(input_.inputs.size(0) == shape_.batch, "evaluation of {} samples, a micro-batch has {}",
              input_.inputs.size(0), shape_.batch);

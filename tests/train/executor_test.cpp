@@ -106,5 +106,17 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfLanguageModelsAreTheLedgersAtEveryRow) 
   }
 }
 
+TEST_F(ExecutorTest, TheEstimatorsBytesOfDiffusionModelsAreTheLedgersAtEveryRow) {
+  for (int world : {1, 3}) {
+    std::vector<TestCase> grid = diffusion_grid(world, at::kFloat);
+    for (size_t i = 0; i < grid.size(); ++i) {
+      if (i % 3 == 1) grid[i].step.compute = at::kBFloat16;
+      if (i % 4 == 2) grid[i].max_grad_norm = 1;
+      expect_bytes_as_estimated(grid[i], 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace veil
