@@ -20,7 +20,8 @@ const std::vector<Command>& commands() {
       {"privacy", "epsilon of a private run, or the sigma that a budget asks for", run_privacy},
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
       {"suite", "a question answered by several experiments in one table", run_suite},
-      {"train", "a language model on your own text", run_train},
+      {"sample", "a picture of images drawn from a trained diffusion model", run_sample},
+      {"train", "a language model on your own text, or a diffusion transformer on your images", run_train},
       {"report", "tables, plots and one page from a folder of records", run_report},
       {"tokenize", "a folder of text as a token store, which is mapped and not read again", run_tokenize},
   };

@@ -1,7 +1,8 @@
-// veil train: a language model on a folder of text.
+// veil train: a language model on a folder of text; a diffusion transformer goes to train_diffusion.h.
 #include <filesystem>
 
 #include "cli/command.h"
+#include "cli/train_diffusion.h"
 #include "cli/train_run.h"
 #include "profile/ledger.h"
 #include "suite/profile_run.h"
@@ -23,6 +24,7 @@ std::string run_folder(const TrainCommand& command, const RankInfo& info) {
 }  // namespace
 
 int run_train(const std::vector<std::string>& arguments) {
+  if (names_diffusion_model(arguments)) return run_train_diffusion(arguments);
   TrainCommand command;
   Options options("train", "trains a language model on your text; not private yet");
   add_train_options(options, command);
