@@ -1,16 +1,18 @@
 #include "cli/experiment_options.h"
 
 #include "cli/hub_environment.h"
+#include "models/dit.h"
 
 namespace veil {
 
 void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
   e.hub_cache = hub_cache_root(hub_variables_from_environment());
-  options.add("model", e.model,
-              {.aliases = {"model_name"},
-               .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., linear-stack), a folder with "
-                       "config.json, or a fetched hub id",
-               .value = "NAME"});
+  options.add(
+      "model", e.model,
+      {.aliases = {"model_name"},
+       .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., dit-l/8, ..., linear-stack), a folder with "
+               "config.json, or a fetched hub id",
+       .value = "NAME"});
   options.add("seq-length", e.seq_length,
               {.aliases = {"seq", "seq_len", "max_length", "sequence_length"},
                .help = "tokens in a sequence of a language model",
@@ -72,13 +74,14 @@ void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
 }
 
 void use_language_defaults(const Options& options, ExperimentOptions& e) {
-  if (!model_source(e).config) return;
+  const bool diffusion = dit_preset(e.model).has_value();
+  if (!diffusion && !model_source(e).config) return;
   const bool gpu = e.device == DeviceKind::gpu || (e.device == DeviceKind::automatic && gpu_count() > 0);
   auto open = [&](const char* name) { return !options.has(name) || !options.given(name); };
   if (open("batch-size")) e.batch_size = 2;
   if (open("optimizer")) e.optimizer = OptimizerKind::adamw;
   if (open("learning-rate")) e.learning_rate = 1e-5;
-  if (open("weight-decay") && e.optimizer == OptimizerKind::adamw) e.weight_decay = 0.1;
+  if (open("weight-decay") && e.optimizer == OptimizerKind::adamw && !diffusion) e.weight_decay = 0.1;
   if (open("compute") && gpu) e.compute = Precision::bf16;
 }
 

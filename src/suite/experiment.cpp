@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "models/dit.h"
 #include "models/language_model.h"
 #include "models/linear_stack.h"
 #include "profile/trace.h"
@@ -82,7 +83,7 @@ int64_t rank_batch(const ExperimentOptions& options, int world) {
 ModelSource model_source(const ExperimentOptions& options) {
   ModelSource source = find_model(options.model, options.hub_cache);
   if (!source.config) {
-    if (options.task || options.labels) user_error("--task and --labels: the linear stack has neither");
+    if (options.task || options.labels) user_error("--task and --labels: {} has neither", options.model);
     return source;
   }
   if (options.task) source.config->task = *options.task;
@@ -99,6 +100,12 @@ ModelSource model_source(const ExperimentOptions& options) {
 }
 
 Model make_model(const ExperimentOptions& options, const ModelSource& source, int world) {
+  if (std::optional<DitConfig> diffusion = dit_preset(options.model)) {
+    diffusion->layers = options.layers.value_or(diffusion->layers);
+    Model model = dit_model(*diffusion, options.attention);
+    model.name = source.name;
+    return model;
+  }
   if (!source.config) return linear_stack(options.input_size, layer_count(options, world));
   Model model = language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention});
   model.name = source.name;
@@ -131,15 +138,18 @@ void check_options(const ExperimentOptions& options) {
 
 std::string configuration_name(const ExperimentOptions& options, int world) {
   std::vector<std::pair<std::string, std::string>> parts;
-  const bool linear = canonical(options.model).rfind("linear", 0) == 0;
-  if (!linear) parts.push_back({"", options.model.substr(options.model.find_last_of('/') + 1)});
+  const bool linear = canonical(options.model).rfind("linear", 0) == 0,
+             diffusion = dit_preset(options.model).has_value();
+  std::string name = diffusion ? canonical(options.model) : options.model.substr(options.model.find_last_of('/') + 1);
+  std::replace(name.begin(), name.end(), '/', '-');  // dit-l/8
+  if (!linear) parts.push_back({"", name});
   parts.push_back({"", name_of(options.strategy)});
   parts.push_back({"w", std::to_string(world)});
   parts.push_back({"bs", std::to_string(rank_batch(options, world))});
   if (linear) {
     parts.push_back({"in", std::to_string(options.input_size)});
     parts.push_back({"l", std::to_string(layer_count(options, world))});
-  } else {
+  } else if (!diffusion) {
     parts.push_back({"seq", std::to_string(options.seq_length)});
   }
   parts.push_back({"bwd-", name_of(options.backward_prefetch)});

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/hub.h"
+#include "models/dit.h"
 #include "models/presets.h"
 
 namespace veil {
@@ -27,7 +28,7 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   source.name = name;
   if (canonical(name) == kLinearStack || canonical(name) == "linear") return source;
   source.config = preset_config(name);
-  if (source.config) return source;
+  if (source.config || dit_preset(name)) return source;
   if (fs::is_directory(name)) {
     if (!fs::exists(fs::path(name) / "config.json")) user_error("--model {}: the folder has no config.json", name);
     source.folder = name;
@@ -35,6 +36,7 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
     source.folder = *found;
   } else {
     std::vector<std::string> known = preset_names();
+    known.insert(known.end(), dit_preset_names().begin(), dit_preset_names().end());
     known.push_back(kLinearStack);
     const std::string meant = nearest(name, known);
     const bool hub_id = name.find('/') != std::string::npos;

@@ -45,7 +45,9 @@ Batch make_data(const ExperimentOptions& options, const Model& model, int64_t sa
     }
     return tensor;
   };
-  return {make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  Batch batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  if (model.condition) batch.conditions = make(*model.condition, RandomDomain::conditions);
+  return batch;
 }
 
 double mean(const std::vector<double>& values) {
@@ -242,6 +244,10 @@ class Run {
   }
 
   void describe_model(const ModelSource& source, const Model& model) {
+    if (model.condition) {  // a diffusion transformer
+      record_["attention"] = attention_backend(options_.attention, dtype_of(options_.compute), device_);
+      record_["parameters"] = model.shape(1, dtype_of(options_.compute), device_.is_cuda()).param_count();
+    }
     if (!source.config) return;
     record_["seq_length"] = options_.seq_length;
     record_["task"] = name_of(source.config->task);

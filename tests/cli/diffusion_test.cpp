@@ -50,6 +50,16 @@ TEST_F(ProgramDiffusion, AResumedRunIsTheUninterruptedOne) {
             read_file((work() / "parts/model.safetensors").string()));
 }
 
+TEST_F(ProgramDiffusion, IsProfiledAndPlanned) {
+  const Json record = record_of("--model dit-tiny --device cpu --strategy ddp --warmup 1 --iterations 2");
+  EXPECT_EQ(record.at("outcome").get<std::string>(), "ok");
+  EXPECT_EQ(record.at("parameters").get<int64_t>(), 53'072);
+  EXPECT_EQ(record.at("batch_size").get<int64_t>(), 2);
+  const Answer planned = veil("plan --memory --model DiT-L/8 --world 1 --strategy ddp");
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  EXPECT_NE(planned.out.find("blocks.23"), std::string::npos);
+}
+
 TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   expect_refused(words("--image-size 18 --steps 1"), "image size 18 is not a multiple of the patch 4");
   expect_refused(words("--classes 2 --steps 1"), "pass --classes 4");
