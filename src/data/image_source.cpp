@@ -204,13 +204,12 @@ void ImageFolder::read(int64_t sample, int64_t size, float* out) const {
 
 void Shapes::read(int64_t sample, int64_t size, float* out) const {
   const auto index = static_cast<uint64_t>(sample);
-  const Philox4 first = philox4x32(seed_, index, 0x5348), second = philox4x32(seed_, index, 0x5349);
+  const Philox4 first = philox4x32(seed_, index, 0x5348);
   auto unit = [](uint32_t word) { return std::ldexp(static_cast<double>(word >> 8), -24); };
-  const double radius = 0.22 + 0.16 * unit(first.word[0]);
-  const double x0 = radius + (1 - 2 * radius) * unit(first.word[1]),
-               y0 = radius + (1 - 2 * radius) * unit(first.word[2]);
+  const double radius = 0.26 + 0.1 * unit(first.word[0]);
+  const double x0 = 0.4 + 0.2 * unit(first.word[1]), y0 = 0.4 + 0.2 * unit(first.word[2]);
   // A bright hue on a dark ground.
-  const double hue = 6 * unit(first.word[3]), ground = 0.25 * unit(second.word[0]);
+  const double hue = 6 * unit(first.word[3]), ground = 0.1;
   auto channel_of = [&](double shift) {
     const double distance = std::fabs(std::fmod(hue + shift, 6.0) - 3);
     return 0.25 + 0.75 * std::clamp(distance - 1, 0.0, 1.0);

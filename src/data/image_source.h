@@ -39,7 +39,7 @@ class ImageFolder final : public ImageSource {
   std::vector<std::string> classes_, left_out_;
 };
 
-// Discs, squares, triangles and crosses of random place, size and colours: class = sample modulo 4, the rest by Philox from (seed, sample).
+// Discs, squares, triangles and crosses near the middle, of random place, size and hue: class = sample modulo 4, the rest by Philox from (seed, sample).
 class Shapes final : public ImageSource {
  public:
   Shapes(int64_t count, uint64_t seed) : count_(count), seed_(seed) {}

@@ -40,7 +40,7 @@ const std::vector<Preset>& presets() {
       list.push_back({fmt::format("dit-xl/{}", patch), sized(28, 1152, 16, patch)});
     }
     list.push_back({"dit-tiny", small(2, 32, 4, 4, 5)});
-    list.push_back({"dit-shapes", small(4, 96, 4, 2, 4)});
+    list.push_back({"dit-shapes", small(4, 96, 4, 4, 4)});
     return list;
   }();
   return table;
