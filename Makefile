@@ -8,9 +8,9 @@ TOOLS := . build/env.sh
 
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
-.PHONY: help setup build test demo format format-check layers lint bench configurations clean test-release test-asan
+.PHONY: help setup build test demo format format-check layers lint bench configurations mutants clean test-release test-asan
 help:
-	@echo 'make setup | build | test | demo | format | format-check | lint | bench | configurations | clean'
+	@echo 'make setup | build | test | demo | format | format-check | lint | bench | configurations | mutants | clean'
 
 setup:
 	@scripts/setup.sh
@@ -52,5 +52,9 @@ bench: setup
 configurations: setup
 	@$(TOOLS) && scripts/check_configurations.sh $(JOBS)
 
+# Classical mistakes of private training, one at a time, each caught by a test. ONLY="NAME ..." for some of them.
+mutants: build
+	@$(TOOLS) && $$VEIL_PYTHON scripts/mutants.py --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+
 clean:
-	@rm -rf build build-debug build-asan build-configurations
+	@rm -rf build build-debug build-asan build-configurations build-mutants

@@ -1,10 +1,12 @@
 """Writes examples/reviews: short invented reviews with a label, for trying out sequence classification.
 
-    python3 examples/make_reviews.py
+    python3 examples/make_reviews.py                             # examples/reviews: 360
+    python3 examples/make_reviews.py --count 12000 --output DIR  # more of them, for private training (docs/privacy.md)
 
 Labels: 0 displeased, 1 indifferent, 2 pleased. The sentences are put together from parts by a seeded draw, so the files are always the same.
 """
 
+import argparse
 import json
 import random
 from pathlib import Path
@@ -34,20 +36,25 @@ def review(draw: random.Random, label: int) -> str:
 
 
 def main() -> None:
-    draw = random.Random(7)
-    folder = Path(__file__).parent / "reviews"
-    folder.mkdir(exist_ok=True)
+    options = argparse.ArgumentParser()
+    options.add_argument("--count", type=int, default=360)
+    options.add_argument("--output", type=Path, default=Path(__file__).parent / "reviews")
+    options.add_argument("--seed", type=int, default=7)
+    chosen = options.parse_args()
+    draw = random.Random(chosen.seed)
+    chosen.output.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
     rows = []
-    while len(rows) < 360:
+    while len(rows) < chosen.count:
         label = len(rows) % 3
         text = review(draw, label)
         if text not in seen:
             seen.add(text)
             rows.append({"text": text, "label": label})
     draw.shuffle(rows)
-    for name, part in (("first", rows[:180]), ("second", rows[180:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    half = chosen.count // 2
+    for name, part in (("first", rows[:half]), ("second", rows[half:])):
+        (chosen.output / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
 
 
 if __name__ == "__main__":

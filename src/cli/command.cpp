@@ -24,6 +24,7 @@ const std::vector<Command>& commands() {
       {"train", "a language model on your own text, or a diffusion transformer on your images", run_train},
       {"report", "tables, plots and one page from a folder of records", run_report},
       {"tokenize", "a folder of text as a token store, which is mapped and not read again", run_tokenize},
+      {"verify", "private steps held against one sample at a time in fp64", run_verify_command},
   };
   return table;
 }

@@ -26,6 +26,7 @@ int run_sample(const std::vector<std::string>& arguments);
 int run_train(const std::vector<std::string>& arguments);
 int run_report(const std::vector<std::string>& arguments);
 int run_tokenize(const std::vector<std::string>& arguments);
+int run_verify_command(const std::vector<std::string>& arguments);
 
 // What main does: finds the command, runs it, and turns what it throws into one line on stderr and an exit code.
 int run_veil(const std::vector<std::string>& arguments);

@@ -1,5 +1,7 @@
 #include "cli/experiment_options.h"
 
+#include "base/files.h"
+#include "cli/clip_options.h"
 #include "cli/hub_environment.h"
 #include "models/dit.h"
 
@@ -85,7 +87,16 @@ void use_language_defaults(const Options& options, ExperimentOptions& e) {
   if (open("compute") && gpu) e.compute = Precision::bf16;
 }
 
-void add_running_options(Options& options, ExperimentOptions& e) {
+void add_private_step_options(Options& options, ExperimentOptions& e, const char* function) {
+  e.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
+  add_clip_options(options, e.clip_choice);
+  options.add(function, e.clip, {.help = "of a private step: what turns a norm into a coefficient"});
+  options.add("clip-norm", e.clip_norm, {.aliases = {"max_grad_norm"}, .help = "of a private step: C", .minimum = 1e-30});
+  options.add("sigma", e.sigma, {.aliases = {"noise_multiplier"}, .help = "of a private step: noise multiplier", .minimum = 0});
+  options.add("rng", e.rng, {.help = "of a private step's noise: secure for training, philox for comparisons of speed"});
+}
+
+void add_running_options(Options& options, ExperimentOptions& e, bool several_worlds) {
   options.add("learning-rate", e.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", e.momentum, {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
   options.add("weight-decay", e.weight_decay,
@@ -94,11 +105,13 @@ void add_running_options(Options& options, ExperimentOptions& e) {
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
   options.add("graph", e.graph, {.help = "capture the step in CUDA graphs"});
   options.add("device", e.device, {.help = "where it runs; auto takes a GPU if one answers"});
-  options.add("ranks", e.ranks,
-              {.aliases = {"nproc_per_node", "num_gpus"},
-               .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
-               .minimum = 1,
-               .maximum = 4096});
+  if (!several_worlds) {
+    options.add("ranks", e.ranks,
+                {.aliases = {"nproc_per_node", "num_gpus"},
+                 .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
+                 .minimum = 1,
+                 .maximum = 4096});
+  }
   options.add("share-gpu", e.share_gpu, {.help = "let several ranks share a GPU, talking through host memory"});
 }
 

@@ -10,8 +10,10 @@ namespace veil {
 void add_step_options(Options& options, ExperimentOptions& experiment, bool searched = false);
 // After parsing: what the command line leaves open gets a language model's defaults where the model is one.
 void use_language_defaults(const Options& options, ExperimentOptions& experiment);
-// Learning rate, seed, device, ranks: what any run of steps needs.
-void add_running_options(Options& options, ExperimentOptions& experiment);
+// Whether and how the step is private; for commands that measure or plan one.
+void add_private_step_options(Options& options, ExperimentOptions& experiment, const char* function = "clip");
+// Learning rate, seed, device, ranks: what any run of steps needs. `several_worlds` leaves out the ranks, which the command itself varies.
+void add_running_options(Options& options, ExperimentOptions& experiment, bool several_worlds = false);
 // That, and how it is measured.
 void add_measuring_options(Options& options, ExperimentOptions& experiment);
 // `tiny`: seconds on two cores.

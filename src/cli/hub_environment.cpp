@@ -23,6 +23,12 @@ std::string trimmed(std::string text) {
 
 }  // namespace
 
+std::string cache_root_from_environment() {
+  const HubVariables variables = hub_variables_from_environment();
+  if (!variables.xdg_cache_home.empty()) return join_path(variables.xdg_cache_home, "veil");
+  return join_path(join_path(variables.home, ".cache"), "veil");
+}
+
 HubVariables hub_variables_from_environment() {
   return {.hf_home = variable("HF_HOME"),
           .hf_hub_cache = variable("HF_HUB_CACHE"),

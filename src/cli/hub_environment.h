@@ -8,6 +8,8 @@
 namespace veil {
 
 HubVariables hub_variables_from_environment();
+// Where Veil keeps what it can make again: XDG_CACHE_HOME/veil, else ~/.cache/veil.
+std::string cache_root_from_environment();
 
 // The folder of `--model NAME`, where NAME is no preset: a folder with config.json, or a hub's model in the cache. UserError otherwise.
 std::string model_folder_from_environment(const std::string& name);

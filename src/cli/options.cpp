@@ -31,6 +31,7 @@ void Options::insert(Setting setting) {
   for (const std::string& alias : setting.spec.aliases) VEIL_CHECK(!find(alias), "option {} is defined twice", alias);
   VEIL_CHECK(!find(setting.name), "option {} is defined twice", setting.name);
   setting.initial = setting.show();
+  setting.section = section_;
   settings_.push_back(std::move(setting));
 }
 
@@ -246,8 +247,11 @@ bool Options::given(const std::string& name) const {
 std::string Options::help() const {
   std::string usage = "usage: veil " + command_;
   std::vector<std::vector<std::string>> rows;
+  std::map<size_t, std::string> titles;  // by the row that they stand before
+  std::string section;
   for (const Setting& setting : settings_) {
     if (!setting.refused.empty()) continue;
+    if (setting.section != section) titles[rows.size()] = section = setting.section;
     if (setting.spec.positional) usage += setting.spec.required ? " " + setting.kind : " [" + setting.kind + "]";
     std::string left = "--" + setting.name;
     if (!setting.flag) left += setting.spec.bare ? " [" + setting.kind + "]" : " " + setting.kind;
@@ -257,7 +261,10 @@ std::string Options::help() const {
     rows.push_back({left, right});
   }
   rows.push_back({"--help", "this text"});
-  std::string result = fmt::format("{} [options]\n{}\n\n{}", usage, help_, align_columns(rows, 2));
+  std::string result = fmt::format("{} [options]\n{}\n\n", usage, help_);
+  const std::vector<std::string> lines = split(align_columns(rows, 2), '\n');
+  for (size_t i = 0; i < rows.size(); ++i)
+    result += (titles.count(i) ? "\n" + titles[i] + ":\n" : "") + lines[i] + "\n";
   if (!presets_.empty()) {
     std::vector<std::string> known;
     for (const auto& [name, unused] : presets_) known.push_back(name);

@@ -37,6 +37,9 @@ class Options {
   template <typename T>
   void add(const std::string& name, std::vector<T>& field, OptionSpec spec = {});
 
+  // What is added from here on stands under this title in the help.
+  void section(const std::string& title) { section_ = title; }
+
   // A named set of values; the first one brings the option --preset.
   void preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values);
 
@@ -70,6 +73,7 @@ class Options {
     std::function<std::string(const std::vector<std::string>&)> read = {};  // "" or what is allowed
     std::function<std::string()> show = {};
     std::function<nlohmann::json()> record = {};
+    std::string section = "";  // of the help
     std::string initial = "";  // show() when it was added
     std::string source = "";   // "" while it is the default
   };
@@ -83,7 +87,7 @@ class Options {
   void read_file(const std::string& path);
   std::vector<std::string> normalized(const std::vector<std::string>& arguments) const;
 
-  std::string command_, help_;
+  std::string command_, help_, section_;
   std::vector<Setting> settings_;
   std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
   std::string preset_, file_;

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/experiment_options.h"
+#include "plan/auto_plan.h"
 #include "plan/estimator.h"
 
 namespace veil {
@@ -13,7 +14,7 @@ using Json = nlohmann::ordered_json;
 struct PlanCommand {
   ExperimentOptions experiment;
   int world = 1;
-  bool schedule = false, memory = false, buffers = false, json = false;
+  bool schedule = false, memory = false, buffers = false, clip = false, json = false;
 };
 
 std::vector<Category> used_categories(const MemoryEstimate& estimate, Space space) {
@@ -100,6 +101,61 @@ Json plan_json(const Schedule& schedule, const ModelShape& shape, const MemoryEs
   return json;
 }
 
+// Of a private step: every plan that is allowed, the one that is taken first.
+std::vector<PlanPrice> clip_prices(const PlanCommand& command, const ModelShape& shape, const StepOptions& step) {
+  const ExperimentOptions& e = command.experiment;
+  if (!e.is_private()) return {};
+  const PlanWish wish = plan_wish(e.clip_choice, e.clip == privacy::ClipFunction::per_layer);
+  const bool here = !step.on_gpu || gpu_count() > 0;
+  const Roofline roofline =
+      here ? cached_roofline(e.roofline_cache, step.on_gpu ? gpu_device(0) : cpu_device(), step.compute)
+           : assumed_roofline(step.on_gpu, step.compute);
+  if (command.clip && !command.json)
+    fmt::print("priced with {:.3g} TFLOP/s and {:.3g} GB/s ({})\n\n", roofline.flops_per_second / 1e12,
+               roofline.bytes_per_second / 1e9, roofline.source);
+  return price_plans(shape, step, wish, roofline);
+}
+
+void print_prices(const std::vector<PlanPrice>& prices, const ModelShape& shape) {
+  Table plans({"pass plan", "extra ms", "peak memory", "why"});
+  for (const PlanPrice& price : prices)
+    plans.row({name_of(price.plan.pass), fmt::format("{:.2f}", price.extra_ms), format_bytes(price.peak_bytes), price.reason});
+  fmt::print("{}\n", plans.text());
+  const PlanPrice& taken = prices.front();
+  if (taken.rules.empty()) {
+    fmt::print("every parameter: norms of the kept gradients themselves; tables and vectors by their own kernels\n");
+    return;
+  }
+  Table rules({"parameter", "rule", "materialize ms", "ghost ms", "flash ms", "why"});
+  for (const RulePrice& rule : taken.rules) {
+    rules.row({shape.params[static_cast<size_t>(rule.param)].name, name_of(rule.rule),
+               fmt::format("{:.3f}", rule.milliseconds[0]), fmt::format("{:.3f}", rule.milliseconds[1]),
+               fmt::format("{:.3f}", rule.milliseconds[2]), rule.reason});
+  }
+  fmt::print("{}every other parameter: biases and norms by their sums over tokens, tables by grouping equal tokens\n", rules.text());
+}
+
+Json clip_json(const std::vector<PlanPrice>& prices, const ModelShape& shape) {
+  Json list = Json::array();
+  for (const PlanPrice& price : prices) {
+    Json plan = {{"pass_plan", name_of(price.plan.pass)},
+                 {"extra_ms", price.extra_ms},
+                 {"peak_bytes", price.peak_bytes},
+                 {"fits", price.fits},
+                 {"reason", price.reason}};
+    for (const RulePrice& rule : price.rules) {
+      plan["rules"].push_back({{"parameter", shape.params[static_cast<size_t>(rule.param)].name},
+                               {"rule", name_of(rule.rule)},
+                               {"materialize_ms", rule.milliseconds[0]},
+                               {"ghost_ms", rule.milliseconds[1]},
+                               {"flash_ms", rule.milliseconds[2]},
+                               {"reason", rule.reason}});
+    }
+    list.push_back(plan);
+  }
+  return list;
+}
+
 }  // namespace
 
 int run_plan(const std::vector<std::string>& arguments) {
@@ -108,7 +164,10 @@ int run_plan(const std::vector<std::string>& arguments) {
   options.add("schedule", command.schedule, {.help = "print the program: rows, lanes, waits"});
   options.add("buffers", command.buffers, {.help = "with the buffers that each row makes and frees"});
   options.add("memory", command.memory, {.help = "print the bytes by category after each row"});
+  options.add("clip", command.clip,
+              {.help = "print what clipping costs by every pass plan and rule, which are taken, and why"});
   add_step_options(options, command.experiment);
+  add_private_step_options(options, command.experiment, "clip-function");
   add_experiment_presets(options, /*measuring=*/false);
   options.add("world", command.world,
               {.aliases = {"ranks", "num_gpus", "nproc_per_node"}, .help = "ranks", .minimum = 1, .maximum = 65536});
@@ -119,18 +178,26 @@ int run_plan(const std::vector<std::string>& arguments) {
   check_options(command.experiment);
   const int world = command.experiment.simulate_world.value_or(command.world);
   const bool on_gpu = command.experiment.device != DeviceKind::cpu;
-  const StepOptions step = step_options(command.experiment, world, on_gpu);
+  if (command.clip && !command.experiment.is_private()) command.experiment.clip_choice.mode = Mode::automatic;
+  ExecutorOptions settings;
+  StepOptions& step = settings.step;
+  step = step_options(command.experiment, world, on_gpu);
   const Model model = make_model(command.experiment, model_source(command.experiment), world);
   const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute, step.on_gpu);
+  const std::vector<PlanPrice> prices = clip_prices(command, shape, step);
+  if (!prices.empty()) step.clip = prices.front().plan;
   const Schedule schedule = build_schedule(shape, step);
   const MemoryEstimate estimate = estimate_memory(schedule);
   if (command.json) {
-    fmt::print("{}\n", plan_json(schedule, shape, estimate).dump(1));
+    Json json = plan_json(schedule, shape, estimate);
+    if (!prices.empty()) json["clip"] = clip_json(prices, shape);
+    fmt::print("{}\n", json.dump(1));
     return kExitDone;
   }
   fmt::print("{} of {} parameters, {} ranks, {}\n\n", shape.name,
              format_count(static_cast<double>(shape.param_count())), world, name_of(step.strategy));
-  if (command.schedule || command.buffers || !command.memory)
+  if (command.clip) print_prices(prices, shape);
+  if (command.schedule || command.buffers || (!command.memory && !command.clip))
     fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
   if (command.memory) {
     for (Space space : {Space::device, Space::host, Space::pinned}) print_memory(schedule, shape, estimate, space);

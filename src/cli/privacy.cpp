@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "privacy/calibrate.h"
+#include "privacy/plan.h"
 #include "report/line_plot.h"
 
 namespace veil {
@@ -69,13 +70,7 @@ int64_t step_count(const PrivacyOptions& wanted, double q) {
   if (wanted.steps && wanted.epochs) user_error("--steps and --epochs are given: allowed is one of them");
   if (wanted.steps) return *wanted.steps;
   if (!wanted.epochs) user_error("--steps is missing: give it, or --epochs");
-  if (!(*wanted.epochs >= 0)) user_error("--epochs {}: allowed is 0 or more", *wanted.epochs);
-  if (*wanted.epochs == 0) return 0;
-  // 3 epochs at q = 0.1 are 30 steps, though 3 / 0.1 is a little more in binary.
-  const double steps = std::ceil(*wanted.epochs / q * (1 - 1e-12));
-  if (!(q > 0) || steps > 9e18)
-    user_error("--epochs {} at q {}: allowed is --steps where q is so small", *wanted.epochs, q);
-  return static_cast<int64_t>(steps);
+  return privacy::steps_of_epochs(*wanted.epochs, q);
 }
 
 // "sigma,q,steps"

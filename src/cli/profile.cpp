@@ -161,6 +161,7 @@ int run_profile(const std::vector<std::string>& arguments) {
   command.output_dir = "traces";
   Options options("profile", "measures one configuration: time, memory by category, phases, communication");
   add_step_options(options, command.experiment);
+  add_private_step_options(options, command.experiment);
   add_measuring_options(options, command.experiment);
   add_experiment_presets(options, /*measuring=*/true);
   bool use_profiler = false;

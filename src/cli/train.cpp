@@ -1,8 +1,10 @@
 // veil train: a language model on a folder of text; a diffusion transformer goes to train_diffusion.h.
+#include <cmath>
 #include <filesystem>
 
 #include "cli/command.h"
 #include "cli/train_diffusion.h"
+#include "cli/train_privacy.h"
 #include "cli/train_run.h"
 #include "profile/ledger.h"
 #include "suite/profile_run.h"
@@ -26,12 +28,12 @@ std::string run_folder(const TrainCommand& command, const RankInfo& info) {
 int run_train(const std::vector<std::string>& arguments) {
   if (names_diffusion_model(arguments)) return run_train_diffusion(arguments);
   TrainCommand command;
-  Options options("train", "trains a language model on your text; not private yet");
+  Options options("train", "trains a language model on your text; privately with --epsilon or --sigma");
   add_train_options(options, command);
   if (!options.parse(arguments)) return kExitDone;
   use_language_defaults(options, command.experiment);
   check_options(command.experiment);
-  check_train_options(command);
+  check_train_options(command, options);
 
   const RankInfo info = rank_info_from_environment();
   const bool launches = info.launcher == Launcher::none && command.experiment.ranks.value_or(1) > 1;
@@ -43,8 +45,12 @@ int run_train(const std::vector<std::string>& arguments) {
   if (command.experiment.graph == GraphMode::on && !device.is_cuda())
     user_error("--graph on cannot be met (no GPU): pass --graph auto or off");
   const std::string folder = run_folder(command, info);
-  const int64_t batch = rank_batch(command.experiment, planned.world);
-  check_resumed_options(folder, options, batch * command.experiment.accumulation * planned.world);
+  const bool is_private = command.privacy.is_private();
+  if (is_private) settle_private_batch(command, options, planned.world);
+  const int64_t batch =
+      is_private ? std::llround(*command.expected_batch)
+                 : rank_batch(command.experiment, planned.world) * command.experiment.accumulation * planned.world;
+  check_resumed_options(folder, options, batch, is_private);
   if (launches) {
     std::vector<std::string> words{"train"};
     words.insert(words.end(), arguments.begin(), arguments.end());

@@ -250,7 +250,7 @@ class DiffusionRun {
         dims.insert(dims.end(), shape.dims.begin(), shape.dims.end());
         return empty_tensor(dims, shape.dtype.value_or(settings.step.compute), device_).zero_();
       };
-      data = {room(model.input), room(model.target), room(*model.condition)};
+      data = {room(model.input), room(model.target), {}, room(*model.condition)};
     }
     executor_ = std::make_unique<Executor>(model, batch, settings, device_, std::move(data),
                                            make_ranks(c_.experiment, info_, device_));

@@ -36,7 +36,7 @@ TrainLog::TrainLog(const std::string& folder, bool speaks, bool json, int64_t st
   if (!speaks_) return;
   // Losses and norms tell of the data, so only the owner reads them.
   write_file_atomically(path_, done > 0 ? kept_lines(path_, done) : "", /*owner_only=*/true);
-  scalars_ = std::make_unique<ScalarLog>(join_path(folder, "tensorboard"));
+  scalars_ = std::make_unique<ScalarLog>(join_path(folder, "tensorboard"), /*owner_only=*/true);
 }
 
 void TrainLog::set_throughput(double flops_a_rank, double peak_tflops_a_rank) {
@@ -52,11 +52,50 @@ void TrainLog::append(const Json& line) {
   if (json_) fmt::print("{}\n", line.dump());
 }
 
+void TrainLog::private_step(const StepLine& line, double left_s) {
+  const PrivateLine& p = *line.privacy;
+  const Json loss = std::isfinite(line.loss) ? Json(line.loss) : Json();
+  append({{"step", line.step},
+          {"epsilon", std::isfinite(p.epsilon) ? Json(p.epsilon) : Json("inf")},
+          {"clip_norm", p.clip_norm},
+          {"learning_rate", line.learning_rate},
+          {"loss", loss},
+          {"samples", p.samples},
+          {"bad_samples", p.bad_samples},
+          {"below_clip_norm", p.below_clip_norm},
+          {"seconds", line.seconds},
+          {"tokens_per_second", line.tokens_per_second},
+          {"waited_for_data_seconds", line.waited_for_data_seconds},
+          {"peak_memory_bytes", line.peak_bytes},
+          {"left_seconds", left_s},
+          {"not_private",
+           {"loss", "samples", "bad_samples", "below_clip_norm", "seconds", "tokens_per_second",
+            "waited_for_data_seconds", "peak_memory_bytes", "left_seconds"}}});
+  scalars_->add("private/epsilon", p.epsilon, line.step);
+  scalars_->add("private/clip_norm", p.clip_norm, line.step);
+  scalars_->add("train/learning_rate", line.learning_rate, line.step);
+  if (std::isfinite(line.loss)) scalars_->add("not_private/loss", line.loss, line.step);
+  scalars_->add("not_private/samples", static_cast<double>(p.samples), line.step);
+  scalars_->add("not_private/bad_samples", static_cast<double>(p.bad_samples), line.step);
+  scalars_->add("not_private/below_clip_norm", p.below_clip_norm, line.step);
+  scalars_->add("not_private/tokens_per_second", line.tokens_per_second, line.step);
+  if (json_ || (line.step % print_every_ != 0 && line.step != steps_)) return;
+  fmt::print(
+      "step {:>{}}/{}  epsilon {:.4f}  C {:.3g}  lr {:.2e}  {}  {} left | not private: loss {}  {} samples{}  {} "
+      "tokens/s\n",
+      line.step, std::to_string(steps_).size(), steps_, p.epsilon, p.clip_norm, line.learning_rate,
+      format_bytes(line.peak_bytes), format_duration(left_s), p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-",
+      p.samples, p.bad_samples > 0 ? fmt::format(" ({} bad)", p.bad_samples) : "",
+      format_count(line.tokens_per_second));
+  std::fflush(stdout);
+}
+
 void TrainLog::step(const StepLine& line) {
   if (!speaks_) return;
   const double mfu = peak_ > 0 ? flops_ / line.seconds / 1e12 / peak_ : 0;
   const double elapsed_s = (steady_ms() - begin_ms_) / 1e3;
   const double left_s = elapsed_s / static_cast<double>(line.step - first_) * static_cast<double>(steps_ - line.step);
+  if (line.privacy) return private_step(line, left_s);
   Json json = {{"step", line.step},
                {"epoch", line.epoch},
                {"loss", line.loss},
@@ -90,15 +129,25 @@ void TrainLog::evaluation(const EvaluationLine& line) {
     json["held_out_perplexity"] = line.perplexity();
     json["held_out_tokens"] = line.tokens;
   }
+  if (private_) {
+    Json all = Json::array();
+    for (const auto& [key, value] : json.items()) {
+      if (key != "step") all.push_back(key);
+    }
+    json["not_private"] = all;
+  }
   append(json);
-  scalars_->add("held_out/loss", line.loss, line.step);
-  if (line.accuracy) scalars_->add("held_out/accuracy", *line.accuracy, line.step);
+  const std::string group = private_ ? "not_private/held_out_" : "held_out/";
+  scalars_->add(group + "loss", line.loss, line.step);
+  if (line.accuracy) scalars_->add(group + "accuracy", *line.accuracy, line.step);
   if (json_) return;
+  const char* const mark = private_ ? " (not private)" : "";
   if (line.accuracy) {
-    fmt::print("held out: loss {:.4f}, accuracy {:.1f}% of {} samples\n", line.loss, 100 * *line.accuracy,
+    fmt::print("held out{}: loss {:.4f}, accuracy {:.1f}% of {} samples\n", mark, line.loss, 100 * *line.accuracy,
                line.samples);
   } else {
-    fmt::print("held out: loss {:.4f}, perplexity {:.2f} over {} tokens\n", line.loss, line.perplexity(), line.tokens);
+    fmt::print("held out{}: loss {:.4f}, perplexity {:.2f} over {} tokens\n", mark, line.loss, line.perplexity(),
+               line.tokens);
   }
 }
 
@@ -106,9 +155,18 @@ void TrainLog::checkpoint(int64_t step) {
   if (speaks_ && !json_) fmt::print("checkpoint after step {}\n", step);
 }
 
+void TrainLog::guarantee(const std::string& budget, const std::string& line, const nlohmann::json& json) {
+  if (!speaks_) return;
+  budget_ = budget;
+  guarantee_ = line;
+  if (json_) fmt::print("{}\n", Json{{"privacy", json}}.dump());
+}
+
 void TrainLog::end(bool finished, const std::string& folder, const std::string& exported) {
   if (json_) return;
   if (!finished) fmt::print("stopped; `--resume {}` goes on\n", folder);
+  if (!budget_.empty()) fmt::print("{}\n", budget_);
+  if (!guarantee_.empty()) fmt::print("\nprivate   {}\n", guarantee_);
   fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", folder, path_,
              join_path(folder, "tensorboard"));
   if (peak_ > 0)

@@ -15,11 +15,15 @@ class TrainLog {
   TrainLog(const std::string& folder, bool speaks, bool json, int64_t steps, int64_t done);
   // FLOPs of a step and the peak in TFLOP/s (0: not known, no MFU), both a rank.
   void set_throughput(double flops_a_rank, double peak_tflops_a_rank);
+  // A private run's figures are marked: those that its guarantee does not cover are called not private wherever they stand.
+  void mark_private() { private_ = true; }
   // Steps between two lines on stdout; the metrics have them all.
   void print_every(int64_t steps) { print_every_ = steps; }
   void step(const StepLine& line);
   void evaluation(const EvaluationLine& line);
   void checkpoint(int64_t step);
+  // What a private run ends with; `budget` is "" unless the budget ended it.
+  void guarantee(const std::string& budget, const std::string& line, const nlohmann::json& json);
   void end(bool finished, const std::string& folder, const std::string& exported);
 
  private:
@@ -28,6 +32,9 @@ class TrainLog {
   bool speaks_, json_;
   int64_t steps_, first_, print_every_ = 1;
   double begin_ms_, flops_ = 0, peak_ = 0;
+  void private_step(const StepLine& line, double left_s);
+  bool private_ = false;
+  std::string budget_, guarantee_;
   std::unique_ptr<ScalarLog> scalars_;
 };
 

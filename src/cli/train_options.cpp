@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "privacy/journal.h"
 #include "train/checkpoint.h"
 
 namespace veil {
@@ -22,9 +23,32 @@ bool same_setting(const nlohmann::json& a, const nlohmann::json& b) {
          std::filesystem::equivalent(one, other, ignored);  // two paths of one folder
 }
 
+void settle_private_options(TrainCommand& c, const Options& options) {
+  PrivacyChoice& p = c.privacy;
+  if (sets_zero3(p.clip_choice.mode)) c.experiment.strategy = Strategy::zero3;
+  // In DP-SGD's own words max_grad_norm is C; plain training's default does not count.
+  if (options.given("max-grad-norm")) {
+    if (p.clip_norm)
+      user_error("--max-grad-norm {} and --clip-norm {}: in a private run they mean the same, one of them is allowed",
+                 c.max_grad_norm, *p.clip_norm);
+    if (!(c.max_grad_norm > 0))
+      user_error("--max-grad-norm {}: in a private run it is C; allowed is more than 0", c.max_grad_norm);
+    p.clip_norm = c.max_grad_norm;
+  }
+  c.max_grad_norm = 0;
+  if (p.unit == privacy::PrivacyUnit::document && c.samples == data::SampleKind::packed) {
+    if (options.given("samples"))
+      user_error(
+          "--privacy-unit document with --samples packed: packed sequences mix documents; allowed is --samples "
+          "document");
+    c.samples = data::SampleKind::document;
+  }
+}
+
 }  // namespace
 
 void add_train_options(Options& options, TrainCommand& c) {
+  options.section("data");
   options.add("data", c.data,
               {.aliases = {"data_folder"},
                .help = "folder of .txt, .json and .jsonl files, or a token store of `veil tokenize`",
@@ -46,7 +70,9 @@ void add_train_options(Options& options, TrainCommand& c) {
                .maximum = 0.9});
   options.add("evaluation-samples", c.evaluation_samples,
               {.help = "held-out samples an evaluation takes; 0: all", .minimum = 0});
+  options.section("model and step");
   add_step_options(options, c.experiment);
+  options.section("training");
   add_running_options(options, c.experiment);
   options.add("steps", c.steps, {.aliases = {"num_steps", "max_steps"}, .help = "steps in all", .minimum = 1});
   options.add("epochs", c.epochs, {.help = "instead of --steps: times that every sample is seen", .minimum = 1e-9});
@@ -56,9 +82,11 @@ void add_train_options(Options& options, TrainCommand& c) {
               {.help = "where the schedule ends, as a part of --learning-rate", .minimum = 0, .maximum = 1});
   options.add("beta1", c.beta1, {.help = "of adamw", .minimum = 0, .maximum = 1});
   options.add("beta2", c.beta2, {.help = "of adamw", .minimum = 0, .maximum = 1});
-  options.add("epsilon-adam", c.epsilon, {.help = "of adamw", .minimum = 0});
+  options.add("epsilon-adam", c.adam_epsilon, {.help = "of adamw", .minimum = 0});
   options.add("max-grad-norm", c.max_grad_norm,
-              {.help = "scale the gradient down to this norm; 0: never. This is not private clipping", .minimum = 0});
+              {.help = "of plain training: scale the whole gradient down to this norm; 0: never", .minimum = 0});
+  add_privacy_options(options, c.privacy);
+  options.section("the run's folder, and what is said");
   options.add("evaluate-every", c.evaluate_every, {.help = "steps; 0: at the end only", .minimum = 0});
   options.add("checkpoint-every", c.checkpoint_every, {.help = "steps; 0: at the end only", .minimum = 0});
   options.add(
@@ -79,7 +107,9 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add("json", c.json, {.help = "print lines as JSON"});
 }
 
-void check_train_options(TrainCommand& c) {
+void check_train_options(TrainCommand& c, const Options& options) {
+  settle_privacy(options, c.privacy);
+  if (c.privacy.is_private()) settle_private_options(c, options);
   if (c.experiment.simulate_world) user_error("--simulate-world: training needs real ranks; `veil profile` simulates");
   if (c.steps && c.epochs) user_error("--steps {} and --epochs {}: one of them is allowed", *c.steps, *c.epochs);
   if (!c.steps && !c.epochs) c.epochs = 1;
@@ -97,9 +127,16 @@ void check_train_options(TrainCommand& c) {
   if (c.resume.empty()) check_folder_can_be_made(c.output_dir);
 }
 
-void check_resumed_options(const std::string& run_folder, const Options& options, int64_t global_batch) {
+void check_resumed_options(const std::string& run_folder, const Options& options, int64_t global_batch,
+                           bool is_private) {
   const auto checkpoint = newest_checkpoint(run_folder);
+  const bool was_private =
+      privacy::holds_journal(run_folder) || (checkpoint && checkpoint_state(*checkpoint).contains("privacy"));
+  if (was_private && !is_private)
+    user_error("the run in {} is private: pass --epsilon or --sigma as before, or train in another folder", run_folder);
   if (!checkpoint) return;
+  if (is_private && !was_private)
+    user_error("the run in {} is not private, and noise added now would not make it so: begin a new one", run_folder);
   const nlohmann::json state = checkpoint_state(*checkpoint), begun = state.value("settings", nlohmann::json::object());
   const nlohmann::json now = options.json();
   for (const char* name :

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/experiment_options.h"
+#include "cli/privacy_options.h"
 #include "data/encode.h"
 #include "data/samples.h"
 #include "optim/learning_rate.h"
@@ -20,7 +21,9 @@ struct TrainCommand {
   LearningRateKind schedule = LearningRateKind::cosine;
   int64_t warmup_steps = 0;
   double minimum_lr_ratio = 0.1;
-  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, max_grad_norm = 1;
+  double beta1 = 0.9, beta2 = 0.95, adam_epsilon = 1e-8, max_grad_norm = 1;
+  PrivacyChoice privacy;
+  std::optional<double> expected_batch;  // of a private run
   int64_t evaluate_every = 0, checkpoint_every = 0, log_every = 1;
   int keep_checkpoints = 2;
   std::string output_dir = "runs", resume, export_folder;
@@ -31,10 +34,11 @@ struct TrainCommand {
 void add_train_options(Options& options, TrainCommand& command);
 
 // Everything that can be wrong with the words alone; settles what depends on the model's task.
-void check_train_options(TrainCommand& command);
+void check_train_options(TrainCommand& command, const Options& options);
 
 // A resumed run keeps what decides its steps: model, samples, order, optimizer and the logical batch. UserError that names the option that differs from the newest checkpoint's; strategy, ranks, micro-batches, device
-// and the like may change. A folder without a checkpoint allows everything.
-void check_resumed_options(const std::string& run_folder, const Options& options, int64_t global_batch);
+// and the like may change. A folder without a checkpoint allows everything, except that private and plain training do not mix in it.
+void check_resumed_options(const std::string& run_folder, const Options& options, int64_t global_batch,
+                           bool is_private);
 
 }  // namespace veil

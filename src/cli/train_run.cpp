@@ -8,6 +8,7 @@
 #include "cli/run_lock.h"
 #include "cli/terminal.h"
 #include "cli/train_log.h"
+#include "cli/train_privacy.h"
 #include "models/export.h"
 #include "models/load.h"
 #include "models/weight_tensors.h"
@@ -48,15 +49,20 @@ class TrainRun {
   int run() {
     load_samples();
     const Model model = make_model(c_.experiment, source_, info_.world);
+    if (c_.privacy.is_private())
+      privacy_ =
+          std::make_unique<TrainPrivacy>(c_, options_, info_, folder_, *samples_, model, source_.folder, device_);
     make_executor(model);
-    const TrainOptions train = train_options();
+    TrainOptions train = train_options();
     if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
-    const data::Position start = resume();
+    if (privacy_ && speaks()) privacy_->begin();
+    const data::Position start = resume(train);
     if (speaks()) announce();
     TrainLog log(folder_, speaks(), c_.json, train.steps, executor_->steps());
     log.set_throughput(3.0 * static_cast<double>(executor_->shape().model_flops()) * c_.experiment.accumulation,
                        peak());
     log.print_every(c_.log_every);
+    if (privacy_) log.mark_private();
     KernelProfile profile;
     TrainEvents events;
     events.on_step = [&](const StepLine& line) {
@@ -68,7 +74,10 @@ class TrainRun {
     Trainer trainer(*executor_, samples_, held_out_, train, events);
     stop_when_asked();
     const bool finished = trainer.run(start);
+    if (privacy_ && speaks()) privacy_->end(executor_->steps());
     if (finished && !c_.export_folder.empty()) export_trained(model);
+    if (privacy_ && speaks())
+      log.guarantee(privacy_->budget_line(executor_->steps()), privacy_->guarantee_line(), privacy_->guarantee_json());
     if (speaks()) log.end(finished, folder_, c_.export_folder);
     return finished || !speaks() ? kExitDone
                                  : kExitFailed;  // mpirun ends all ranks when one fails: rank 0 has the last word
@@ -111,17 +120,25 @@ class TrainRun {
   }
 
   void make_executor(const Model& model) {
-    const int64_t batch = rank_batch(c_.experiment, info_.world);
+    const int64_t batch = privacy_ ? c_.experiment.batch_size : rank_batch(c_.experiment, info_.world);
+    Ranks ranks = make_ranks(c_.experiment, info_, device_);
     ExecutorOptions settings;
     settings.step = step_options(c_.experiment, info_.world, device_.is_cuda());
-    settings.step.grad_norm = true;
-    settings.max_grad_norm = c_.max_grad_norm;
+    if (privacy_) {
+      privacy_->share(ranks.reduce.get(), device_);
+      settings.step.clip = privacy_->clip_plan();
+      settings.step.varying = c_.privacy.sampler == privacy::SamplerKind::poisson;
+      settings.privacy = privacy_->private_step();
+    } else {
+      settings.step.grad_norm = true;
+      settings.max_grad_norm = c_.max_grad_norm;
+    }
     settings.optimizer.kind = c_.experiment.optimizer;
     settings.optimizer.momentum = c_.experiment.momentum;
     settings.optimizer.weight_decay = c_.experiment.weight_decay;
     settings.optimizer.beta1 = c_.beta1;
     settings.optimizer.beta2 = c_.beta2;
-    settings.optimizer.epsilon = c_.epsilon;
+    settings.optimizer.epsilon = c_.adam_epsilon;
     settings.seed = static_cast<uint64_t>(c_.experiment.seed);
     settings.graph = c_.experiment.graph;
     if (source_.has_weights()) {
@@ -141,21 +158,25 @@ class TrainRun {
         dims.insert(dims.end(), shape.dims.begin(), shape.dims.end());
         return empty_tensor(dims, at::kLong, device_).zero_();
       };
-      data = {room(model.input), room(model.target)};
+      data = {room(model.input), room(model.target), {}};
     }
-    executor_ = std::make_unique<Executor>(model, batch, settings, device_, std::move(data),
-                                           make_ranks(c_.experiment, info_, device_));
+    executor_ = std::make_unique<Executor>(model, batch, settings, device_, std::move(data), std::move(ranks));
     global_batch_ = rows * info_.world;
   }
 
-  data::Position resume() {
+  data::Position resume(TrainOptions& train) {
     data::Position start;
+    Json state;
     if (!c_.resume.empty()) {
       const auto checkpoint = newest_checkpoint(folder_);
       if (checkpoint) {
-        const Json state = load_checkpoint(*checkpoint, *executor_);
+        state = load_checkpoint(*checkpoint, *executor_);
         start = data::position_from_json(state.at("position"));
       }
+    }
+    if (privacy_) {
+      train.privacy = privacy_->training(state);
+      if (c_.privacy.clip == privacy::ClipFunction::adaptive) executor_->set_clip_norms({train.privacy->clip_norm});
     }
     executor_->prepare();
     return start;
@@ -163,10 +184,14 @@ class TrainRun {
 
   TrainOptions train_options() const {
     TrainOptions train;
-    const data::ShuffledOrder order(samples_->count(), global_batch_, static_cast<uint64_t>(c_.experiment.seed));
-    train.steps = c_.steps
-                      ? *c_.steps
-                      : std::max<int64_t>(1, std::llround(*c_.epochs * static_cast<double>(order.steps_per_epoch())));
+    if (privacy_) {
+      train.steps = privacy_->steps();
+    } else if (c_.steps) {
+      train.steps = *c_.steps;
+    } else {
+      const data::ShuffledOrder order(samples_->count(), global_batch_, static_cast<uint64_t>(c_.experiment.seed));
+      train.steps = std::max<int64_t>(1, std::llround(*c_.epochs * static_cast<double>(order.steps_per_epoch())));
+    }
     const LearningRateSchedule rate{c_.schedule, c_.experiment.learning_rate, c_.warmup_steps, train.steps,
                                     c_.minimum_lr_ratio};
     check_schedule(rate);
@@ -183,7 +208,13 @@ class TrainRun {
   }
 
   void announce() const {
-    if (c_.json) return;
+    if (c_.json) {
+      if (!privacy_) return;
+      fmt::print("{}\n", Json{{"privacy_plan", privacy_->json()}}.dump());
+      for (const std::string& warning : privacy_->plan().warnings())
+        fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), warning);
+      return;
+    }
     fmt::print("{}\n", options_.table());
     const auto& header = samples_->store().header();
     fmt::print("model     {}: {} parameters, {}, attention {}\n", source_.name,
@@ -192,9 +223,16 @@ class TrainRun {
     fmt::print("data      {} documents, {} tokens ({}); {} samples of {} tokens, {} held out\n", header.documents,
                format_count(static_cast<double>(header.tokens)), header.tokenizer.name, samples_->count(),
                samples_->length(), held_out_ ? held_out_->count() : 0);
-    fmt::print("step      {} samples on {} {}, graph {}\n", global_batch_, info_.world,
-               device_.is_cuda() ? "GPUs" : "CPU ranks", executor_->graph_state());
-    fmt::print("private   no: plain training, nothing is clipped per sample and no noise is added\n");
+    fmt::print(
+        "step      {} on {} {}, graph {}\n",
+        privacy_ ? fmt::format("{:g} samples expected, {} a micro-batch,", *c_.expected_batch, c_.experiment.batch_size)
+                 : fmt::format("{} samples", global_batch_),
+        info_.world, device_.is_cuda() ? "GPUs" : "CPU ranks", executor_->graph_state());
+    if (privacy_) {
+      privacy_->announce();
+    } else {
+      fmt::print("private   no: plain training, nothing is clipped per sample and no noise is added\n");
+    }
     if (executor_->steps() > 0) fmt::print("resumed   after step {}\n", executor_->steps());
     fmt::print("\n");
   }
@@ -239,6 +277,7 @@ class TrainRun {
       const std::string path = source_.folder.empty() ? "" : join_path(source_.folder, name);
       if (!path.empty() && fs::exists(path)) files.emplace_back(name, read_file(path));
     }
+    if (privacy_) files.emplace_back("privacy.json", privacy_->guarantee_json().dump(2) + "\n");
     export_model(c_.export_folder, files, sources, {.replace = true});
   }
 
@@ -250,6 +289,7 @@ class TrainRun {
   ModelSource source_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   std::shared_ptr<const data::Samples> samples_, held_out_;
+  std::unique_ptr<TrainPrivacy> privacy_;  // of a private run
   std::unique_ptr<Executor> executor_;
   int64_t global_batch_ = 0;
   std::unique_ptr<RunLock> lock_;

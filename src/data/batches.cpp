@@ -10,6 +10,7 @@ Batch make_batch(const Samples& samples, const std::vector<int64_t>& chosen) {
   Batch batch;
   batch.rows = static_cast<int64_t>(chosen.size());
   batch.length = samples.length();
+  batch.labelled = samples.options().kind == SampleKind::labelled;
   batch.samples = chosen;
   batch.inputs.resize(chosen.size() * static_cast<size_t>(samples.length()));
   batch.targets.resize(chosen.size() * static_cast<size_t>(samples.targets()));

@@ -16,6 +16,7 @@ namespace veil::data {
 struct Batch {
   Position position;
   int64_t rows = 0, length = 0;
+  bool labelled = false;         // targets are [rows]
   std::vector<int64_t> samples;  // [rows], kNoSample for padding
   std::vector<int64_t> inputs;   // [rows, length]
   std::vector<int64_t> targets;  // [rows, length], or [rows] labels

@@ -21,16 +21,21 @@ __global__ void embedding_grad_kernel(EmbeddingGrad e) {
   for (int64_t p = begin; p < e.count && e.ids[p] == id; p += kAtOnce) {
     Pack<T, kWide> row[kAtOnce];
     bool same[kAtOnce];
+    Real factor[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       same[i] = p + i < e.count && e.ids[p + i] == id;
-      if (same[i]) row[i] = load_pack<kWide>(grad + e.positions[p + i] * e.width);
+      if (!same[i]) continue;
+      const int64_t position = e.positions[p + i];
+      factor[i] = e.coefficients ? static_cast<Real>(e.coefficients[position / e.tokens]) : Real(1);
+      same[i] = factor[i] != 0;
+      if (same[i]) row[i] = load_pack<kWide>(grad + position * e.width);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (same[i]) {
 #pragma unroll
-        for (int k = 0; k < kWide; ++k) sum[k] += row[i].at(k);
+        for (int k = 0; k < kWide; ++k) sum[k] += factor[i] * row[i].at(k);
       }
     }
   }

@@ -228,6 +228,8 @@ struct EmbeddingGrad {
   Element out_element;
   int64_t count, vocabulary, width;
   bool accumulate;
+  const double* coefficients;  // by sample, or null
+  int64_t tokens;              // positions of a sample
   void* stream;
 };
 void embedding_grad(const EmbeddingGrad& embedding);

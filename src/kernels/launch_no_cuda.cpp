@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "kernels/launch.h"
+#include "kernels/launch_clip.h"
 
 namespace veil::launch {
 
@@ -94,6 +95,33 @@ void cross_entropy_losses(const CrossEntropy&, double*) {
   not_built();
 }
 void token_weights(const int64_t*, void*, Element, int64_t, int64_t, void*) {
+  not_built();
+}
+void add_segment_norms(const SampleNorm&) {
+  not_built();
+}
+void add_sample_products(const SampleProduct&) {
+  not_built();
+}
+void add_outer_norms(const OuterNorm&) {
+  not_built();
+}
+void add_embedding_norms(const EmbeddingNorm&) {
+  not_built();
+}
+void gather_columns(const GatherColumns&) {
+  not_built();
+}
+void combine_samples(const CombineSamples&) {
+  not_built();
+}
+void scale_samples(const ScaleSamples&) {
+  not_built();
+}
+void clip_coefficients(const Coefficients&) {
+  not_built();
+}
+void noisy_update(const NoisyUpdate&) {
   not_built();
 }
 

@@ -2,11 +2,12 @@
 //
 // Element e of parameter p at step t has one value z(t, p, e) under a key, whoever asks for it. Elements 12 g to 12 g + 11
 // are a group: one block of 16 random words makes its six pairs by Box-Muller, 53 bits for each radius and 32 for each
-// angle. So a radius takes 2^53 values up to 8.57, where 24 bits end at 5.77 and 32 at 6.66: the tails that epsilon counts
+// angle. So a radius takes 2^53 values up to 8.65, where 24 bits end at 5.77 and 32 at 6.66: the tails that epsilon counts
 // on are there.
 #pragma once
 
 #include <cmath>
+#include <cstring>
 
 #include "kernels/chacha.h"
 
@@ -50,35 +51,102 @@ VEIL_HOST_DEVICE uint64_t radius_bits(const ChaChaBlock& block, int64_t pair) {
   return uint64_t{top} << 32 | block.word[2 * pair];
 }
 
-// sqrt(-2 ln u), u = (bits + 1) / 2^53 in (0, 1]. In fp32 both ends keep their digits: u is converted where it is small and
-// 1 - u, an exact whole number of 2^-53, where it is not.
-template <typename Real>
-VEIL_HOST_DEVICE Real noise_radius(uint64_t bits) {
-  using std::log, std::log1p, std::sqrt;
-  constexpr uint64_t kHalf = uint64_t{1} << 52;
-  constexpr Real kUnit = static_cast<Real>(1.1102230246251565e-16);  // 2^-53
-  const uint64_t u = bits + 1;
-  const Real log_u = u <= kHalf ? log(static_cast<Real>(u) * kUnit) : log1p(-static_cast<Real>(2 * kHalf - u) * kUnit);
-  return sqrt(static_cast<Real>(-2) * log_u);
+// -ln u, u = (bits + 1/2) / 2^53 in (0, 1): the middle of its interval. Where u is more than 1/2, 1 - u is the number that has all its digits.
+VEIL_HOST_DEVICE double noise_exponential(uint64_t bits, double) {
+  constexpr uint64_t kTop = uint64_t{1} << 52;
+  constexpr double kUnit = 1.1102230246251565e-16;  // 2^-53
+  const bool upper = bits >= kTop;
+  const double x = (static_cast<double>(upper ? 2 * kTop - 1 - bits : bits) + 0.5) * kUnit;
+  return upper ? -log1p(-x) : -log(x);
 }
 
-// The cosine and sine of `word` / 2^32 of a turn. Whole quarters are taken off first, as integers, so that the rest is small and exact.
-template <typename Real>
-VEIL_HOST_DEVICE void noise_direction(uint32_t word, Real& cosine, Real& sine) {
-  const uint32_t quarter = (word + 0x20000000u) >> 30;             // the nearest
-  const auto rest = static_cast<int32_t>(word - (quarter << 30));  // an eighth of a turn at most
-  Real c, s;
+// The same in fp32, without a branch. With u = m 2^e and s = (1 - m) / (1 + m), -ln u = 2 artanh(s) - e ln 2; m lies in [3/4, 3/2), or is u itself with e = 0 in the upper half, where
+// 1 - m needs no subtraction.
+VEIL_HOST_DEVICE float noise_exponential(uint64_t bits, float) {
+  const auto high = static_cast<uint32_t>(bits >> 32), low = static_cast<uint32_t>(bits);
+  const bool upper = high >= 1u << 20;
+  const uint32_t flip = upper ? 0xFFFFFFFFu : 0;
+  const float x = static_cast<float>((high ^ flip) & 0xFFFFFu) * 4.76837158203125e-07f +                       // 2^-21
+                  (static_cast<float>(low ^ flip) * 1.1102230246251565e-16f + 5.551115123125783e-17f);  // 2^-53, 2^-54
 #ifdef __CUDA_ARCH__
-  sincospi(static_cast<Real>(rest) * static_cast<Real>(4.656612873077393e-10), &s, &c);  // 2^-31
+  const uint32_t pattern = __float_as_uint(x);
 #else
-  const Real angle = static_cast<Real>(rest) * static_cast<Real>(1.4629180792671596e-9);  // 2 pi / 2^32
-  c = std::cos(angle);
-  s = std::sin(angle);
+  uint32_t pattern;
+  std::memcpy(&pattern, &x, sizeof pattern);
 #endif
-  cosine = quarter & 1 ? s : c;
-  sine = quarter & 1 ? c : s;
-  if (((quarter + 1) & 2) != 0) cosine = -cosine;
-  if ((quarter & 2) != 0) sine = -sine;
+  const int32_t exponent = upper ? 0 : static_cast<int32_t>(pattern - 0x3F400000u) >> 23;
+  const uint32_t reduced = pattern - (static_cast<uint32_t>(exponent) << 23);
+#ifdef __CUDA_ARCH__
+  const float m = __uint_as_float(reduced);
+#else
+  float m;
+  std::memcpy(&m, &reduced, sizeof m);
+#endif
+  const float away = upper ? x : 1.0f - m;  // 1 - m
+#ifdef __CUDA_ARCH__
+  const float s = __fdividef(away, 2.0f - away);
+#else
+  const float s = away / (2.0f - away);
+#endif
+  const float z = s * s;
+  // artanh(s) / s to z^6: |s| is 1/3 at most.
+  float series = 1.0f / 13;
+  series = series * z + 1.0f / 11;
+  series = series * z + 1.0f / 9;
+  series = series * z + 1.0f / 7;
+  series = series * z + 1.0f / 5;
+  series = series * z + 1.0f / 3;
+  const float twice = s + s;
+  return twice + (twice * z) * series - static_cast<float>(exponent) * 0.6931471805599453f;
+}
+
+// sqrt(-2 ln u).
+template <typename Real>
+VEIL_HOST_DEVICE Real noise_radius(uint64_t bits) {
+  const Real doubled = 2 * noise_exponential(bits, Real());
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Real) == 4) {
+    float root;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(doubled));
+    return root;
+  }
+#endif
+  using std::sqrt;
+  return sqrt(doubled);
+}
+
+// The cosine and sine of an angle between -pi / 2 and pi / 2.
+VEIL_HOST_DEVICE void half_turn(double angle, double& cosine, double& sine) {
+  using std::cos, std::sin;
+  cosine = cos(angle);
+  sine = sin(angle);
+}
+// By their series, to 1e-7; the same on every device.
+VEIL_HOST_DEVICE void half_turn(float angle, float& cosine, float& sine) {
+  const float z = angle * angle;
+  float odd = -2.50521084e-8f;
+  odd = odd * z + 2.75573192e-6f;
+  odd = odd * z - 1.98412698e-4f;
+  odd = odd * z + 8.33333333e-3f;
+  odd = odd * z - 1.66666667e-1f;
+  sine = angle + angle * (z * odd);
+  float even = 2.08767570e-9f;
+  even = even * z - 2.75573192e-7f;
+  even = even * z + 2.48015873e-5f;
+  even = even * z - 1.38888889e-3f;
+  even = even * z + 4.16666667e-2f;
+  even = even * z - 0.5f;
+  cosine = even * z + 1.0f;
+}
+
+// Two normals of a radius: the word is an angle of half a turn, and its last bit says which half.
+template <typename Real>
+VEIL_HOST_DEVICE void noise_pair(Real radius, uint32_t word, Real& one, Real& other) {
+  Real cosine, sine;
+  half_turn(static_cast<Real>(static_cast<int32_t>(word)) * static_cast<Real>(7.314590396335798e-10), cosine, sine);  // pi / 2^32
+  const Real signed_radius = word & 1 ? -radius : radius;
+  one = signed_radius * cosine;
+  other = signed_radius * sine;
 }
 
 template <typename Real>
@@ -96,11 +164,8 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const Ch
 #pragma unroll
 #endif
   for (int64_t pair = 0; pair < kNoiseGroup / 2; ++pair) {
-    const Real radius = noise_radius<Real>(radius_bits(block, pair));
-    Real cosine, sine;
-    noise_direction<Real>(block.word[2 * pair + 1], cosine, sine);
-    result.value[2 * pair] = radius * cosine;
-    result.value[2 * pair + 1] = radius * sine;
+    noise_pair<Real>(noise_radius<Real>(radius_bits(block, pair)), block.word[2 * pair + 1], result.value[2 * pair],
+                     result.value[2 * pair + 1]);
   }
   return result;
 }

@@ -16,12 +16,13 @@ namespace {
 template <typename Param, typename Grad, typename Real>
 void update_cpu(Param* param, const Grad* grad, Real* state, int64_t numel, const UpdateKnobs& knobs,
                 const UpdateRule& rule, int64_t first_index) {
+  const UpdateFactors<Real> factors = update_factors<Real>(rule, knobs);
   at::parallel_for(0, numel, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       Real unused_m = 0, unused_v = 0;
       Real& m = rule.kind == OptimizerKind::sgd ? unused_m : state[i];
       Real& v = rule.kind == OptimizerKind::adamw ? state[numel + i] : unused_v;
-      const Real p = updated_param<Real>(rule, knobs, static_cast<Real>(param[i]), static_cast<Real>(grad[i]), m, v);
+      const Real p = updated_param<Real>(factors, static_cast<Real>(param[i]), static_cast<Real>(grad[i]), m, v);
       if constexpr (std::is_same_v<Param, c10::BFloat16>) {
         uint32_t bits;
         std::memcpy(&bits, &p, sizeof bits);

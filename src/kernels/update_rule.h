@@ -22,37 +22,61 @@ struct UpdateKnobs {
   double learning_rate = 0, scale = 1, bias_correction1 = 1, bias_correction2 = 1, step = 0;
 };
 
-// One element: `grad` is the sum over the logical batch; p, m and v are read and written. sgd ignores m and v, sgd_momentum uses m.
+// Both in the arithmetic's type, made once for many elements.
 template <typename Real>
-VEIL_HOST_DEVICE Real updated_param(const UpdateRule& rule, const UpdateKnobs& knobs, Real p, Real grad, Real& m,
-                                    Real& v) {
-  const Real lr = static_cast<Real>(knobs.learning_rate), g = grad * static_cast<Real>(knobs.scale);
-  if (rule.kind == OptimizerKind::adamw) {
-    m = static_cast<Real>(rule.beta1) * m + static_cast<Real>(1 - rule.beta1) * g;
-    v = static_cast<Real>(rule.beta2) * v + static_cast<Real>(1 - rule.beta2) * g * g;
-    const Real mean = m / static_cast<Real>(knobs.bias_correction1);
-    const Real spread = static_cast<Real>(sqrt(static_cast<Real>(v / static_cast<Real>(knobs.bias_correction2)))) +
-                        static_cast<Real>(rule.epsilon);
-    return p - lr * static_cast<Real>(rule.weight_decay) * p - lr * mean / spread;
-  }
-  Real direction = g + static_cast<Real>(rule.weight_decay) * p;
-  if (rule.kind == OptimizerKind::sgd_momentum) {
-    m = static_cast<Real>(rule.momentum) * m + direction;
-    direction = m;
-  }
-  return p - lr * direction;
+struct UpdateFactors {
+  OptimizerKind kind;
+  Real learning_rate, scale, momentum, beta1, rest1, beta2, rest2, correction1, correction2, epsilon, weight_decay;
+};
+
+template <typename Real>
+VEIL_HOST_DEVICE UpdateFactors<Real> update_factors(const UpdateRule& rule, const UpdateKnobs& knobs) {
+  return {rule.kind,
+          static_cast<Real>(knobs.learning_rate),
+          static_cast<Real>(knobs.scale),
+          static_cast<Real>(rule.momentum),
+          static_cast<Real>(rule.beta1),
+          static_cast<Real>(1 - rule.beta1),
+          static_cast<Real>(rule.beta2),
+          static_cast<Real>(1 - rule.beta2),
+          static_cast<Real>(knobs.bias_correction1),
+          static_cast<Real>(knobs.bias_correction2),
+          static_cast<Real>(rule.epsilon),
+          static_cast<Real>(rule.weight_decay)};
 }
 
-// The draw that gives elements 4 k to 4 k + 3 their random bits at this step, where `index` is one of them.
+// One element: `grad` is the sum over the logical batch; p, m and v are read and written. sgd ignores m and v, sgd_momentum uses m.
+template <typename Real>
+VEIL_HOST_DEVICE Real updated_param(const UpdateFactors<Real>& f, Real p, Real grad, Real& m, Real& v) {
+  const Real g = grad * f.scale;
+  if (f.kind == OptimizerKind::adamw) {
+    m = f.beta1 * m + f.rest1 * g;
+    v = f.beta2 * v + f.rest2 * g * g;
+    const Real mean = m / f.correction1;
+    const Real spread = static_cast<Real>(sqrt(static_cast<Real>(v / f.correction2))) + f.epsilon;
+    return p - f.learning_rate * f.weight_decay * p - f.learning_rate * mean / spread;
+  }
+  Real direction = g + f.weight_decay * p;
+  if (f.kind == OptimizerKind::sgd_momentum) {
+    m = f.momentum * m + direction;
+    direction = m;
+  }
+  return p - f.learning_rate * direction;
+}
+
+inline constexpr int64_t kRoundingGroup = 8;  // elements whose random bits come from one draw
+
+// The draw that gives elements 8 k to 8 k + 7 their random bits at this step, 16 each, where `index` is one of them. Seven rounds: rounding hides nothing.
 VEIL_HOST_DEVICE Philox4 rounding_words(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index) {
   constexpr uint64_t kDomain = 4;  // RandomDomain::rounding; the step stands above it, where fills have 0
-  return philox4x32(rule.rounding_seed, static_cast<uint64_t>(index) / 4,
-                    static_cast<uint64_t>(knobs.step) << 32 | kDomain);
+  return philox4x32<7>(rule.rounding_seed, static_cast<uint64_t>(index) / kRoundingGroup,
+                       static_cast<uint64_t>(knobs.step) << 32 | kDomain);
 }
 
 // 16 random bits for element `index` at this step.
 VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index) {
-  return rounding_words(rule, knobs, index).word[index % 4] & 0xFFFFu;
+  const Philox4 words = rounding_words(rule, knobs, index);
+  return words.word[index % kRoundingGroup / 2] >> (index % 2 * 16) & 0xFFFFu;
 }
 
 }  // namespace veil

@@ -25,9 +25,10 @@ struct Report {
   int64_t numel = 0;  // elements that it covers
   enum class By { linear, embedding, direct } by = By::linear;
   bool repeated = false;  // comes in several pieces of the batch, which add up
-  int64_t ids = 0;        // of an embedding, a sample's; 0: as many as its input has elements
-  int64_t held_bytes =
-      0;  // what lives beside the sink's own at that moment, as far as the block says: temporaries, and what is made of the gradient to return
+  int64_t samples = 0, tokens = 1;
+  int64_t rows = 0, columns = 0;  // of a product's gradient: [rows, columns], joined parameters together
+  int64_t live_bytes = 0;         // the block's own then: temporaries, and what is made of the gradient to return
+  int64_t held_bytes = 0;         // likewise where every report is held
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running it.
@@ -45,6 +46,9 @@ struct BlockShape {
   int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward
   int64_t late_scratch_bytes = 0;       // of a loss: likewise, after its last report of a product
   int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
+  int64_t booked_bytes = 0;             // what its reports hold beside the tape and the gradient of its output
+  int64_t book_scratch_bytes = 0;       // as backward_scratch_bytes, where the reports are held; without what they hold
+  bool reports_output_grad = true;      // its reports hold the gradient of its output
   bool recompute_skips_output = false;  // recompute() makes neither the output nor forward's temporaries
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory

@@ -68,9 +68,9 @@ Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
 BlockShape Classifier::shape(int64_t batch, DType compute, bool on_gpu) const {
   BlockShape shape;
   shape.name = "head";
-  l_.norm.add_shape(shape);
+  l_.norm.add_shape(shape, batch);
   shape.params.push_back(l_.score);
-  shape.reports.push_back({l_.score, l_.labels * l_.hidden, Report::By::linear});
+  shape.reports.push_back({l_.score, l_.labels * l_.hidden, Report::By::linear, false, batch, 1, l_.labels, l_.hidden});
   shape.output_bytes = batch * l_.tokens * l_.hidden * dtype_bytes(compute);
   // Finding the last token: a mask, positions and their product. Then a few rows a sample.
   shape.forward_scratch_bytes = batch * l_.tokens * (1 + 8) + l_.tokens * 8 +

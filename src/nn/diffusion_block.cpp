@@ -139,34 +139,53 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
   const int64_t condition_grad = condition_grad_bytes(batch, l_.hidden, compute);
   BlockShape shape;
   shape.name = l_.name;
-  const int64_t grads = l_.modulation.grads_bytes(batch, compute), bias_grad = batch * l_.hidden * real;
-  l_.modulation.add_shape(shape, batch, compute, hidden);
-  l_.qkv.add_shape(shape, grads + hidden + joint);
-  l_.attention_out.add_shape(shape, grads + 2 * hidden + context + bias_grad);
-  l_.up.add_shape(shape, grads + feed);
-  l_.down.add_shape(shape, grads + 2 * feed + hidden + bias_grad);
+  l_.modulation.map.add_shape(shape, batch, 1);
+  for (const Projection* map : {&l_.qkv, &l_.attention_out, &l_.up, &l_.down}) map->add_shape(shape, batch, l_.tokens);
   shape.output_bytes = hidden;
   shape.output_grad_bytes = shape.input_grad_bytes = hidden + condition_grad;
   shape.saved_bytes = l_.modulation.bytes(batch, compute) + 5 * hidden + joint + feed + 4 * rows * real;
   shape.kept_bytes = l_.attention.kept_bytes(batch, l_.tokens, compute, on_gpu);
   shape.keeps_input = true;
   shape.forward_scratch_bytes = std::max<int64_t>(0, feed - hidden);  // the output is made when the activation is gone
-  // The moments of backward, in order; the gradient that it returns is counted as made from the start (plan/estimator.cpp).
-  const int64_t sums = 2 * norm_backward_scratch_bytes(batch, l_.tokens, l_.hidden, compute, on_gpu);
-  const int64_t moments[] = {
-      feed + hidden + bias_grad + std::max(feed, sums),
-      feed + l_.up.report_scratch_bytes(batch, l_.tokens, compute, on_gpu),
-      feed + hidden,
-      hidden + sums,
-      hidden + context + hidden + bias_grad + sums,
-      hidden + context + 2 * joint,
-      hidden + joint + l_.qkv.report_scratch_bytes(batch, l_.tokens, compute, on_gpu),
-      2 * hidden + joint,
-      2 * hidden + sums,
-      hidden + l_.modulation.backward_scratch_bytes(batch, compute) + condition_grad,
+  shape.reports_output_grad = false;
+  // The moments of backward, in order: what lives, and what lives no more but is held where reports are. The gradient that it returns is counted as made from the start
+  // (plan/estimator.cpp).
+  const int64_t grads = l_.modulation.grads_bytes(batch, compute), narrow = l_.modulation.narrow_bytes(batch, compute);
+  const int64_t bias_grad = batch * l_.hidden * real, up_sums = batch * l_.up.out * real,
+                qkv_sums = batch * l_.qkv.out * real;
+  const int64_t norm = 2 * norm_backward_scratch_bytes(batch, l_.tokens, l_.hidden, compute, on_gpu);
+  int64_t largest = 0, largest_booked = 0, held = 0;
+  auto moment = [&](int64_t live) {
+    largest = std::max(largest, grads + live);
+    largest_booked = std::max(largest_booked, grads + live + held);
   };
-  const int64_t largest = grads + *std::max_element(std::begin(moments), std::end(moments));
+  auto reports = [&](const Projection& map, int64_t live, int64_t sums = 0) {
+    map.set_moment(shape, grads + live, grads + live + held, sums);
+  };
+  moment(feed + hidden + bias_grad + std::max(feed, norm));
+  reports(l_.down, 2 * feed + hidden + bias_grad);
+  held += feed + hidden + bias_grad;
+  moment(feed + l_.up.report_scratch_bytes(batch, l_.tokens, compute, on_gpu));
+  reports(l_.up, feed, up_sums);
+  held += up_sums;
+  moment(feed + hidden);
+  held += feed;
+  moment(hidden + norm);
+  moment(hidden + context + hidden + bias_grad + norm);
+  reports(l_.attention_out, hidden + context + hidden + bias_grad);
+  held += hidden + bias_grad;
+  moment(hidden + context + 2 * joint);
+  moment(hidden + joint + l_.qkv.report_scratch_bytes(batch, l_.tokens, compute, on_gpu));
+  reports(l_.qkv, hidden + joint, qkv_sums);
+  held += qkv_sums;
+  moment(2 * hidden + joint);
+  held += joint;
+  moment(2 * hidden + norm);
+  reports(l_.modulation.map, hidden + narrow);
+  moment(hidden + l_.modulation.backward_scratch_bytes(batch, compute) + condition_grad);
   shape.backward_scratch_bytes = std::max<int64_t>(0, largest - shape.input_grad_bytes);
+  shape.booked_bytes = grads + narrow + held;
+  shape.book_scratch_bytes = std::max<int64_t>(0, largest_booked - shape.booked_bytes - shape.input_grad_bytes);
   shape.forward_flops = l_.modulation.map.flops(batch) + l_.qkv.flops(rows) + l_.attention_out.flops(rows) +
                         l_.up.flops(rows) + l_.down.flops(rows) + l_.attention.flops(batch, l_.tokens);
   return shape;

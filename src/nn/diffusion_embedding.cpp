@@ -73,27 +73,32 @@ BlockShape DiffusionEmbedding::shape(int64_t batch, DType compute, bool on_gpu) 
   BlockShape shape;
   shape.name = "embed";
   shape.params = {l_.positions};
-  shape.reports = {{l_.positions, l_.grid.tokens() * l_.hidden, Report::By::direct}};
+  shape.reports = {{l_.positions, l_.grid.tokens() * l_.hidden, Report::By::direct, false, batch}};
+  l_.patches.add_shape(shape, batch, l_.grid.tokens());
+  l_.time_in.add_shape(shape, batch, 1);
+  l_.time_out.add_shape(shape, batch, 1);
+  shape.params.push_back(l_.table);
+  shape.reports.push_back({l_.table, 0, Report::By::embedding, false, batch, 1});
   // Backward: a 16-bit conditioning is widened for its own gradient, which is narrowed again for the products.
   const bool widened = compute != sum_dtype(compute);
-  const int64_t both = wide + (widened ? vectors : 0);
-  l_.patches.add_shape(shape);
-  l_.time_in.add_shape(shape, vectors);
-  l_.time_out.add_shape(shape, both);
-  shape.params.push_back(l_.table);
-  shape.reports.push_back({.param = l_.table, .by = Report::By::embedding, .ids = 1, .held_bytes = both});
+  const int64_t both = wide + (widened ? vectors : 0), patch_sums = batch * l_.hidden * dtype_bytes(sum_dtype(compute));
+  l_.patches.set_moment(shape, 0, 0, patch_sums);
+  shape.reports.back().live_bytes = both;
+  shape.reports.back().held_bytes = patch_sums + both;
+  l_.time_out.set_moment(shape, both, patch_sums + both);
+  l_.time_in.set_moment(shape, vectors, patch_sums + both + vectors);
+  shape.booked_bytes = patch_sums + both + vectors;
   shape.output_bytes = rows * l_.hidden * element + vectors;
   shape.output_grad_bytes = rows * l_.hidden * element + wide;
   shape.saved_bytes = rows * l_.grid.patch_numel() * element + batch * l_.time_in.in * element +
                       batch * dtype_bytes(at::kLong) + 3 * vectors;
   shape.recompute_skips_output = true;
-  const int64_t moments[] = {
-      l_.patches.report_scratch_bytes(batch, l_.grid.tokens(), compute, on_gpu),
-      widened ? 2 * wide : wide,
-      both + vectors,
-      2 * vectors,
-  };
-  shape.backward_scratch_bytes = *std::max_element(std::begin(moments), std::end(moments));
+  const int64_t patches = l_.patches.report_scratch_bytes(batch, l_.grid.tokens(), compute, on_gpu),
+                conditioning = widened ? 2 * wide : wide;
+  shape.backward_scratch_bytes = std::max({patches, conditioning, both + vectors, 2 * vectors});
+  // Where reports are held, what patches and conditioning left stays.
+  shape.book_scratch_bytes =
+      std::max({patches, patch_sums + conditioning, patch_sums + both + 2 * vectors}) - shape.booked_bytes;
   shape.forward_flops = l_.patches.flops(rows) + l_.time_in.flops(batch) + l_.time_out.flops(batch);
   return shape;
 }

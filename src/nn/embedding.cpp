@@ -27,10 +27,10 @@ BlockShape Embedding::shape(int64_t batch, DType compute, bool) const {
   BlockShape shape;
   shape.name = name_;
   shape.params = {table_};
-  shape.reports = {{table_, 0, Report::By::embedding}};
+  shape.reports = {{table_, 0, Report::By::embedding, false, batch, tokens_}};
   if (positions_ >= 0) {
     shape.params.push_back(positions_);
-    shape.reports.push_back({positions_, tokens_ * width_, Report::By::direct});
+    shape.reports.push_back({positions_, tokens_ * width_, Report::By::direct, false, batch});
   }
   shape.output_bytes = batch * tokens_ * width_ * dtype_bytes(compute);
   shape.keeps_input = true;

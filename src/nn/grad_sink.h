@@ -2,7 +2,7 @@
 // per-sample gradients, or a booking for later. The batch is first in every shape.
 //
 // One report covers whole samples. Several may split a parameter's rows or the batch; none may split one sample's tokens, for norms do not add
-// over tokens.
+// over tokens. What was reported is not overwritten afterwards: a sink may hold it.
 #pragma once
 
 #include "tensor/device.h"

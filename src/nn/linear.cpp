@@ -32,7 +32,8 @@ BlockShape LinearRelu::shape(int64_t batch, DType compute, bool) const {
   BlockShape shape;
   shape.name = name_;
   shape.params = {weight_, bias_};
-  shape.reports = {{weight_, in_ * out_}, {bias_, out_, Report::By::direct}};
+  shape.reports = {{weight_, in_ * out_, Report::By::linear, false, batch, 1, out_, in_},
+                   {bias_, out_, Report::By::direct, false, batch}};
   shape.output_bytes = batch * out_ * dtype_bytes(compute);
   shape.input_grad_bytes = first_ ? 0 : batch * in_ * dtype_bytes(compute);
   shape.keeps_input = true;

@@ -113,9 +113,10 @@ BlockShape LmHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   const Pieces piece = pieces(batch, compute);
   BlockShape shape;
   shape.name = "head";
-  l_.norm.add_shape(shape);
+  l_.norm.add_shape(shape, batch);
   shape.params.push_back(l_.head);
-  shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear, piece.samples < batch});
+  shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear, piece.samples < batch, piece.samples,
+                           l_.tokens, piece.columns, l_.hidden});
   shape.output_bytes = rows * l_.hidden * dtype_bytes(compute);
   const int64_t lasting = rows * l_.hidden * dtype_bytes(compute) + l_.norm.statistics_bytes(rows, compute) +
                           rows * kStateColumns * dtype_bytes(sum_dtype(compute)) +

@@ -40,11 +40,6 @@ Tensor Modulation::backward(const Params& params, const Tensor& condition, const
   return result;
 }
 
-void Modulation::add_shape(BlockShape& shape, int64_t batch, DType compute, int64_t held_bytes) const {
-  const int64_t narrow = compute == sum_dtype(compute) ? 0 : bytes(batch, compute);
-  map.add_shape(shape, held_bytes + grads_bytes(batch, compute) + narrow);
-}
-
 int64_t Modulation::backward_scratch_bytes(int64_t batch, DType compute) const {
   return compute == sum_dtype(compute) ? 0 : bytes(batch, compute) + batch * width * dtype_bytes(compute);
 }

@@ -17,10 +17,12 @@ struct Modulation {
   Tensor backward(const Params& params, const Tensor& condition, const Tensor& grads, const Tensor& before,
                   GradSink& sink) const;
 
-  // `held_bytes`: what lives beside `grads` when backward reports.
-  void add_shape(BlockShape& shape, int64_t batch, DType compute, int64_t held_bytes) const;
   int64_t bytes(int64_t batch, DType compute) const { return batch * pieces * width * dtype_bytes(compute); }
   int64_t grads_bytes(int64_t batch, DType compute) const { return bytes(batch, sum_dtype(compute)); }
+  // Narrowed `grads`, which backward reports beside them; 0 where they are of the compute type.
+  int64_t narrow_bytes(int64_t batch, DType compute) const {
+    return compute == sum_dtype(compute) ? 0 : bytes(batch, compute);
+  }
   // Of backward, beside `grads`; the gradient that it answers is not counted.
   int64_t backward_scratch_bytes(int64_t batch, DType compute) const;
 };

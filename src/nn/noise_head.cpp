@@ -76,8 +76,12 @@ BlockShape NoiseHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.output_bytes = hidden + condition_grad;
   // Beside the gradient that it returns, which is counted from the start; the conditioning's part of it is made last.
   const int64_t kept = l_.modulation.bytes(batch, compute) + 2 * rows * real;
-  l_.modulation.add_shape(shape, batch, compute, -condition_grad);
-  l_.linear.add_shape(shape, kept + hidden + patches - condition_grad);
+  l_.modulation.map.add_shape(shape, batch, 1);
+  l_.modulation.map.set_moment(
+      shape, l_.modulation.grads_bytes(batch, compute) + l_.modulation.narrow_bytes(batch, compute) - condition_grad,
+      0);
+  l_.linear.add_shape(shape, batch, tokens);
+  l_.linear.set_moment(shape, kept + hidden + patches - condition_grad, 0, batch * l_.linear.out * real);
   const int64_t moments[] = {
       kept + hidden + 2 * patches + batch * dtype_bytes(at::kDouble) - condition_grad,
       kept + hidden + patches + l_.linear.report_scratch_bytes(batch, tokens, compute, on_gpu) - condition_grad,

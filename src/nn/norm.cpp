@@ -37,11 +37,11 @@ void Norm::backward(const Params& params, const Tensor& dy, const Tensor& x, con
   sink.direct(bias, bias_grad);
 }
 
-void Norm::add_shape(BlockShape& shape) const {
+void Norm::add_shape(BlockShape& shape, int64_t batch) const {
   for (ParamId id : {weight, bias}) {
     if (id < 0) continue;
     shape.params.push_back(id);
-    shape.reports.push_back({id, width, Report::By::direct});
+    shape.reports.push_back({id, width, Report::By::direct, false, batch});
   }
 }
 

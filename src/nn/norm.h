@@ -21,7 +21,7 @@ struct Norm {
   void backward(const Params& params, const Tensor& dy, const Tensor& x, const Statistics& statistics,
                 const Tensor& residual, GradSink& sink) const;
 
-  void add_shape(BlockShape& shape) const;
+  void add_shape(BlockShape& shape, int64_t batch) const;
   int64_t statistics_bytes(int64_t rows, DType compute) const;
   int64_t backward_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
 };

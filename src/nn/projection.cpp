@@ -64,12 +64,22 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g, const 
   sink.direct(bias, bias_grad);
 }
 
-void Projection::add_shape(BlockShape& shape, int64_t held_bytes) const {
+void Projection::add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const {
   for (int i = 0; i < joined; ++i) shape.params.push_back(weight + i);
-  shape.reports.push_back({.param = weight, .numel = in * out, .by = Report::By::linear, .held_bytes = held_bytes});
+  shape.reports.push_back(
+      {weight, in * out, Report::By::linear, false, batch, tokens, in_out ? in : out, in_out ? out : in});
   if (bias < 0) return;
   for (int i = 0; i < joined; ++i) shape.params.push_back(bias + i);
-  shape.reports.push_back({.param = bias, .numel = out, .by = Report::By::direct, .held_bytes = held_bytes});
+  shape.reports.push_back({bias, out, Report::By::direct, false, batch});
+}
+
+void Projection::set_moment(BlockShape& shape, int64_t live_bytes, int64_t held_bytes, int64_t sums_bytes) const {
+  for (Report& report : shape.reports) {
+    if (report.param != weight && report.param != bias) continue;
+    const int64_t own = report.param == bias ? sums_bytes : 0;
+    report.live_bytes = live_bytes + own;
+    report.held_bytes = held_bytes + own;
+  }
 }
 
 int64_t Projection::report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {

@@ -23,18 +23,7 @@ SummedSink::SummedSink(std::vector<int64_t> numel_of_param, bool accumulate, Tar
     : accumulate_(accumulate),
       target_(std::move(target)),
       numel_(std::move(numel_of_param)),
-      seen_rows_(numel_.size()) {}
-
-void SummedSink::begin_body() {
-  for (auto& rows : seen_rows_) rows.clear();
-}
-
-bool SummedSink::adds(ParamId param, int64_t row) {
-  std::vector<int64_t>& rows = seen_rows_[static_cast<size_t>(param)];
-  const bool seen = std::find(rows.begin(), rows.end(), row) != rows.end();
-  if (!seen) rows.push_back(row);
-  return accumulate_ || seen;
-}
+      seen_(numel_.size()) {}
 
 void SummedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   const int64_t p = g.size(-1), d = a.size(-1);
@@ -65,7 +54,7 @@ void SummedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
 
 void SummedSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   const int64_t width = g.size(-1), numel = numel_[static_cast<size_t>(table)];
-  const bool add = accumulate_ || reported(table);  // a tied weight's head comes first
+  const bool add = accumulate_ || seen_.any(table);  // a tied weight's head comes first
   adds(table, 0);
   embedding_grad(ids.reshape({-1}), g.reshape({-1, width}), target_(table, 0, numel).view({-1, width}), add);
 }

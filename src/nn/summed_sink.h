@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nn/block.h"
+#include "nn/reported_rows.h"
 
 namespace veil {
 
@@ -18,15 +19,14 @@ class SummedSink final : public GradSink {
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
   // A new micro-batch starts.
-  void begin_body();
+  void begin_body() { seen_.clear(); }
 
  private:
-  bool adds(ParamId param, int64_t row);
-  bool reported(ParamId param) const { return !seen_rows_[static_cast<size_t>(param)].empty(); }
+  bool adds(ParamId param, int64_t row) { return seen_.again(param, row) || accumulate_; }
   bool accumulate_;
   Target target_;
-  std::vector<int64_t> numel_;                   // by parameter
-  std::vector<std::vector<int64_t>> seen_rows_;  // by parameter: first rows already written in this body
+  std::vector<int64_t> numel_;  // by parameter
+  ReportedRows seen_;
 };
 
 // Temporaries of one report, without what cuBLAS keeps for its products.

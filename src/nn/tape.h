@@ -19,15 +19,27 @@ struct Flow {
 struct Batch {
   Tensor inputs;           // [batch, ...]
   Tensor targets;          // [batch, ...]
+  Tensor counted = {};     // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
   Tensor conditions = {};  // [batch, ...]; undefined where the model has none
+
+  // What `of` makes of every tensor that is there.
+  template <typename Function>
+  Batch each(const Function& of) const {
+    auto made = [&](const Tensor& tensor) { return tensor.defined() ? of(tensor) : Tensor(); };
+    return {made(inputs), made(targets), made(counted), made(conditions)};
+  }
+  // `count` samples from the one at `first` on, as views.
+  Batch narrow(int64_t first, int64_t count) const {
+    return each([&](const Tensor& tensor) { return tensor.narrow(0, first, count); });
+  }
 };
 
 // `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own;
 // `kept` likewise, and costly to make but small: selective checkpointing keeps it, and a forward that finds it filled does not make it again.
 // The schedule frees a tape, so a second backward is possible.
 struct Tape {
-  Tensor input, output;
-  std::vector<Tensor> saved, kept;
+  Tensor input = {}, output = {};
+  std::vector<Tensor> saved = {}, kept = {};
 };
 
 }  // namespace veil

@@ -102,18 +102,44 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
   return {dx};
 }
 
+// What lives of backward's temporaries at each report, in its order; answers what the reports hold in all beside the tape and dy.
+int64_t TransformerBlock::add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up,
+                                      int64_t joint, int64_t real_bytes) const {
+  int64_t per_sample = 0;  // held so far
+  auto moment = [&](ParamId id, int64_t live, int64_t held) {
+    for (Report& report : shape.reports) {
+      if (id < 0 || report.param != id) continue;
+      const int64_t own = report.by == Report::By::direct ? batch * report.numel * real_bytes : 0;
+      per_sample += own;
+      report.live_bytes = live + own;
+      report.held_bytes = held + per_sample;
+    }
+  };
+  moment(l_.down.weight, feed + up, feed + up);
+  moment(l_.down.bias, feed + up, feed + up);
+  moment(l_.up.weight, up, feed + up);
+  moment(l_.up.bias, up, feed + up);
+  const int64_t half = feed + up + hidden;
+  for (ParamId id : {l_.feed_norm.weight, l_.feed_norm.bias, l_.attention_out.weight, l_.attention_out.bias})
+    moment(id, hidden, half);
+  shape.book_scratch_bytes = per_sample;  // held when attention's backward runs
+  for (ParamId id : {l_.qkv.weight, l_.qkv.bias}) moment(id, hidden + joint, half + joint);
+  for (ParamId id : {l_.attention_norm.weight, l_.attention_norm.bias}) moment(id, 2 * hidden, half + joint + hidden);
+  return half + joint + per_sample;
+}
+
 BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
   const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
   const int64_t hidden = row * l_.hidden, feed = row * l_.feed, up = row * l_.up.out, joint = row * l_.qkv.out,
                 attended = row * l_.attention.width();
   BlockShape shape;
   shape.name = l_.name;
-  l_.attention_norm.add_shape(shape);
-  l_.qkv.add_shape(shape);
-  l_.attention_out.add_shape(shape);
-  l_.feed_norm.add_shape(shape);
-  l_.up.add_shape(shape);
-  l_.down.add_shape(shape);
+  l_.attention_norm.add_shape(shape, batch);
+  l_.qkv.add_shape(shape, batch, l_.tokens);
+  l_.attention_out.add_shape(shape, batch, l_.tokens);
+  l_.feed_norm.add_shape(shape, batch);
+  l_.up.add_shape(shape, batch, l_.tokens);
+  l_.down.add_shape(shape, batch, l_.tokens);
   shape.output_bytes = hidden;
   shape.input_grad_bytes = hidden;
   shape.saved_bytes = 3 * hidden + joint + up + l_.attention_norm.statistics_bytes(rows, compute) +
@@ -136,6 +162,10 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   };
   shape.backward_scratch_bytes =
       std::max<int64_t>(0, *std::max_element(std::begin(moments), std::end(moments)) - hidden);
+  // Where reports are held, attention's backward is the moment that takes most on top of them and of the gradient that is returned.
+  shape.booked_bytes = add_moments(shape, batch, hidden, feed, up, joint, dtype_bytes(sum_dtype(compute)));
+  const int64_t in_attention = feed + up + hidden + attended + 2 * joint + shape.book_scratch_bytes;
+  shape.book_scratch_bytes = std::max<int64_t>(0, in_attention - shape.booked_bytes - hidden);
   shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) + l_.down.flops(rows) +
                         l_.attention.flops(batch, l_.tokens);
   return shape;

@@ -41,6 +41,8 @@ class TransformerBlock final : public Block {
   // Fills the tape; answers what `down` reads, [batch, tokens, feed].
   Tensor run(const Params& params, const Tensor& x, Tape& tape) const;
   Tensor activated(const Tensor& up) const;
+  int64_t add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up, int64_t joint,
+                      int64_t real_bytes) const;
   TransformerLayers l_;
 };
 

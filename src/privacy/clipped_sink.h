@@ -1,24 +1,42 @@
 // Gradients summed with known clip coefficients: the second half of clipping.
 #pragma once
 
-#include "nn/grad_sink.h"
+#include <functional>
+
+#include "nn/block.h"
+#include "nn/reported_rows.h"
 
 namespace veil::privacy {
 
-// Passes every report on to `sum`, each sample times its coefficient. A sample whose coefficient is 0 is selected out, never multiplied: what is not finite in it
-// reaches nothing.
+// The coefficients of a body's samples, as they stand in memory when a report comes.
+struct ClipCoefficients {
+  Tensor values;                // fp64 [layers, batch]
+  std::vector<int> layer_of;    // by parameter
+  Tensor of(ParamId param, int64_t first_sample, int64_t samples) const;  // [samples]
+};
+
+// Adds each sample's gradient times its coefficient, in fp32 or better: products are made a sample at a time and scaled afterwards, so that what is added has the norm that was measured. A
+// sample whose coefficient is 0 is passed over, never multiplied: what is not finite in it reaches nothing.
 class ClippedSink final : public GradSink {
  public:
-  ClippedSink(GradSink& sum, Tensor coefficients) : sum_(sum), coefficients_(std::move(coefficients)) {}
+  // `count` elements of the gradient, from the parameter's element `first` on, as a view of its unit's flat buffer: fp32, or fp64 where the reports are.
+  using Target = std::function<Tensor(ParamId, int64_t first, int64_t count)>;
+  // With `accumulate` the first report of a body adds as well; without, it overwrites.
+  ClippedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target, ClipCoefficients coefficients);
+  void begin_body() { seen_.clear(); }
   void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
 
  private:
-  Tensor scaled(const Tensor& x, int64_t first_sample) const;
-  Tensor selected(const Tensor& x, int64_t first_sample) const;
-  GradSink& sum_;
-  Tensor coefficients_;  // [batch], of the sums' type
+  std::vector<int64_t> numel_;
+  bool accumulate_;
+  Target target_;
+  ClipCoefficients coefficients_;
+  ReportedRows seen_;
 };
+
+// The temporaries of one report.
+int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu);
 
 }  // namespace veil::privacy

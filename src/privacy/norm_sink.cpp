@@ -1,27 +1,18 @@
 #include "privacy/norm_sink.h"
 
-#include <ATen/TensorOperators.h>
+#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/sample_norm.h"
+#include "kernels/seam.h"
+#include "privacy/sample_product.h"
 #include "tensor/category.h"
 
 namespace veil::privacy {
-namespace {
-
-Tensor three_dimensional(const Tensor& x) {
-  return x.dim() == 2 ? x.unsqueeze(1) : x;
-}
-
-Tensor squares(const Tensor& x) {  // [n, ...] -> [n]
-  return x.reshape({x.size(0), -1}).square().sum(1);
-}
-
-}  // namespace
 
 const NameTable<NormRule>& names(NormRule) {
   static const NameTable<NormRule> table = {{NormRule::materialize, "materialize"},
@@ -36,57 +27,63 @@ NormSink::NormSink(std::vector<NormParam> params, NormSinkOptions options, Tenso
 }
 
 void NormSink::begin_body(const Tensor& ids) {
-  squared_.zero_();
   ids_ = ids;
   tied_rows_.reset();
 }
 
-void NormSink::add(ParamId param, int64_t first_sample, const Tensor& sums) {
-  squared_.select(0, param).narrow(0, first_sample, sums.size(0)).add_(sums);
+Tensor NormSink::totals(ParamId param, int64_t first_sample, int64_t samples) const {
+  return squared_.select(0, param).narrow(0, first_sample, samples);
 }
 
-// One parameter's rows: a [n, T, d], g [n, T, p], both of the sums' type.
-Tensor NormSink::product_norms(const NormParam& param, const Tensor& a, const Tensor& g) const {
-  const int64_t tokens = a.size(1), rows = g.size(2);
-  if (tokens == 1) return squares(a) * squares(g);
-  Tensor total = at::zeros({a.size(0)}, a.options());
-  switch (param.rule) {
-    case NormRule::materialize:
-      return squares(at::bmm(g.transpose(1, 2), a));
-    case NormRule::flash:
-      for (int64_t r = 0; r < rows; r += options_.tile)
-        total += squares(at::bmm(g.narrow(2, r, std::min(options_.tile, rows - r)).transpose(1, 2), a));
-      return total;
-    case NormRule::ghost:
-      for (int64_t t = 0; t < tokens; t += options_.tile) {
-        const int64_t height = std::min(options_.tile, tokens - t);
-        for (int64_t s = t; s < tokens; s += options_.tile) {
-          const int64_t width = std::min(options_.tile, tokens - s);
-          auto gram = [&](const Tensor& x) {
-            return at::bmm(x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2));
-          };
-          const Tensor both = gram(a).mul_(gram(g)).sum({1, 2});
-          total += s == t ? both : both * 2;  // the matrix is symmetric
-        }
-      }
-      return total.clamp_min_(0);  // rounding can leave it a little below
+// One parameter's rows: a [n, T, d], g [n, T, p], both of one type.
+void NormSink::add_product(ParamId id, int64_t first_sample, const Tensor& a, const Tensor& g) const {
+  const NormParam& param = params_[static_cast<size_t>(id)];
+  const int64_t samples = a.size(0), tokens = a.size(1), columns = a.size(2), rows = g.size(2), tile = options_.tile;
+  const Tensor sums = totals(id, first_sample, samples);
+  if (tokens == 1) {
+    add_outer_norms(a.select(1, 0), g.select(1, 0), sums);
+    return;
   }
-  check_failed(__FILE__, __LINE__, "not reached", "a rule without a norm");
+  const DType real = real_of(a.scalar_type());
+  if (param.rule == NormRule::ghost) {
+    const int64_t side = std::min(tile, tokens);
+    const Tensor work = empty_tensor({2, samples * side * side}, real, a.device());
+    for (int64_t t = 0; t < tokens; t += side) {
+      const int64_t height = std::min(side, tokens - t);
+      for (int64_t s = t; s < tokens; s += side) {
+        const int64_t width = std::min(side, tokens - s);
+        auto gram = [&](const Tensor& x, int64_t which) {
+          Tensor out = work.select(0, which).narrow(0, 0, samples * height * width).view({samples, height, width});
+          product_into(out, x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2), /*add=*/false);
+          return out;
+        };
+        const Tensor of_a = gram(a, 0), of_g = gram(g, 1);
+        add_sample_products(of_a, of_g, s == t ? 1 : 2, sums);  // the matrix is symmetric
+      }
+    }
+    return;
+  }
+  const int64_t height = param.rule == NormRule::flash ? std::min(tile, rows) : rows;
+  const Tensor work = empty_tensor({samples * height * columns}, real, a.device());
+  for (int64_t r = 0; r < rows; r += height) {
+    const int64_t count = std::min(height, rows - r);
+    Tensor out = work.narrow(0, 0, samples * count * columns).view({samples, count, columns});
+    product_into(out, g.narrow(2, r, count).transpose(1, 2), a, /*add=*/false);
+    add_sample_norms(out, sums);
+  }
 }
 
 void NormSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
-  CategoryScope scope(Category::norms);
-  const DType real = squared_.scalar_type();
-  const Tensor wide_a = three_dimensional(a).to(real), wide_g = three_dimensional(g).to(real);
-  if (of.param == options_.tied_table) keep_tied_rows(of, wide_a, wide_g);
+  CategoryScope scope(Category::temporary);
+  const Tensor factor_a = product_factor(samples_of(a)), factor_g = product_factor(samples_of(g));
+  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);
   // A report may run on into joined parameters, and it may be of some rows only.
   ParamId param = of.param;
   int64_t row = of.row;
-  for (int64_t column = 0; column < wide_g.size(2);) {
+  for (int64_t column = 0; column < factor_g.size(2);) {
     VEIL_CHECK(param < static_cast<ParamId>(params_.size()), "a report runs on behind the last parameter");
-    const int64_t count = std::min(params_[static_cast<size_t>(param)].rows - row, wide_g.size(2) - column);
-    add(param, of.first_sample,
-        product_norms(params_[static_cast<size_t>(param)], wide_a, wide_g.narrow(2, column, count)));
+    const int64_t count = std::min(params_[static_cast<size_t>(param)].rows - row, factor_g.size(2) - column);
+    add_product(param, of.first_sample, factor_a, factor_g.narrow(2, column, count));
     column += count;
     ++param;
     row = 0;
@@ -95,48 +92,71 @@ void NormSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
 
 // Rows of the head's gradient at the sample's own input tokens, from a block of its rows: the sum over t of g[t, id_s] a[t].
 void NormSink::keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g) {
-  const int64_t samples = a.size(0), width = g.size(2);
-  if (!tied_rows_.defined()) tied_rows_ = at::zeros({ids_.size(0), ids_.size(1), a.size(2)}, a.options());
-  const Tensor place = ids_.narrow(0, of.first_sample, samples) - of.row;  // [n, S]
-  const Tensor inside = (place >= 0).logical_and(place < width);
-  const Tensor column = place.clamp(0, width - 1).unsqueeze(1).expand({samples, g.size(1), ids_.size(1)});
-  const Tensor at_tokens =
-      at::where(inside.unsqueeze(1), g.gather(2, column), at::zeros({}, g.options()));  // [n, T, S]
-  tied_rows_.narrow(0, of.first_sample, samples).add_(at::bmm(at_tokens.transpose(1, 2), a));
+  const int64_t samples = a.size(0), tokens = g.size(1), chosen = ids_.size(1);
+  const DType real = real_of(a.scalar_type());
+  if (!tied_rows_.defined()) {
+    CategoryScope scope(Category::clip_records);
+    tied_rows_ = at::zeros({ids_.size(0), chosen, a.size(2)}, a.options().dtype(real));
+  }
+  const int64_t side = std::min(options_.tile, chosen);
+  const Tensor work = empty_tensor({samples * tokens * side}, g.scalar_type(), g.device());
+  for (int64_t s = 0; s < chosen; s += side) {
+    const int64_t width = std::min(side, chosen - s);
+    const Tensor columns = work.narrow(0, 0, samples * tokens * width).view({samples, tokens, width});
+    gather_columns(g, ids_.narrow(0, of.first_sample, samples).narrow(1, s, width), of.row, columns);
+    Tensor rows = tied_rows_.narrow(0, of.first_sample, samples).narrow(1, s, width);
+    product_into(rows, columns.transpose(1, 2), a, /*add=*/true);
+  }
 }
 
-// Equal tokens of a sample are one row: pairs of positions with the same token count together.
+// Equal tokens of a sample are one row of the table.
 void NormSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
-  CategoryScope scope(Category::norms);
-  const Tensor wide = g.to(squared_.scalar_type());
-  const int64_t tokens = ids.size(1);
-  Tensor total = at::zeros({ids.size(0)}, wide.options());
-  for (int64_t t = 0; t < tokens; t += options_.tile) {
-    const int64_t height = std::min(options_.tile, tokens - t);
-    for (int64_t s = t; s < tokens; s += options_.tile) {
-      const int64_t width = std::min(options_.tile, tokens - s);
-      const Tensor same = ids.narrow(1, t, height).unsqueeze(2).eq(ids.narrow(1, s, width).unsqueeze(1));
-      const Tensor gram = at::bmm(wide.narrow(1, t, height), wide.narrow(1, s, width).transpose(1, 2));
-      const Tensor both = at::where(same, gram, at::zeros({}, gram.options())).sum({1, 2});
-      total += s == t ? both : both * 2;
-    }
-  }
-  if (table == options_.tied_table) {
-    VEIL_CHECK(tied_rows_.defined(), "a tied table's embedding is reported before its head");
-    total += (tied_rows_ * wide).sum({1, 2}) * 2;
-  }
-  add(table, 0, total);
+  CategoryScope scope(Category::temporary);
+  const Tensor sums = totals(table, 0, ids.size(0));
+  add_embedding_norms(ids, g, params_[static_cast<size_t>(table)].rows, sums);
+  if (table != options_.tied_table) return;
+  VEIL_CHECK(tied_rows_.defined(), "a tied table's embedding is reported before its head");
+  add_sample_products(tied_rows_, g.scalar_type() == tied_rows_.scalar_type() ? g : g.to(tied_rows_.scalar_type()), 2,
+                      sums);
+  tied_rows_.reset();
 }
 
 void NormSink::direct(ParamId param, const Tensor& per_sample) {
-  CategoryScope scope(Category::norms);
-  const Tensor wide = per_sample.reshape({per_sample.size(0), -1}).to(squared_.scalar_type());  // [n, elements]
-  for (int64_t column = 0; column < wide.size(1); ++param) {
+  const Tensor flat = per_sample.reshape({per_sample.size(0), -1});  // [n, elements]
+  std::vector<SampleSegment> segments;
+  for (int64_t column = 0; column < flat.size(1); ++param) {
     const NormParam& shape = params_[static_cast<size_t>(param)];
-    const int64_t count = std::min(shape.rows * shape.columns, wide.size(1) - column);
-    add(param, 0, squares(wide.narrow(1, column, count)));
+    const int64_t count = std::min(shape.rows * shape.columns, flat.size(1) - column);
+    segments.push_back({column, count, param});
     column += count;
   }
+  add_segment_norms(flat, segments, squared_);
+}
+
+int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
+                                DType compute, bool on_gpu) {
+  const int64_t samples = report.samples, tokens = report.tokens;
+  const int64_t real = dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
+  if (report.by == Report::By::embedding) return embedding_norms_scratch_bytes(samples, tokens, on_gpu);
+  if (report.by == Report::By::direct) return sample_norms_scratch_bytes(samples, report.numel, on_gpu);
+  const int64_t widened = on_gpu || dtype_bytes(compute) >= 4 ? 0 : samples * tokens * (report.columns + report.rows) * real;
+  const int64_t gathered = samples * tokens * std::min(tile, tied_tokens) * (widened ? real : dtype_bytes(compute));
+  if (tokens == 1) return widened + gathered;
+  const int64_t rows = std::min(report.rows, param.rows);
+  switch (param.rule) {
+    case NormRule::ghost: {
+      const int64_t side = std::min(tile, tokens);
+      return widened + std::max(gathered, 2 * samples * side * side * real +
+                                              sample_norms_scratch_bytes(samples, side * side, on_gpu));
+    }
+    case NormRule::flash:
+    case NormRule::materialize: {
+      const int64_t height = param.rule == NormRule::flash ? std::min(tile, rows) : rows;
+      return widened + std::max(gathered, samples * height * report.columns * real +
+                                              sample_norms_scratch_bytes(samples, height * report.columns, on_gpu));
+    }
+  }
+  return 0;
 }
 
 }  // namespace veil::privacy

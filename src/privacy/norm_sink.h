@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "base/names.h"
+#include "nn/block.h"
 #include "nn/grad_sink.h"
 
 namespace veil::privacy {
 
 // How the norm of a product's gradient G^T A is found (T tokens, weight [p, d]):
-//   materialize  the gradient itself, one sample's at a time or several: p d numbers
-//   ghost        the sum of (A A^T)(G G^T) over pairs of tokens, by symmetric tiles: T^2 pairs, a tile of memory
+//   materialize  the gradient itself: p d numbers a sample
+//   ghost        the sum of (A A^T)(G G^T) over pairs of tokens, by symmetric tiles: T^2 pairs, two tiles of memory
 //   flash        tiles of G^T A, squared and dropped: a tile of memory
 // One token is norm(a)^2 norm(g)^2 by any rule.
 enum class NormRule { materialize, ghost, flash };
@@ -30,7 +31,7 @@ struct NormSinkOptions {
 
 class NormSink final : public GradSink {
  public:
-  // `squared` [params, batch], fp32 (fp64 for fp64 models): gets the sums. Sums run in that type whatever the compute type is.
+  // `squared` fp64 [params, batch] gets the sums. Products are fp32 (fp64 for fp64 models) whatever the compute type is.
   NormSink(std::vector<NormParam> params, NormSinkOptions options, Tensor squared);
   // A new micro-batch starts; `ids` [batch, tokens] are its inputs, needed for a tied table.
   void begin_body(const Tensor& ids);
@@ -39,8 +40,8 @@ class NormSink final : public GradSink {
   void direct(ParamId param, const Tensor& per_sample) override;
 
  private:
-  void add(ParamId param, int64_t first_sample, const Tensor& sums);
-  Tensor product_norms(const NormParam& param, const Tensor& a, const Tensor& g) const;  // [n]
+  Tensor totals(ParamId param, int64_t first_sample, int64_t samples) const;
+  void add_product(ParamId param, int64_t first_sample, const Tensor& a, const Tensor& g) const;
   void keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g);
   std::vector<NormParam> params_;
   NormSinkOptions options_;
@@ -48,5 +49,9 @@ class NormSink final : public GradSink {
   Tensor ids_;
   Tensor tied_rows_;  // [batch, tokens, d]: the head's gradient at each of the sample's own input tokens
 };
+
+// The temporaries of one report. tied_tokens: inputs of a sample whose rows of a tied table are gathered, 0 elsewhere.
+int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
+                                DType compute, bool on_gpu);
 
 }  // namespace veil::privacy

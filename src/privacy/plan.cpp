@@ -115,8 +115,18 @@ const NameTable<Relation>& names(Relation) {
   return table;
 }
 const NameTable<PrivacyUnit>& names(PrivacyUnit) {
-  static const NameTable<PrivacyUnit> table = {{PrivacyUnit::sample, "sample"}, {PrivacyUnit::document, "document"}};
+  static const NameTable<PrivacyUnit> table = {{PrivacyUnit::sample, "sample", {"sequence", "example"}},
+                                               {PrivacyUnit::document, "document"}};
   return table;
+}
+
+int64_t steps_of_epochs(double epochs, double q) {
+  if (!(epochs >= 0)) user_error("--epochs {}: allowed is 0 or more", epochs);
+  if (epochs == 0) return 0;
+  // 3 epochs at q = 0.1 are 30 steps, though 3 / 0.1 is a little more in binary.
+  const double steps = std::ceil(epochs / q * (1 - 1e-12));
+  if (!(q > 0) || steps > 9e18) user_error("--epochs {} at q {}: allowed is --steps where q is so small", epochs, q);
+  return static_cast<int64_t>(steps);
 }
 
 PrivacyPlan make_plan(const PlanRequest& request) {

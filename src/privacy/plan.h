@@ -86,6 +86,9 @@ class PrivacyPlan {
   double gradient_sigma_ = 0;
 };
 
+// Steps that `epochs` take at the rate q, rounded up. UserError where that is no number of steps.
+int64_t steps_of_epochs(double epochs, double q);
+
 // The only way to a plan. UserError, in one line, where parts do not go together.
 PrivacyPlan make_plan(const PlanRequest& request);
 

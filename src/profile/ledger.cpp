@@ -148,13 +148,13 @@ void check(Space space, const std::string& where) {
   if (booked != counted) disagree(space, booked, counted, where);
 }
 
-void retag(const Tensor& tensor, Category category) {
+void retag(const Tensor& tensor, Category category, std::optional<Category> from) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (tensor.is_cuda()) {
-    book(Space::device).retag(data.get(), category);
-  } else if (!book(Space::host).retag(data.get_context(), category)) {
-    book(Space::pinned).retag(data.get_context(), category);
+    book(Space::device).retag(data.get(), category, from);
+  } else if (!book(Space::host).retag(data.get_context(), category, from)) {
+    book(Space::pinned).retag(data.get_context(), category, from);
   }
 }
 

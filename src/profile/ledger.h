@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tensor/category.h"
@@ -75,8 +76,8 @@ int64_t allocator_bytes(Space space);
 void check(Space space, const std::string& where);
 
 // Moves a live tensor's whole storage to another category. Views move it for all that share it. What is in no book
-// (memory from before install, from outside the allocators, empty) is left alone.
-void retag(const Tensor& tensor, Category category);
+// (memory from before install, from outside the allocators, empty) is left alone; so is, with `from`, what is booked otherwise.
+void retag(const Tensor& tensor, Category category, std::optional<Category> from = {});
 
 // What the allocator holds for a device, as PyTorch's memory_allocated and memory_reserved count it: blocks, rounded
 // up. On CPU there is no cache and no rounding: the ledger's own figures (host and pinned are apart; this is host).

@@ -40,10 +40,11 @@ int64_t Book::freed(const void* key) {
   return entry.bytes;
 }
 
-bool Book::retag(const void* key, Category category) {
+bool Book::retag(const void* key, Category category, std::optional<Category> from) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return false;
+  if (from && found->second.category != *from) return true;
   current_[found->second.category] -= found->second.bytes;
   current_[category] += found->second.bytes;
   found->second.category = category;

@@ -2,6 +2,7 @@
 // this.
 #pragma once
 
+#include <optional>
 #include <c10/util/flat_hash_map.h>
 
 #include <mutex>
@@ -17,7 +18,7 @@ class Book {
   void allocated(const void* key, int64_t bytes, Category category);
   // The bytes that were booked under `key`, or -1 if it is in no book.
   int64_t freed(const void* key);
-  bool retag(const void* key, Category category);
+  bool retag(const void* key, Category category, std::optional<Category> from = {});
 
   CategoryBytes current() const;
   CategoryBytes peak(Window window) const;

@@ -83,9 +83,10 @@ uint32_t masked_crc32c(std::string_view bytes) {
   return std::rotr(crc, 15) + 0xA282EAD8u;
 }
 
-ScalarLog::ScalarLog(const std::string& folder) {
+ScalarLog::ScalarLog(const std::string& folder, bool owner_only) {
   ensure_folder_writable(folder);
   path_ = new_event_path(folder);
+  if (owner_only) write_file_atomically(path_, "", owner_only);
   file_.open(path_, std::ios::binary);
   if (!file_) user_error("cannot write '{}'", path_);
   record(double_field(kEventWallTime, wall_seconds()) + bytes_field(kEventFileVersion, "brain.Event:2"));

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/names.h"
 #include "optim/optimizer.h"
+#include "privacy/clip_plan.h"
 #include "tensor/device.h"
 
 namespace veil {
@@ -36,6 +38,8 @@ struct StepOptions {
   bool grad_norm = false;      // the whole gradient's norm is taken before the update, which may be scaled by it
   OptimizerKind optimizer = OptimizerKind::sgd;
   bool on_gpu = false;
+  std::optional<privacy::ClipPlan> clip;  // a private step
+  bool varying = false;  // the number of micro-batches changes from step to step, and may be none; micro_batches is a typical one
 
   // Sums over micro-batches are fp32 or better whatever the compute type.
   DType accumulate() const { return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat; }

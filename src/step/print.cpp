@@ -9,9 +9,15 @@ const NameTable<OpKind>& names(OpKind) {
   static const NameTable<OpKind> table = {
       {OpKind::load, "load"},       {OpKind::zero, "zero"},         {OpKind::gather, "gather"},
       {OpKind::forward, "forward"}, {OpKind::release, "release"},   {OpKind::recompute, "recompute"},
-      {OpKind::loss, "loss"},       {OpKind::backward, "backward"}, {OpKind::combine, "combine"},
+      {OpKind::loss, "loss"},       {OpKind::backward, "backward"}, {OpKind::weight_grad, "weight_grad"}, {OpKind::combine, "combine"},
       {OpKind::reduce, "reduce"},   {OpKind::norm, "norm"},         {OpKind::coefficients, "coefficients"},
       {OpKind::update, "update"},   {OpKind::copy_in, "copy_in"},   {OpKind::copy_out, "copy_out"}};
+  return table;
+}
+
+const NameTable<GradUse>& names(GradUse) {
+  static const NameTable<GradUse> table = {{GradUse::none, "none"}, {GradUse::sum, "sum"},   {GradUse::norm, "norm"},
+                                           {GradUse::keep, "keep"}, {GradUse::book, "book"}, {GradUse::clip, "clip"}};
   return table;
 }
 
@@ -40,6 +46,10 @@ const NameTable<BufferRole>& names(BufferRole) {
                                               {BufferRole::flow_grad, "flow_grad"},
                                               {BufferRole::tape, "tape"},
                                               {BufferRole::kept, "kept"},
+                                              {BufferRole::sample_grads, "sample_grads"},
+                                              {BufferRole::booked, "booked"},
+                                              {BufferRole::tied_rows, "tied_rows"},
+                                              {BufferRole::norms, "norms"},
                                               {BufferRole::data, "data"},
                                               {BufferRole::input, "input"},
                                               {BufferRole::knobs, "knobs"}};
@@ -74,7 +84,8 @@ std::string print_schedule(const Schedule& schedule, const ModelShape& shape, bo
       std::vector<std::string> after;
       for (int index : op.after) after.push_back(std::to_string(index));
       rows.push_back({i == 0 ? name_of(part) : "", std::to_string(i), name_of(op.lane), name_of(op.kind),
-                      op_target(op, schedule, shape), join(after, ","), op.note});
+                      op_target(op, schedule, shape), join(after, ","),
+                      op.note.empty() && op.use != GradUse::none ? name_of(op.use) : op.note});
       if (buffers) rows.back().insert(rows.back().end(), {describe(op.creates), describe(op.frees)});
     }
   }

@@ -30,14 +30,25 @@ enum class OpKind {
   recompute,
   loss,
   backward,
+  weight_grad,  // gradients of what was booked
   combine,
   reduce,
   norm,          // adds a unit's squared gradient to the step's
-  coefficients,  // the update's scale from that norm
+  coefficients,  // the update's scale from that norm, or every sample's clip coefficient
   update,
   copy_in,
   copy_out
 };
+// What becomes of the parameters' gradients that an operation reports.
+enum class GradUse {
+  none,
+  sum,   // added up: not private
+  norm,  // squared norms a sample
+  keep,  // kept a sample, and normed
+  book,  // normed by a rule, and the report held
+  clip,  // added up with the clip coefficients
+};
+const NameTable<GradUse>& names(GradUse);
 enum class Lane { compute, gather, reduce, copy };
 inline constexpr int kLanes = 4;
 
@@ -59,6 +70,10 @@ enum class BufferRole {
   flow_grad,         // block: gradient of its output
   tape,              // block: what forward saved beside the flow
   kept,              // block: the part of it that selective checkpointing keeps
+  sample_grads,      // unit: every sample's gradient
+  booked,            // block: what its reports hold beside tape and flow
+  tied_rows,         // the head's gradient at the input tokens, until the tied table's embedding is reported
+  norms,             // squared norms, coefficients and what clipping counts; resident
   data,              // the samples of a logical batch
   input,             // the micro-batch that runs
   knobs,             // learning rate, scale and step number, and the loss's sum
@@ -67,11 +82,15 @@ const NameTable<BufferRole>& names(BufferRole);
 // Blocks make the flow and the tape themselves; the executor makes the rest.
 inline bool made_by_blocks(BufferRole role) {
   return role == BufferRole::flow || role == BufferRole::flow_grad || role == BufferRole::tape ||
-         role == BufferRole::kept;
+         role == BufferRole::kept || role == BufferRole::booked || role == BufferRole::tied_rows;
 }
 
 // The knobs' block: eight doubles, see kernels/clip_scale.h.
 inline constexpr int64_t kKnobsBytes = 64;
+// Squared norms [params, samples], coefficients [layers, samples], clip norms [layers], six doubles (train/clip_state.h); the parameters' layers, which samples count.
+inline int64_t clip_state_bytes(int64_t params, int64_t samples, int64_t layers) {
+  return 8 * (params * samples + layers * samples + layers + 6) + 4 * params + samples;
+}
 
 struct Buffer {
   BufferRole role;
@@ -86,7 +105,9 @@ struct Op {
   OpKind kind;
   Lane lane = Lane::compute;
   int unit = -1;                // gather, release, combine, reduce, update, copies
-  int block = -1;               // forward, recompute, loss, backward
+  int block = -1;               // forward, recompute, loss, backward, weight_grad
+  GradUse use = GradUse::none;
+  int layer = -1;               // coefficients: of this clip layer; -1: of all
   std::vector<int> after = {};  // earlier operations of the same part
   std::vector<Buffer> creates = {}, frees = {};
   int64_t scratch_bytes = 0;       // temporaries that live inside the operation only
@@ -114,6 +135,11 @@ struct Schedule {
   ParamAccess access = ParamAccess::resident;
   bool whole_params = false;            // the stored parameters are whole on every rank
   bool reduces = false;                 // there is a reduction over ranks
+  bool accumulates_whole = false;       // whole gradients are summed over the micro-batches
+  // Of a private step.
+  privacy::ClipLayers layers;
+  std::vector<bool> booked_param;       // keep: tables that are booked instead
+  ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
   DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard
   StepOptions options;

@@ -61,7 +61,30 @@ StepOptions step_options(const ExperimentOptions& options, int world, bool on_gp
   step.reduce = dtype_of(options.reduce);
   step.optimizer = options.optimizer;
   step.on_gpu = on_gpu;
+  if (sets_zero3(options.clip_choice.mode)) step.strategy = Strategy::zero3;
   return step;
+}
+
+void make_private(const ExperimentOptions& options, const ModelShape& shape, std::optional<Device> device,
+                  ExecutorOptions& settings) {
+  if (!options.is_private()) return;
+  const bool by_layer = options.clip == privacy::ClipFunction::per_layer;
+  ClipChoice choice = options.clip_choice;
+  std::optional<Roofline> roofline;
+  if (device && !options.roofline_cache.empty())
+    roofline = cached_roofline(options.roofline_cache, *device, settings.step.compute);
+  settings.step.clip = clip_plan(choice, shape, settings.step, by_layer, roofline);
+  settings.privacy.emplace();
+  settings.privacy->clip = options.clip;
+  settings.privacy->clip_norms =
+      privacy::equal_layer_norms(options.clip_norm, privacy::clip_layers(shape, by_layer).count);
+  settings.privacy->noise_multiplier = options.sigma;
+  settings.privacy->expected_batch =
+      static_cast<double>(shape.batch) * settings.step.micro_batches * settings.step.world;
+  settings.privacy->noise.generator = options.rng;
+  // A measured step protects nobody: its key is the seed's.
+  settings.privacy->noise.key.word[0] = static_cast<uint32_t>(options.seed);
+  settings.privacy->noise.key.word[1] = static_cast<uint32_t>(options.seed >> 32);
 }
 
 int64_t layer_count(const ExperimentOptions& options, int world) {

@@ -8,6 +8,7 @@
 
 #include "nn/attention.h"
 #include "shard/options.h"
+#include "suite/clip_choice.h"
 #include "suite/model_source.h"
 #include "train/executor.h"
 
@@ -50,6 +51,14 @@ struct ExperimentOptions {
   int64_t seed = 0;
   bool tf32 = false;
 
+  // A private step.
+  ClipChoice clip_choice;
+  privacy::ClipFunction clip = privacy::ClipFunction::abadi;
+  double sigma = 1, clip_norm = 1;
+  NoiseGenerator rng = NoiseGenerator::philox;
+  std::string roofline_cache;  // "": an assumed one
+  bool is_private() const { return clip_choice.mode != Mode::no_dp; }
+
   int64_t warmup = 5, iterations = 5;
   GraphMode graph = GraphMode::automatic;
   DeviceKind device = DeviceKind::automatic;
@@ -66,6 +75,9 @@ struct ExperimentOptions {
 
 // The parts of it that a schedule is built from, for a world of `world`.
 StepOptions step_options(const ExperimentOptions& options, int world, bool on_gpu);
+// Makes the step private where the options say so; `device` is what the roofline is measured on where there is one to plan for.
+void make_private(const ExperimentOptions& options, const ModelShape& shape, std::optional<Device> device,
+                  ExecutorOptions& settings);
 int64_t layer_count(const ExperimentOptions& options, int world);
 // Samples a rank and micro-batch, from total_batch_size where that is given. UserError where it does not divide.
 int64_t rank_batch(const ExperimentOptions& options, int world);

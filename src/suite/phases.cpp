@@ -9,6 +9,27 @@ const Op& op_of(const RowTime& row, const Schedule& schedule) {
   return schedule.parts[row.part][row.op];
 }
 
+// What a row is called in a step's account: a private step's passes are told apart.
+std::string phase_of(const Op& op, const Schedule& schedule) {
+  if (!schedule.options.clip) return name_of(op.kind);
+  if (op.kind == OpKind::backward) {
+    switch (op.use) {
+      case GradUse::keep:
+        return "backward_and_kept_norms";
+      case GradUse::norm:
+      case GradUse::book:
+        return "backward_and_norms";
+      case GradUse::clip:
+        return "second_backward";
+      default:
+        break;
+    }
+  }
+  if (op.kind == OpKind::loss && op.use == GradUse::clip) return "second_loss";
+  if (op.kind == OpKind::update) return op.note.starts_with("clip") ? "combine_noise_update" : "noise_update";
+  return name_of(op.kind);
+}
+
 int64_t sent_bytes(const Op& op, const Schedule& schedule) {
   const StepOptions& options = schedule.options;
   const UnitLayout& unit = schedule.layout.units[op.unit];
@@ -59,8 +80,8 @@ PhaseTimes summarise(const std::vector<StepTime>& steps, const Schedule& schedul
         unawaited = &op;
         continue;
       }
-      times.compute_ms[name_of(op.kind)] += share * row.ms();
-      times.row_ms[name_of(op.kind) + " " + op_target(op, schedule, shape)] += share * row.ms();
+      times.compute_ms[phase_of(op, schedule)] += share * row.ms();
+      times.row_ms[phase_of(op, schedule) + " " + op_target(op, schedule, shape)] += share * row.ms();
       part = row.part;
       micro_batch = row.micro_batch;
       // The wait belongs to the other lane's operation that this row named, if it named one. A part ends when all lanes have ended: the wait before the next

@@ -182,6 +182,9 @@ class Run {
       settings.initial = initial.fill;
       record_["notices"] = initial.notices;
     }
+    const ModelShape shape = model.shape(batch, settings.step.compute, device_.is_cuda());
+    make_private(options_, shape, device_, settings);
+    describe_clipping(settings, shape);
     settings.optimizer.kind = options_.optimizer;
     settings.optimizer.momentum = options_.momentum;
     settings.optimizer.weight_decay = options_.weight_decay;
@@ -224,7 +227,7 @@ class Run {
   void describe() {
     record_["schema"] = 1;
     record_["outcome"] = "ok";
-    record_["mode"] = "no_dp";
+    record_["mode"] = name_of(options_.clip_choice.mode);
     record_["seq_length"] = nullptr;
     record_["batch_size"] = rank_batch(options_, world_);
     record_["total_batch_size"] = rank_batch(options_, world_) * world_ * options_.accumulation;
@@ -232,7 +235,7 @@ class Run {
     record_["world"] = world_;
     record_["simulated"] = options_.simulate_world.has_value();
     record_["device"] = device_.is_cuda() ? "cuda" : "cpu";
-    record_["rng"] = "philox";
+    record_["rng"] = name_of(options_.rng);
     record_["precision"] = {{"storage", name_of(options_.storage)},
                             {"compute", name_of(options_.compute)},
                             {"reduce", name_of(options_.reduce)},
@@ -256,13 +259,27 @@ class Run {
     record_["parameters"] = model.shape(1, dtype_of(options_.compute), device_.is_cuda()).param_count();
   }
 
+  void describe_clipping(const ExecutorOptions& settings, const ModelShape& shape) {
+    if (!settings.step.clip) return;
+    const privacy::ClipPlan& plan = *settings.step.clip;
+    Json& json = record_["clip"];
+    json["pass_plan"] = name_of(plan.pass);
+    json["function"] = name_of(options_.clip);
+    json["clip_norm"] = options_.clip_norm;
+    json["sigma"] = options_.sigma;
+    json["tile"] = plan.tile;
+    for (size_t id = 0; id < shape.params.size() && plan.pass != privacy::PassPlan::keep; ++id)
+      json["rules"][shape.params[id].name] = name_of(plan.rules[id]);
+  }
+
   // An operating system promises more memory than it has, and ends the process that takes it at its word: what cannot fit is told before. "" where it fits.
   std::string beyond_host_memory(const Model& model, int64_t batch) const {
     if (device_.is_cuda()) return "";
-    const StepOptions step = step_options(options_, world_, /*on_gpu=*/false);
-    const int64_t needed = estimate_memory(build_schedule(model.shape(batch, step.compute, /*on_gpu=*/false), step))
-                               .peak(Space::host)
-                               .total();
+    ExecutorOptions settings;
+    settings.step = step_options(options_, world_, /*on_gpu=*/false);
+    const ModelShape shape = model.shape(batch, settings.step.compute, /*on_gpu=*/false);
+    make_private(options_, shape, {}, settings);
+    const int64_t needed = estimate_memory(build_schedule(shape, settings.step)).peak(Space::host).total();
     const int64_t ranks = place_.info.local_world, all = this_machine().memory_bytes;
     if (needed <= all / ranks) return "";
     return fmt::format("{} a rank for {} ranks on a host that has {}", format_bytes(needed), ranks, format_bytes(all));

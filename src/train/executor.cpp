@@ -10,35 +10,10 @@
 #include "kernels/clip_scale.h"
 #include "kernels/random.h"
 #include "kernels/squared_norm.h"
-#include "kernels/update.h"
+#include "train/clip_state.h"
 #include "train/executor_state.h"
 
 namespace veil {
-namespace {
-
-// A copy between memories, on the copy lane.
-class Copy final : public Pending {
- public:
-  Copy(Device device, bool timed) : done_(Marker::ordering(device)) {
-    if (timed) began_ = Marker::timed(device), ended_ = Marker::timed(device);
-  }
-  void start() {
-    if (!began_.empty()) began_.record();
-  }
-  void finish() {
-    if (!ended_.empty()) ended_.record();
-    done_.record();
-  }
-  void wait() override { done_.wait(); }
-  Marker began() const override { return began_; }
-  Marker ended() const override { return ended_; }
-
- private:
-  Marker done_, began_, ended_;
-};
-
-}  // namespace
-
 const NameTable<GraphMode>& names(GraphMode) {
   static const NameTable<GraphMode> table = {
       {GraphMode::automatic, "auto"}, {GraphMode::on, "on"}, {GraphMode::off, "off"}};
@@ -90,12 +65,15 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
       ranks_(std::move(ranks)),
       compute_(Stream::create(device)),
       copy_(Stream::create(device)),
-      rule_(update_rule(options.optimizer, options.seed)) {
+      rule_(update_rule(options.optimizer, options.seed)),
+      micro_batches_(options.step.micro_batches) {
   // Products on CPU go to BLAS: oneDNN reorders its operands into memory that no row of the schedule asked for.
   at::globalContext().setUserEnabledMkldnn(false);
   options_.step.optimizer = options.optimizer.kind;
   options_.step.on_gpu = device.is_cuda();
+  VEIL_CHECK(options_.step.clip.has_value() == options_.privacy.has_value(), "a clip plan without a private step, or the reverse");
   schedule_ = build_schedule(shape_, options_.step);
+  options_.step = schedule_.options;
   VEIL_CHECK(options_.step.world == 1 || (ranks_.gather && ranks_.reduce), "a world of {} without communicators",
              options_.step.world);
   VEIL_CHECK(!ranks_.gather || ranks_.gather->size() == options_.step.world, "the communicator's world is another one");
@@ -114,14 +92,12 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   flow_.resize(shape_.blocks.size());
   flow_grad_.resize(shape_.blocks.size());
   tape_.resize(shape_.blocks.size());
-  const bool accumulate =
-      options_.step.micro_batches > 1 && (!schedule_.reduces || options_.step.strategy == Strategy::ddp ||
-                                          options_.step.accumulate_in == AccumulateIn::whole);
+  if (options_.privacy) return;
   std::vector<int64_t> numel;
   for (const ParamShape& param : shape_.params) numel.push_back(param.numel());
-  sink_ = std::make_unique<SummedSink>(std::move(numel), accumulate, [this](ParamId id, int64_t first, int64_t count) {
-    return gradient_target(id, first, count);
-  });
+  sink_ = std::make_unique<SummedSink>(
+      std::move(numel), schedule_.accumulates_whole,
+      [this](ParamId id, int64_t first, int64_t count) { return gradient_target(id, first, count); });
 }
 
 Executor::~Executor() {
@@ -148,6 +124,8 @@ DType Executor::dtype_of(BufferRole role) const {
     case BufferRole::wire:
     case BufferRole::reduced:
       return options_.step.reduce;
+    case BufferRole::sample_grads:
+      return options_.step.compute;
     default:
       check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} has no type of its own", name_of(role)));
   }
@@ -170,6 +148,8 @@ Tensor& Executor::slot(const Buffer& buffer) {
       return unit.grad_shard;
     case BufferRole::reduced:
       return unit.reduced;
+    case BufferRole::sample_grads:
+      return unit.sample_grads;
     case BufferRole::staged_params:
       return unit.staged_params;
     case BufferRole::staged_optimizer:
@@ -212,7 +192,9 @@ void Executor::free(const Buffer& buffer) {
       return;
     case BufferRole::tape:
     case BufferRole::kept:
-      return;  // dropped with the block's backward
+    case BufferRole::booked:
+    case BufferRole::tied_rows:
+      return;  // dropped with the operation that reads them last
     case BufferRole::whole:
       params_->bind(buffer.index, {});
       break;
@@ -231,6 +213,10 @@ void Executor::allocate_resident() {
   for (const Buffer& buffer : schedule_.resident) {
     CategoryScope scope(buffer.category);
     if (buffer.role == BufferRole::data) continue;
+    if (buffer.role == BufferRole::norms) {
+      clip_ = make_clip_state();
+      continue;
+    }
     if (buffer.role == BufferRole::input) {
       auto like = [&](const Tensor& samples) {
         std::vector<int64_t> dims = samples.sizes().vec();
@@ -328,8 +314,14 @@ double Executor::samples_in_step() const {
   return static_cast<double>(shape_.batch) * options_.step.micro_batches * options_.step.world;
 }
 
+// What the sum over the logical batch is divided by: of a private step the expected batch, whatever was drawn (design, privacy invariant 1).
+double Executor::update_divisor() const {
+  return clip_ ? clip_->expected_batch() : samples_in_step();
+}
+
 void Executor::set_knobs(double learning_rate) {
-  const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / samples_in_step());
+  const UpdateKnobs knobs = knobs_for_step(options_.optimizer, learning_rate, steps_, 1.0 / update_divisor());
+  if (clip_) clip_->set_noise(steps_);
   const double values[] = {knobs.learning_rate, knobs.scale, knobs.bias_correction1, knobs.bias_correction2,
                            knobs.step,          0,           options_.max_grad_norm};
   constexpr int64_t count = sizeof values / sizeof *values;
@@ -341,9 +333,22 @@ void Executor::set_knobs(double learning_rate) {
 
 void Executor::load(const Batch& samples) {
   StreamGuard guard(compute_);
+  if (options_.step.varying) {
+    const int64_t rows = samples.inputs.defined() ? samples.inputs.size(0) : 0;
+    VEIL_CHECK(rows % shape_.batch == 0, "{} samples are no whole micro-batches of {}", rows, shape_.batch);
+    micro_batches_ = static_cast<int>(rows / shape_.batch);
+    data_ = samples;
+    return;
+  }
   data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
   data_.targets.copy_(samples.targets, /*non_blocking=*/true);
   if (data_.conditions.defined()) data_.conditions.copy_(samples.conditions, /*non_blocking=*/true);
+  if (samples.counted.defined()) {
+    VEIL_CHECK(clip_, "only a private step leaves samples out");
+    if (!data_.counted.defined()) data_.counted = empty_tensor(samples.counted.sizes(), at::kByte, device_);
+    data_.counted.copy_(samples.counted, /*non_blocking=*/true);
+    if (options_.step.micro_batches == 1) clip_->counted().copy_(data_.counted, /*non_blocking=*/true);
+  }
 }
 
 void Executor::step(double learning_rate) {
@@ -363,7 +368,7 @@ void Executor::run_step() {
       run_part(part, micro_batch);
       return;
     }
-    if (part == Part::body && options_.step.micro_batches > 1)
+    if (part == Part::body && (options_.step.micro_batches > 1 || options_.step.varying))
       run_compute(schedule_.part(part)[0], micro_batch);  // load: the host chooses
     graph->replay();
     for (const ObservedRow& row : observed_) {
@@ -373,14 +378,16 @@ void Executor::run_step() {
   };
   if (!graphs_[0]) begin_observing();
   run(Part::prologue, 0);
-  for (int m = 0; m < options_.step.micro_batches; ++m) run(Part::body, m);
+  for (int m = 0; m < micro_batches_; ++m) run(Part::body, m);
   run(Part::tail, 0);
 }
 
 void Executor::run_part(Part part, int micro_batch, bool skip_load) {
   const std::vector<Op>& ops = schedule_.part(part);
   pending_.assign(ops.size(), {});
-  if (part == Part::body) sink_->begin_body();
+  if (part == Part::body && sink_) sink_->begin_body();
+  if (part == Part::body && clip_) clip_->begin_body(input_.inputs);
+  second_pass_ = loss_counted_ = false;
   for (size_t i = 0; i < ops.size(); ++i) {
     if (skip_load && ops[i].kind == OpKind::load) continue;
     run_op(part, static_cast<int>(i), micro_batch);
@@ -448,17 +455,19 @@ void Executor::observe(Part part, int index) {
 
 void Executor::run_compute(const Op& op, int micro_batch) {
   CategoryScope scope(Category::activations);
-  const int blocks = static_cast<int>(shape_.blocks.size());
   auto input_of = [&](int block) { return block == 0 ? Flow{input_.inputs, input_.conditions} : flow_[block - 1]; };
   switch (op.kind) {
     case OpKind::load:
       input_.inputs.copy_(data_.inputs.narrow(0, micro_batch * shape_.batch, shape_.batch));
       input_.targets.copy_(data_.targets.narrow(0, micro_batch * shape_.batch, shape_.batch));
-      if (data_.conditions.defined())
+      if (input_.conditions.defined())
         input_.conditions.copy_(data_.conditions.narrow(0, micro_batch * shape_.batch, shape_.batch));
+      if (clip_ && data_.counted.defined())
+        clip_->counted().copy_(data_.counted.narrow(0, micro_batch * shape_.batch, shape_.batch));
       return;
     case OpKind::zero:
       knobs_.narrow(0, kLossKnob, 1).zero_();
+      if (clip_) clip_->clear_facts();
       for (const Buffer& buffer : op.creates) slot(buffer).zero_();
       return;
     case OpKind::gather:
@@ -480,110 +489,43 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       return;
     }
     case OpKind::loss:
-      flow_grad_[blocks - 1] =
-          model_.loss->run(*params_, flow_[blocks - 1], input_, knobs_.narrow(0, kLossKnob, 1), *sink_);
+      run_loss(op);
       return;
     case OpKind::backward: {
+      GradSink& sink = sink_for(op);
       Flow grad =
-          model_.blocks[op.block]->backward(*params_, flow_grad_[op.block], tape_[op.block], *sink_, op.block > 0);
+          model_.blocks[op.block]->backward(*params_, flow_grad_[op.block], tape_[op.block], sink, op.block > 0);
       if (op.block > 0) flow_grad_[op.block - 1] = std::move(grad);
+      after_reports(op);
+      return;
+    }
+    case OpKind::weight_grad:
+      clip_->replay(op.block);
       tape_[op.block] = {};
       return;
-    }
-    case OpKind::combine: {
-      CategoryScope temporary(Category::temporary);
-      units_[op.unit].grad_shard.add_(units_[op.unit].reduced);
+    case OpKind::combine:
+      run_combine(op);
       return;
-    }
     case OpKind::norm:
       add_squared_norm(update_gradient(op.unit), knobs_.narrow(0, kSquaredNormKnob, 1));
       return;
     case OpKind::coefficients:
-      clip_scale(knobs_);
+      if (clip_) {
+        clip_->coefficients(op.layer);
+        second_pass_ = true;
+      } else {
+        clip_scale(knobs_);
+      }
       return;
-    case OpKind::update: {
-      Unit& unit = units_[op.unit];
-      const bool ranged = !unit.staged_params.defined() && unit.grad_shard.numel() != unit.params.numel();
-      const Tensor param = unit.staged_params.defined() ? unit.staged_params
-                           : ranged                     ? own_part(unit.params, op.unit)
-                                                        : unit.params;
-      const Tensor& state = unit.staged_optimizer.defined() ? unit.staged_optimizer : unit.optimizer;
-      const UnitLayout& layout = schedule_.layout.units[op.unit];
-      const bool shard_only = param.numel() != layout.padded_numel;
-      update_shard(param, update_gradient(op.unit), state, knobs_, rule_,
-                   layout.base + (shard_only ? ranks_.rank() * layout.shard_numel : 0));
+    case OpKind::update:
+      run_update(op);
       return;
-    }
     case OpKind::release:
       return;
     default:
       check_failed(__FILE__, __LINE__, "not reached",
                    fmt::format("{} does not run on the compute lane", name_of(op.kind)));
   }
-}
-
-// The stored parameters into this rank's place of the gathered buffer, in the compute type.
-void Executor::cast_own_shard(int unit) {
-  const Tensor& stored = units_[unit].params;
-  const Tensor& whole = units_[unit].whole;
-  const Tensor place = stored.numel() == whole.numel() ? whole : own_part(whole, unit);
-  place.copy_(stored, /*non_blocking=*/true);
-}
-
-std::vector<PendingPtr> Executor::run_lane(const Op& op) {
-  if (op.unit < 0) return {ranks_.reduce->all_reduce(knobs_.narrow(0, kSquaredNormKnob, 1))};
-  Unit& unit = units_[op.unit];
-  switch (op.kind) {
-    case OpKind::gather: {
-      if (unit.whole.defined() && !options_.step.offload_params) cast_own_shard(op.unit);
-      const Tensor& whole = unit.whole.defined() ? unit.whole : unit.params;
-      return {ranks_.gather->all_gather(own_part(whole, op.unit), whole)};
-    }
-    case OpKind::reduce: {
-      const bool in_place =
-          !unit.grad.defined();  // ddp: a reduce-scatter and a gather, so that all strategies add in the same order
-      const Tensor& local = in_place ? unit.grad_shard : unit.grad;
-      if (unit.wire.defined()) unit.wire.copy_(local);
-      const Tensor& sent = unit.wire.defined() ? unit.wire : local;
-      if (!in_place)
-        return {ranks_.reduce->reduce_scatter(sent, unit.reduced.defined() ? unit.reduced : unit.grad_shard)};
-      const Tensor own = own_part(sent, op.unit);
-      PendingPtr scattered = ranks_.reduce->reduce_scatter(sent, own);
-      return {scattered, ranks_.reduce->all_gather(own, sent)};
-    }
-    case OpKind::copy_in:
-    case OpKind::copy_out:
-      return {run_copy(op)};
-    default:
-      check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} runs on the compute lane", name_of(op.kind)));
-  }
-}
-
-PendingPtr Executor::run_copy(const Op& op) {
-  Unit& unit = units_[op.unit];
-  auto copy = std::make_shared<Copy>(device_, timers_ != nullptr);
-  Marker now = Marker::ordering(device_);
-  now.record();
-  StreamGuard guard(copy_);
-  now.wait();
-  copy->start();
-  if (op.kind == OpKind::copy_out) {
-    if (unit.staged_params.defined()) {
-      const Tensor place =
-          unit.staged_params.numel() == unit.params.numel() ? unit.params : own_part(unit.params, op.unit);
-      place.copy_(unit.staged_params, true);
-    }
-    if (unit.staged_optimizer.defined()) unit.optimizer.copy_(unit.staged_optimizer, true);
-  } else if (op.note == "params") {
-    const Tensor place = unit.params.numel() == unit.whole.numel() ? unit.whole : own_part(unit.whole, op.unit);
-    if (unit.staged_params.defined()) unit.staged_params.copy_(unit.params, true);
-    place.copy_(unit.staged_params.defined() ? unit.staged_params : unit.params, true);
-  } else {
-    if (unit.staged_params.defined()) unit.staged_params.copy_(unit.params, true);
-    if (unit.staged_optimizer.defined()) unit.staged_optimizer.copy_(unit.optimizer, true);
-  }
-  copy->finish();
-  return copy;
 }
 
 }  // namespace veil

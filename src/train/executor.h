@@ -11,6 +11,7 @@
 #include "models/shape.h"
 #include "nn/summed_sink.h"
 #include "optim/optimizer.h"
+#include "privacy/clip_plan.h"
 #include "profile/ledger.h"
 #include "profile/timeline.h"
 #include "step/schedule.h"
@@ -35,6 +36,7 @@ struct ExecutorOptions {
   GraphMode graph = GraphMode::automatic;
   bool time_rows = false;     // markers around every row
   bool watch_memory = false;  // a ledger entry for every row, held against the allocator's own count
+  std::optional<privacy::PrivateStep> privacy;  // needs step.clip
   double max_grad_norm = 0;   // the update is scaled down to this norm; needs step.grad_norm. 0: never
   // Fills `out` with a parameter's stored elements from `first` on and says true; false leaves them to the model's own rule. Unset: always the rule.
   std::function<bool(ParamId, int64_t first, const Tensor& out)> initial;
@@ -63,7 +65,8 @@ class Executor {
   // "on", or why not.
   const std::string& graph_state() const { return graph_state_; }
 
-  // The samples of the next logical batch, as the constructor's; copied before the next step begins.
+  // The samples of the next logical batch, as the constructor's; copied before the next step begins. With step.varying any number of whole micro-batches, none included; they lie on CPU and
+  // are read until the step is done.
   void load(const Batch& samples);
   // Issues one step; on a GPU it returns before the step is done.
   void step(double learning_rate);
@@ -71,6 +74,17 @@ class Executor {
   double loss_sum();
   // The norm of the last step's gradient, the mean over the logical batch, before any scaling; needs step.grad_norm. Waits for it.
   double grad_norm();
+  // Of a private step: the next one's C (of ClipFunction::adaptive), or C_l.
+  void set_clip_norms(const std::vector<double>& clip_norms);
+  // What this rank saw in the last private step. Not private. Waits for it.
+  struct ClipFacts {
+    int64_t samples = 0, bad_samples = 0;  // those that count, and of them those whose gradient is not finite
+    double clip_count = 0;                 // privacy/clip.h: 1/2 for each good sample whose norm is at most C, -1/2 for each other
+  };
+  ClipFacts clip_facts();
+  // Of the last micro-batch: squared norms [params, batch], and coefficients [layers, batch]. Not private.
+  Tensor squared_norms();
+  Tensor coefficients();
   void wait();
   // A timed moment at the end of what was issued so far.
   Marker mark();
@@ -107,6 +121,7 @@ class Executor {
   struct Unit;
   struct Timers;
   class UnitParams;
+  class ClipState;
 
   void allocate_resident();
   void initialise();
@@ -129,6 +144,13 @@ class Executor {
   Tensor gradient_target(ParamId id, int64_t first, int64_t count);
   const Tensor& update_gradient(int unit) const;
   double samples_in_step() const;
+  double update_divisor() const;
+  std::unique_ptr<ClipState> make_clip_state();
+  GradSink& sink_for(const Op& op);
+  void run_loss(const Op& op);
+  void after_reports(const Op& op);
+  void run_combine(const Op& op);
+  void run_update(const Op& op);
   Tensor own_part(const Tensor& flat, int unit) const;
   Tensor& slot(const Buffer& buffer);
   DType dtype_of(BufferRole role) const;
@@ -146,8 +168,12 @@ class Executor {
   std::vector<Flow> flow_, flow_grad_;
   std::vector<Tape> tape_;
   std::unique_ptr<UnitParams> params_;
-  std::unique_ptr<SummedSink> sink_;
+  std::unique_ptr<SummedSink> sink_;  // of a step that is not private
+  std::unique_ptr<ClipState> clip_;   // of one that is
   UpdateRule rule_;
+  int micro_batches_;          // of the step that runs
+  bool second_pass_ = false;   // of a body that runs backward twice
+  bool loss_counted_ = false;  // in this body
   Tensor knobs_;  // fp64 [8]: see kernels/clip_scale.h
   int64_t steps_ = 0;
 

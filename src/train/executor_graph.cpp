@@ -4,6 +4,7 @@
 #include "kernels/squared_norm.h"
 #include "kernels/update.h"
 #include "train/executor.h"
+#include "train/clip_state.h"
 #include "train/executor_state.h"
 
 namespace veil {
@@ -88,6 +89,8 @@ void Executor::drop_step_buffers() {
     }
   }
   for (size_t b = 0; b < tape_.size(); ++b) tape_[b] = {}, flow_[b] = {}, flow_grad_[b] = {};
+  for (Unit& unit : units_) unit.sample_grads.reset(), unit.grad_shard.reset();
+  if (clip_) clip_->drop();
   pending_.clear();
 }
 
@@ -143,38 +146,6 @@ Tensor Executor::parameter(ParamId id) {
     if (slot.param == id) return flat.narrow(0, slot.offset, slot.numel).view(shape_.params[id].dims).cpu().clone();
   }
   check_failed(__FILE__, __LINE__, "not reached", fmt::format("{} has no place in its unit", shape_.params[id].name));
-}
-
-std::vector<Tensor> Executor::gradients() {
-  StreamGuard guard(compute_);
-  run_part(Part::prologue, 0);
-  for (int m = 0; m < options_.step.micro_batches; ++m) run_part(Part::body, m);
-  wait();
-  std::vector<Tensor> found(shape_.params.size());
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const UnitLayout& layout = schedule_.layout.units[u];
-    // Summed over the micro-batches; whether over the ranks too, the schedule says.
-    const bool summed = !schedule_.reduces || units_[u].reduced.defined() ||
-                        (units_[u].grad_shard.defined() && !units_[u].grad.defined() &&
-                         units_[u].grad_shard.numel() == layout.shard_numel);
-    Tensor flat = units_[u].grad.defined() ? units_[u].grad : units_[u].grad_shard;
-    const bool reduced_in_place =
-        schedule_.reduces && options_.step.strategy == Strategy::ddp && options_.step.micro_batches == 1;
-    if (summed && schedule_.reduces) {
-      Tensor whole = empty_tensor({layout.padded_numel}, flat.scalar_type(), device_);
-      own_part(whole, static_cast<int>(u)).copy_(flat);
-      ranks_.gather->all_gather(own_part(whole, static_cast<int>(u)), whole)->wait();
-      flat = whole;
-    } else if (!summed && !reduced_in_place) {
-      ranks_.reduce->all_reduce(flat)->wait();
-    }
-    wait();
-    for (const ParamSlot& slot : layout.slots) {
-      found[slot.param] = flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims).cpu().clone();
-    }
-  }
-  drop_step_buffers();
-  return found;
 }
 
 }  // namespace veil

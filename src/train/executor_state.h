@@ -8,7 +8,7 @@ namespace veil {
 // A unit's buffers; undefined tensors where the schedule has not created them.
 struct Executor::Unit {
   Tensor params, optimizer;  // resident
-  Tensor whole, grad, wire, grad_shard, reduced, staged_params, staged_optimizer;
+  Tensor whole, grad, wire, grad_shard, reduced, sample_grads, staged_params, staged_optimizer;
 };
 
 // Parameters as views of whatever holds them at the moment.

@@ -42,7 +42,7 @@ Batch noised_batch(const DitConfig& config, const NoiseSchedule& schedule, const
     fill_normal(noise[i], 1, options.seed, RandomDomain::targets, (step * sample_count + sample) * numel);
     images[i].mul_(schedule.signal(timestep)).add_(noise[i], schedule.noise(timestep));
   }
-  Batch batch{images.to(compute), noise.to(compute), conditions.to(device)};
+  Batch batch{images.to(compute), noise.to(compute), {}, conditions.to(device)};
   synchronize(device);  // the executor reads it on a stream of its own
   return batch;
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "privacy/sampler.h"
 #include "train/checkpoint.h"
 
 namespace veil {
@@ -23,11 +24,14 @@ double EvaluationLine::perplexity() const {
   return std::exp(loss);
 }
 
-Batch batch_tensors(const data::Batch& batch) {
-  const auto targets = static_cast<int64_t>(batch.targets.size());
-  const std::vector<int64_t> dims =
-      targets == batch.rows ? std::vector{batch.rows} : std::vector{batch.rows, batch.length};
-  return {whole_numbers(batch.inputs, {batch.rows, batch.length}), whole_numbers(batch.targets, dims)};
+Batch batch_tensors(const data::Batch& batch, bool counted) {
+  const std::vector<int64_t> dims = batch.labelled ? std::vector{batch.rows} : std::vector{batch.rows, batch.length};
+  Batch result{whole_numbers(batch.inputs, {batch.rows, batch.length}), whole_numbers(batch.targets, dims), {}};
+  if (!counted) return result;
+  result.counted = empty_tensor({batch.rows}, at::kByte, cpu_device());
+  for (int64_t i = 0; i < batch.rows; ++i)
+    result.counted.data_ptr<uint8_t>()[i] = batch.samples[static_cast<size_t>(i)] != data::kNoSample;
+  return result;
 }
 
 Trainer::Trainer(Executor& executor, std::shared_ptr<const data::Samples> samples,
@@ -53,50 +57,80 @@ std::vector<double> Trainer::sum_over_ranks(const std::vector<double>& values) {
   return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
 }
 
-bool Trainer::run(data::Position start) {
+int64_t Trainer::last_step() const {
+  return options_.privacy ? std::min(options_.steps, options_.privacy->last_step) : options_.steps;
+}
+
+std::unique_ptr<data::Order> Trainer::make_order() const {
   const int world = executor_.schedule().options.world;
   const int rank = executor_.communicator() ? executor_.communicator()->rank() : 0;
-  data::Batches batches(
-      samples_,
-      std::make_unique<data::ShuffledOrder>(samples_->count(), rank_samples() * world, options_.seed, rank, world),
-      start);
-  const double batch_samples = static_cast<double>(rank_samples() * world);
-  const double tokens = batch_samples * static_cast<double>(samples_->length());
+  if (!options_.privacy || options_.privacy->plan.request().sampler == privacy::SamplerKind::shuffled)
+    return std::make_unique<data::ShuffledOrder>(samples_->count(), rank_samples() * world, options_.seed, rank, world);
+  return std::make_unique<privacy::PoissonOrder>(options_.privacy->sampling, samples_->count(),
+                                                 options_.privacy->plan.q(), executor_.shape().batch, rank, world);
+}
+
+bool Trainer::run(data::Position start) {
+  const int world = executor_.schedule().options.world;
+  data::Batches batches(samples_, make_order(), start);
+  const int64_t end = last_step();
   bool stopped = false;
-  for (int64_t step = executor_.steps() + 1; step <= options_.steps && !stopped; ++step) {
+  for (int64_t step = executor_.steps() + 1; step <= end && !stopped; ++step) {
     const double begin_ms = steady_ms(), waited_before = batches.statistics().waited_ms;
     const std::optional<data::Batch> batch = batches.next();
-    VEIL_CHECK(batch, "a shuffled order has no end");
+    VEIL_CHECK(batch, "a training order has no end");
     StepLine line;
     line.step = step;
     line.epoch = batch->position.epoch;
     line.learning_rate = options_.learning_rate(step);
-    executor_.load(batch_tensors(*batch));
+    if (options_.privacy && options_.privacy->before_step) options_.privacy->before_step(step);
+    executor_.load(batch_tensors(*batch, options_.privacy.has_value()));
     executor_.step(line.learning_rate);
     // The loss waits for the step; ranks also agree on whether to stop.
     const bool asked_to_stop = options_.stop && options_.stop();
-    const std::vector<double> sums = sum_over_ranks({executor_.loss_sum(), asked_to_stop ? 1.0 : 0.0});
-    line.loss = sums[0] / batch_samples;
+    const Executor::ClipFacts facts = options_.privacy ? executor_.clip_facts() : Executor::ClipFacts{};
+    const std::vector<double> sums =
+        sum_over_ranks({executor_.loss_sum(), asked_to_stop ? 1.0 : 0.0, static_cast<double>(facts.samples),
+                        static_cast<double>(facts.bad_samples), facts.clip_count});
+    const double samples = options_.privacy ? sums[2] : static_cast<double>(rank_samples() * world);
+    line.loss = sums[0] / samples;
     stopped = sums[1] > 0;
+    if (options_.privacy) finish_private_step(line, sums[2], sums[3], sums[4]);
     if (executor_.schedule().options.grad_norm) line.grad_norm = executor_.grad_norm();
     line.seconds = (steady_ms() - begin_ms) / 1e3;
-    line.tokens_per_second = tokens / std::max(1e-9, line.seconds);
+    line.tokens_per_second = samples * static_cast<double>(samples_->length()) / std::max(1e-9, line.seconds);
     line.waited_for_data_seconds = (batches.statistics().waited_ms - waited_before) / 1e3;
     line.peak_bytes = ledger::peak(executor_.schedule().options.on_gpu ? Space::device : Space::host).total();
     if (events_.on_step) events_.on_step(line);
-    if (!std::isfinite(line.loss)) {
+    // A private run goes on: bad samples contribute nothing, and an end that depends on one would tell of it.
+    if (!options_.privacy && !std::isfinite(line.loss)) {
       throw UserError(
           fmt::format("the loss is {} at step {}: lower --learning-rate or raise --warmup-steps", line.loss, step),
           kExitFailed);
     }
     // The checkpoint comes last: where it is whole, all that is to be said of its step has been said.
-    const bool last = step == options_.steps;
+    const bool last = step == end;
     auto due = [&](int64_t every) { return last || (every > 0 && step % every == 0); };
     if (held_out_ && due(options_.evaluate_every)) evaluate();
     if (stopped || due(options_.checkpoint_every)) checkpoint(*batches.position());
   }
   loader_statistics_ = batches.statistics();
-  return executor_.steps() >= options_.steps;
+  return executor_.steps() >= end;
+}
+
+void Trainer::finish_private_step(StepLine& line, double samples, double bad_samples, double clip_count) {
+  PrivateTraining& p = *options_.privacy;
+  const double good = samples - bad_samples;
+  line.privacy = PrivateLine{.epsilon = p.epsilon ? p.epsilon(line.step) : 0,
+                             .clip_norm = p.clip_norm,
+                             .samples = static_cast<int64_t>(samples),
+                             .bad_samples = static_cast<int64_t>(bad_samples),
+                             .below_clip_norm = good > 0 ? clip_count / good + 0.5 : 0};
+  if (p.plan.request().clip != privacy::ClipFunction::adaptive) return;
+  const privacy::AdaptiveClip& adaptive = p.plan.request().adaptive;
+  const double noisy = privacy::noisy_clip_count(clip_count, adaptive, p.generator, p.clip_count, line.step);
+  p.clip_norm = privacy::next_clip_norm(adaptive, p.clip_norm, noisy, p.plan.expected_batch());
+  executor_.set_clip_norms({p.clip_norm});
 }
 
 void Trainer::checkpoint(const data::Position& next) {
@@ -104,9 +138,15 @@ void Trainer::checkpoint(const data::Position& next) {
   nlohmann::ordered_json state;
   state["schema"] = 1;
   state["steps"] = executor_.steps();
-  state["global_batch"] = rank_samples() * executor_.schedule().options.world;
+  const PrivateTraining* const p = options_.privacy ? &*options_.privacy : nullptr;
+  state["global_batch"] =
+      p ? std::llround(p->plan.expected_batch()) : rank_samples() * executor_.schedule().options.world;
   state["position"] = data::position_json(next);
   state["settings"] = options_.settings;
+  if (p) {
+    state["privacy"] = p->state ? p->state(executor_.steps()) : nlohmann::ordered_json::object();
+    state["privacy"]["clip_norm"] = p->clip_norm;
+  }
   save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints);
   if (events_.on_checkpoint) events_.on_checkpoint(executor_.steps());
 }

@@ -6,11 +6,27 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "data/batches.h"
+#include "privacy/plan.h"
 #include "train/executor.h"
 
 namespace veil {
+
+// What makes a run private, beside the executor's own PrivateStep. Plan and keys are the same on every rank.
+struct PrivateTraining {
+  explicit PrivateTraining(privacy::PrivacyPlan of) : plan(std::move(of)) {}
+  privacy::PrivacyPlan plan;
+  NoiseGenerator generator = NoiseGenerator::secure;
+  ChaChaKey sampling = {}, clip_count = {};       // derived for their domains
+  double clip_norm = 0;                           // the next step's C; moves under ClipFunction::adaptive
+  int64_t last_step = 0;                          // the budget allows none behind it
+  std::function<void(int64_t step)> before_step;  // returns when the step is counted on disk
+  std::function<double(int64_t step)> epsilon;    // spent after it
+  std::function<nlohmann::ordered_json(int64_t step)>
+      state;  // for the checkpoint of this step, beside the trainer's own
+};
 
 struct TrainOptions {
   int64_t steps = 0;                                  // in all, those before a resume included
@@ -23,14 +39,24 @@ struct TrainOptions {
   std::string folder;               // of the run; "" writes no checkpoints
   nlohmann::ordered_json settings;  // stored with each checkpoint
   std::function<bool()> stop;       // asked after each step: a checkpoint is written and the run ends
+  std::optional<PrivateTraining> privacy;
+};
+
+// Of a private step. Epsilon and C are covered by the guarantee; the rest is not private.
+struct PrivateLine {
+  double epsilon = 0, clip_norm = 0;
+  int64_t samples = 0, bad_samples = 0;
+  double below_clip_norm = 0;  // part of the good samples
 };
 
 struct StepLine {
   int64_t step = 0, epoch = 0;
-  double loss = 0;  // mean over the logical batch
+  double loss =
+      0;  // mean over the logical batch; of a private step over the drawn samples, and NaN where there are none
   double grad_norm = 0, learning_rate = 0;
   double seconds = 0, tokens_per_second = 0, waited_for_data_seconds = 0;
   int64_t peak_bytes = 0;  // of this rank
+  std::optional<PrivateLine> privacy;
 };
 
 struct EvaluationLine {
@@ -51,7 +77,7 @@ class Trainer {
   // `held_out` may be null. The executor is prepared and, on a resume, restored; `start` is where its data goes on.
   Trainer(Executor& executor, std::shared_ptr<const data::Samples> samples,
           std::shared_ptr<const data::Samples> held_out, TrainOptions options, TrainEvents events);
-  // False where it was stopped before the last step.
+  // False where it was stopped before the last step. A private run's last step is the last that its budget allows, if that comes first.
   bool run(data::Position start);
   EvaluationLine evaluate();
   data::LoaderStatistics loader_statistics() const { return loader_statistics_; }
@@ -60,6 +86,9 @@ class Trainer {
   void checkpoint(const data::Position& next);
   std::vector<double> sum_over_ranks(const std::vector<double>& values);
   int64_t rank_samples() const;
+  int64_t last_step() const;
+  std::unique_ptr<data::Order> make_order() const;
+  void finish_private_step(StepLine& line, double samples, double bad_samples, double clip_count);
 
   Executor& executor_;
   std::shared_ptr<const data::Samples> samples_, held_out_;
@@ -68,7 +97,7 @@ class Trainer {
   data::LoaderStatistics loader_statistics_;
 };
 
-// The samples as a model takes them: inputs [rows, tokens], targets [rows, tokens] or [rows] labels; on CPU.
-Batch batch_tensors(const data::Batch& batch);
+// The samples as a model takes them: inputs [rows, tokens], targets [rows, tokens] or [rows] labels; on CPU. `counted` says which are padding.
+Batch batch_tensors(const data::Batch& batch, bool counted = false);
 
 }  // namespace veil

@@ -28,7 +28,9 @@ std::vector<DiffusionGolden> diffusion_goldens() {
     golden.clean = golden_tensor(file, "input.x0");
     golden.timesteps = golden_tensor(file, "input.t");
     golden.labels = golden_tensor(file, "input.y");
-    golden.batch = {golden_tensor(file, "input.x_t"), golden_tensor(file, "input.noise"),
+    golden.batch = {golden_tensor(file, "input.x_t"),
+                    golden_tensor(file, "input.noise"),
+                    {},
                     golden.timesteps * golden.config.labels() + golden.labels};
     golden.output = golden_tensor(file, "expected.output");
     golden.losses = golden_tensor(file, "expected.loss");
@@ -46,7 +48,7 @@ std::vector<DiffusionGolden> diffusion_goldens() {
 }
 
 Batch DiffusionGolden::batch_of(DType dtype, Device device) const {
-  return {batch.inputs.to(device, dtype), batch.targets.to(device, dtype), batch.conditions.to(device)};
+  return batch.each([&](const Tensor& t) { return t.to(device, t.is_floating_point() ? dtype : t.scalar_type()); });
 }
 
 FlatParams DiffusionGolden::params(const Model& model, DType dtype, Device device) const {

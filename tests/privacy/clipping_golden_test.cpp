@@ -1,6 +1,5 @@
 // Per-sample norms, coefficients and clipped sums of every golden language model, by every rule, without a change in a model.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +29,6 @@ class TwoPasses {
   TwoPasses(const LanguageGolden& golden, const Model& model, DType dtype, Device device)
       : golden_(golden),
         model_(model),
-        real_(sum_dtype(dtype)),
         params_(model, dtype, device),
         grads_(model, sum_dtype(dtype), device),
         batch_{golden.batch.inputs.to(device), golden.batch.targets.to(device)} {
@@ -56,8 +54,8 @@ class TwoPasses {
         grad = model_.blocks[b]->backward(params_, grad, tapes[b], sink, b > 0);
     };
     const int64_t samples = batch_.inputs.size(0);
-    const Tensor squared = at::full({static_cast<int64_t>(model_.params.size()), samples}, 1e6,
-                                    at::TensorOptions(real_).device(batch_.inputs.device()));
+    const Tensor squared = at::zeros({static_cast<int64_t>(model_.params.size()), samples},
+                                     at::TensorOptions(at::kDouble).device(batch_.inputs.device()));
     std::vector<NormParam> shapes;
     for (const ParamShape& param : model_.params)
       shapes.push_back({param.dims[0], param.numel() / param.dims[0], rule});
@@ -71,9 +69,8 @@ class TwoPasses {
     result.norms = squared.sum(0).sqrt();
     result.coefficients = (golden_.clip_norm / (result.norms + 1e-6)).clamp_max(1);
     result.coefficients.masked_fill_(result.norms.isfinite().logical_not(), 0);
-    SummedSink sum(grads_.numel(), /*accumulate=*/false, grads_.target());
-    sum.begin_body();
-    ClippedSink clipped(sum, result.coefficients);
+    ClippedSink clipped(grads_.numel(), /*accumulate=*/false, grads_.target(),
+                        {result.coefficients.view({1, -1}), std::vector<int>(model_.params.size(), 0)});
     backward(clipped);
     for (size_t i = 0; i < model_.params.size(); ++i) {
       result.squared_norms[model_.params[i].name] = squared.select(0, static_cast<int64_t>(i)).cpu();
@@ -85,7 +82,6 @@ class TwoPasses {
  private:
   const LanguageGolden& golden_;
   const Model& model_;
-  DType real_;
   FlatParams params_, grads_;
   Batch batch_;
   int64_t poisoned_ = -1;

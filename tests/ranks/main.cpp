@@ -16,16 +16,18 @@ namespace {
 class FailuresOnly : public testing::EmptyTestEventListener {
  public:
   explicit FailuresOnly(int rank) : rank_(rank) {}
+  // Kept here: gtest holds the lock of its own record of it while it reports a failure.
+  void OnTestStart(const testing::TestInfo& test) override { test_ = &test; }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::fprintf(stderr, "rank %d: %s.%s: %s:%d\n%s\n", rank_, test ? test->test_suite_name() : "",
-                 test ? test->name() : "", result.file_name() ? result.file_name() : "", result.line_number(),
+    std::fprintf(stderr, "rank %d: %s.%s: %s:%d\n%s\n", rank_, test_ ? test_->test_suite_name() : "",
+                 test_ ? test_->name() : "", result.file_name() ? result.file_name() : "", result.line_number(),
                  result.message());
   }
 
  private:
   int rank_;
+  const testing::TestInfo* test_ = nullptr;
 };
 
 int run_on_this_rank(const veil::RankInfo& info, int argc, char** argv) {

@@ -118,5 +118,13 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfDiffusionModelsAreTheLedgersAtEveryRow)
   }
 }
 
+TEST_F(ExecutorTest, TheEstimatorsBytesOfPrivateStepsAreTheLedgersAtEveryRow) {
+  for (TestCase test : private_grid(at::kFloat)) {
+    const bool classifies = test.task == Task::sequence_classification;
+    expect_bytes_as_estimated(test, classifies ? 24 * test.batch * test.tokens : 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace veil

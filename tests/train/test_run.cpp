@@ -20,6 +20,9 @@ std::string TestCase::name() const {
   return (model.empty() ? ""
                         : fmt::format("{} {} pieces of {} clipped at {} ", model, name_of(task), logit_piece_bytes,
                                       max_grad_norm)) +
+         (clipped ? fmt::format("{} {} {} tile {} noise {} ", name_of(clipped->pass), name_of(clipped->rule),
+                                name_of(clipped->clip), clipped->tile, clipped->noise_multiplier)
+                  : "") +
          fmt::format(
              "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} "
              "{} "
@@ -58,35 +61,56 @@ Model test_model(const TestCase& test) {
 
 }  // namespace
 
-TestRun::TestRun(const TestCase& test, Ranks ranks) : model(test_model(test)) {
+TestRun::TestRun(const TestCase& test, Ranks ranks, int64_t first_sample) : model(test_model(test)), test_(test) {
   const int64_t samples = test.batch * test.step.micro_batches;
-  const int64_t first = samples * ranks.rank();
-  auto make = [&](const DataShape& data, RandomDomain domain) {
-    CategoryScope scope(Category::data);
-    std::vector<int64_t> dims{samples};
-    dims.insert(dims.end(), data.dims.begin(), data.dims.end());
-    // Made on CPU: a GPU's logarithm has other last bits, and runs on both are compared.
-    Tensor tensor = empty_tensor(dims, data.dtype.value_or(test.step.compute), cpu_device());
-    if (data.classes > 0) {
-      fill_whole(tensor, data.classes, test.seed, domain, first * data.elements());
-    } else {
-      fill_normal(tensor, 1.0, test.seed, domain, first * data.elements());
-    }
-    return tensor.to(test.device);
-  };
+  const int64_t first = first_sample + samples * ranks.rank();
+  const Batch data = this->samples(samples, first);
   ExecutorOptions options;
   options.step = test.step;
+  if (test.clipped) {
+    const TestCase::Private& wish = *test.clipped;
+    const ModelShape shape = model.shape(test.batch, test.step.compute, test.device.is_cuda());
+    options.step.clip = privacy::uniform_plan(shape, wish.pass, wish.rule);
+    options.step.clip->tile = wish.tile;
+    options.step.clip->layers = wish.clip == privacy::ClipFunction::per_layer;
+    options.privacy.emplace();
+    options.privacy->clip = wish.clip;
+    options.privacy->clip_norms =
+        privacy::equal_layer_norms(wish.clip_norm, privacy::clip_layers(shape, options.step.clip->layers).count);
+    options.privacy->noise_multiplier = wish.noise_multiplier;
+    options.privacy->expected_batch = wish.expected_batch;
+    options.privacy->noise.generator = wish.generator;
+    for (uint32_t i = 0; i < 8; ++i) options.privacy->noise.key.word[i] = 77 + i;
+  }
   options.step.grad_norm = test.max_grad_norm > 0;
   options.max_grad_norm = test.max_grad_norm;
   options.optimizer = test.optimizer;
   options.seed = test.seed;
+  options.initial = test.initial;
   options.graph = test.graph;
   options.time_rows = test.time_rows;
   options.watch_memory = ledger::installed();
-  Batch data{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
-  if (model.condition) data.conditions = make(*model.condition, RandomDomain::conditions);
-  executor = std::make_unique<Executor>(model, test.batch, options, test.device, std::move(data), std::move(ranks));
+  executor = std::make_unique<Executor>(model, test.batch, options, test.device, data, std::move(ranks));
   executor->prepare();
+}
+
+Batch TestRun::samples(int64_t count, int64_t first) const {
+  auto make = [&](const DataShape& data, RandomDomain domain) {
+    CategoryScope scope(Category::data);
+    std::vector<int64_t> dims{count};
+    dims.insert(dims.end(), data.dims.begin(), data.dims.end());
+    // Made on CPU: a GPU's logarithm has other last bits, and runs on both are compared.
+    Tensor tensor = empty_tensor(dims, data.dtype.value_or(test_.step.compute), cpu_device());
+    if (data.classes > 0) {
+      fill_whole(tensor, data.classes, test_.seed, domain, first * data.elements());
+    } else {
+      fill_normal(tensor, 1.0, test_.seed, domain, first * data.elements());
+    }
+    return tensor.to(test_.device);
+  };
+  Batch batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  if (model.condition) batch.conditions = make(*model.condition, RandomDomain::conditions);
+  return batch;
 }
 
 void TestRun::steps(int count) {
@@ -145,6 +169,45 @@ std::vector<TestCase> language_grid(int world, DType dtype) {
 
 std::vector<TestCase> diffusion_grid(int world, DType dtype) {
   return grid_of({"dit-tiny"}, world, dtype);
+}
+
+std::vector<TestCase> private_grid(DType dtype) {
+  using privacy::ClipFunction, privacy::NormRule, privacy::PassPlan;
+  std::vector<TestCase> grid;
+  for (const char* model : {"", "llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny", "dit-tiny"}) {
+    for (PassPlan pass : {PassPlan::keep, PassPlan::book, PassPlan::two_pass, PassPlan::per_layer}) {
+      for (NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {
+        for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+          for (int micro_batches : {1, 3}) {
+            TestCase test;
+            const size_t i = grid.size();
+            test.model = model;
+            if (*model && i % 4 == 3) test.task = Task::sequence_classification;
+            test.step = TestCase::all_of(dtype);
+            test.step.min_params = *model ? 3000 : 300;
+            test.step.checkpointing = checkpointing;
+            test.step.micro_batches = micro_batches;
+            test.batch = kPrivateGridSamples / micro_batches;
+            test.step.strategy = static_cast<Strategy>(i % 3);
+            test.step.wrap = i % 5 == 3 ? WrapPolicy::size : i % 7 == 5 ? WrapPolicy::none : WrapPolicy::module;
+            test.step.forward_prefetch = static_cast<int>(i % 3);
+            test.step.backward_prefetch = static_cast<BackwardPrefetch>(i / 3 % 3);
+            test.step.offload_params = i % 11 == 6;
+            test.logit_piece_bytes = i % 2 == 1 ? 640 : 0;
+            test.clipped.emplace();
+            test.clipped->pass = pass;
+            test.clipped->rule = rule;
+            test.clipped->tile = i % 2 ? 5 : 256;
+            test.clipped->clip = pass == PassPlan::per_layer || i % 9 == 4 ? ClipFunction::per_layer
+                                 : i % 4 == 1                             ? ClipFunction::automatic
+                                                                          : ClipFunction::abadi;
+            grid.push_back(test);
+          }
+        }
+      }
+    }
+  }
+  return grid;
 }
 
 std::vector<TestCase> full_grid(int world, DType dtype) {

@@ -1,7 +1,9 @@
 // One small training run, described by a value; shared by the single-process and the rank tests.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,17 @@ struct TestCase {
   int64_t tokens = 12;  // in its sequences
   int64_t logit_piece_bytes = 0;
   double max_grad_norm = 0;        // taken where it is set
+  struct Private {
+    privacy::PassPlan pass = privacy::PassPlan::two_pass;
+    privacy::NormRule rule = privacy::NormRule::ghost;
+    int64_t tile = 5;
+    privacy::ClipFunction clip = privacy::ClipFunction::abadi;
+    double clip_norm = 0.05;  // below most norms that occur
+    double noise_multiplier = 0;
+    double expected_batch = 6;
+    NoiseGenerator generator = NoiseGenerator::secure;
+  };
+  std::optional<Private> clipped = {};
   int64_t width = 13, layers = 4;  // 13: no world divides it
   int64_t batch = 6;
   StepOptions step = all_of(at::kDouble);
@@ -24,16 +37,22 @@ struct TestCase {
   GraphMode graph = GraphMode::automatic;
   bool time_rows = false;
   Device device = cpu_device();
+  std::function<bool(ParamId, int64_t first, const Tensor& out)> initial = {};  // ExecutorOptions::initial
 
   static StepOptions all_of(DType dtype);
   std::string name() const;
 };
 
 struct TestRun {
-  TestRun(const TestCase& test, Ranks ranks);
+  // `first_sample`: the place of its first sample among all that can be made.
+  TestRun(const TestCase& test, Ranks ranks, int64_t first_sample = 0);
   void steps(int count);
+  Batch samples(int64_t count, int64_t first = 0) const;
   Model model;
   std::unique_ptr<Executor> executor;
+
+ private:
+  TestCase test_;
 };
 
 double largest_difference(const Tensor& a, const Tensor& b);
@@ -44,6 +63,9 @@ std::vector<TestCase> full_grid(int world, DType dtype);
 // Language models, each in a few settings that matter to them: strategies, checkpointing, accumulation, wrapping, prefetch.
 std::vector<TestCase> language_grid(int world, DType dtype);
 std::vector<TestCase> diffusion_grid(int world, DType dtype);  // the same settings for a diffusion transformer
+// Every model, plan, rule, function, strategy, checkpointing, accumulation and wrapping of a private step on kPrivateGridSamples samples; not all products of them.
+std::vector<TestCase> private_grid(DType dtype);
+inline constexpr int64_t kPrivateGridSamples = 6;
 // The same for simulated worlds of 1 and 3 and several types, for bytes alone.
 std::vector<TestCase> memory_grid();
 

@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Applies each classical mistake of private training to a copy of the source, one at a time, and shows that a test catches it.
+
+mutants.py [--jobs N] [--only NAME ...] [--list] [--folder DIR]
+
+Where a mutant names options of `veil verify`, that must fail too and name the cause.
+The copy and its build lie in build-mutants/ (ccache keeps what does not change). Unchanged, every named test must pass; with a mistake at least one of the
+mutant's own must fail. Exit 1 where a mutant survives, 2 where an anchor is gone from the source: then this list wants mending.
+"""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Mutant:
+    name: str
+    mistake: str
+    edits: list  # (file, text as it stands, text with the mistake)
+    tests: str = ''  # a filter of veil_tests
+    ranks: dict = field(default_factory=dict)  # world: a filter of veil_rank_tests
+    verify: tuple = ()  # options of `veil verify`, and what it must then say of the cause
+
+
+MUTANTS = [
+    Mutant('norms-over-ranks', 'squared norms are reduced over the data ranks',
+           [('src/train/executor.cpp', '        clip_->coefficients(op.layer);',
+             '        if (ranks_.reduce) ranks_.reduce->all_reduce(clip_->squared_norms())->wait();\n        clip_->coefficients(op.layer);')],
+           ranks={2: 'PrivateRanks.NormsAreTheRanksOwn*'},
+           verify=('--model llama-tiny --mode ghost --strategy zero3 --ranks 2', 'likely cause: reduction')),
+    Mutant('bias-squares-first', "a bias's norm squares before it sums over the tokens",
+           [('src/nn/projection.cpp', '#include "kernels/token_sum.h"', '#include "kernels/token_sum.h"\n#include "privacy/norm_sink.h"'),
+            ('src/nn/projection.cpp', '  token_sum(g, per_sample);',
+             '  if (dynamic_cast<privacy::NormSink*>(&sink))\n    per_sample.copy_(g.square().sum(1).sqrt());\n  else\n    token_sum(g, per_sample);')],
+           tests='PrivateStep.NormsAreTheSamplesOwn',
+           verify=('--model qwen2-tiny --mode flash --strategy ddp', 'likely cause: bias norm')),
+    Mutant('bias-gradient-squares-first', "a bias's very gradient squares before it sums over the tokens: one sample at a time does it too, so goldens must see it",
+           [('src/kernels/token_sum.cpp', 'return static_cast<real>(data[sample * batch_stride + t * token_stride + j]);',
+             'const real value = static_cast<real>(data[sample * batch_stride + t * token_stride + j]);\n      return value * value;'),
+            ('src/kernels/token_sum.cpp', '    });\n  });\n}', '    });\n    out.sqrt_();\n  });\n}')],
+           tests='PrivateGolden.*:ClippingGolden.*'),
+    Mutant('no-tied-cross-term', 'a tied table and its head are normed apart',
+           [('src/privacy/norm_sink.cpp', 'g.to(tied_rows_.scalar_type()), 2,', 'g.to(tied_rows_.scalar_type()), 0,')],
+           tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
+           verify=('--model llama-tiny-tied --mode bookkeeping --strategy ddp', 'likely cause: tied weight')),
+    Mutant('noise-per-micro-batch', 'noise is drawn for every micro-batch',
+           [('src/train/executor_clip.cpp', '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());',
+             '    for (int m = 1; m < micro_batches_ && !of.coefficients.defined(); ++m)\n'
+             '      add_noise(of.grad, NoiseKnobs{static_cast<double>(steps_ + 1000 * m), clip_->noise_knobs()[1].item<double>()},\n'
+             '                clip_->noise(), of.parameter, of.first_element);\n'
+             '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());')],
+           tests='PrivateStep.NoiseIsTheSame*',
+           verify=('--model llama-tiny --mode ghost --strategy ddp', 'other noise than its one draw')),
+    Mutant('noise-too-small', 'noise is divided by sqrt(W)',
+           [('src/train/clip_state.cpp', 'host.data_ptr<double>()[1] = deviation;',
+             'host.data_ptr<double>()[1] = deviation / std::sqrt(static_cast<double>(schedule_.options.world));')],
+           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'},
+           verify=('--model llama-tiny --mode ghost --strategy zero2 --ranks 2', 'noise is off by sqrt(W)')),
+    Mutant('noise-too-large', 'noise is multiplied by sqrt(W)',
+           [('src/train/clip_state.cpp', 'host.data_ptr<double>()[1] = deviation;',
+             'host.data_ptr<double>()[1] = deviation * std::sqrt(static_cast<double>(schedule_.options.world));')],
+           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'}),
+    Mutant('equal-noise-on-shards', 'two shards draw the same noise',
+           [('src/train/executor_clip.cpp', 'of.first_element = begin - slot.offset;', 'of.first_element = place;')],
+           ranks={2: 'PrivateRanks.NoiseHasTheSameBits*'},
+           verify=('--model linear-stack --mode ghost --strategy zero3 --ranks 2', 'not that of its own elements')),
+    Mutant('drawn-batch-size', 'the sum is divided by the drawn batch, not by the expected one',
+           [('src/train/executor.cpp', 'return clip_ ? clip_->expected_batch() : samples_in_step();', 'return samples_in_step();')],
+           tests='PrivateStep.TheUpdateIsTheSumAndTheNoiseOverTheExpectedBatch'),
+    Mutant('empty-batch-skipped', 'a step whose draw is empty does not happen',
+           [('src/train/executor.cpp', '  if (!graphs_[0]) begin_observing();', '  if (micro_batches_ == 0) return;\n  if (!graphs_[0]) begin_observing();')],
+           tests='PrivateStep.AnEmptyBatchStillAddsNoise'),
+    Mutant('empty-batch-not-counted', 'the trainer leaves a step out whose draw is empty',
+           [('src/train/trainer.cpp', '    StepLine line;\n    line.step = step;', '    if (options_.privacy && batch->rows == 0) continue;\n    StepLine line;\n    line.step = step;')],
+           ranks={1: 'PrivateRanks.ARunDraws*'}),
+    Mutant('padding-counts', 'a sample that pads a micro-batch is counted',
+           [('src/kernels/clip_coefficient.h', 'const bool counts = counted == nullptr || counted[i] != 0;',
+             'const bool counts = true || counted == nullptr;')],
+           tests='PrivateStep.PaddingSamplesAndEmptyBatchesCountForNothing',
+           verify=('--model gpt2-tiny --mode ghost --strategy ddp', 'likely cause: padding')),
+    Mutant('gram-in-bf16', 'the Gram matrices of bf16 models are bf16',
+           [('src/privacy/norm_sink.cpp', 'const Tensor of_a = gram(a, 0), of_g = gram(g, 1);',
+             'const Tensor of_a = gram(a, 0), of_g = gram(g, 1);\n'
+             '        if (narrow_) of_a.copy_(of_a.to(at::kBFloat16)), of_g.copy_(of_g.to(at::kBFloat16));'),
+            ('src/privacy/norm_sink.cpp', '  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);',
+             '  narrow_ = a.scalar_type() == at::kBFloat16;\n  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);'),
+            ('src/privacy/norm_sink.h', '  Tensor ids_;', '  Tensor ids_;\n  bool narrow_ = false;')],
+           tests='NormSink.ProductsOfNarrowTypesAreNormedInFp32'),
+    Mutant('q-from-batches', 'q is one over the number of batches',
+           [('src/privacy/plan.cpp', 'r.q = *r.expected_batch / size;', 'r.q = 1 / std::ceil(size / *r.expected_batch);')],
+           tests='PrivacyPlan.*'),
+    Mutant('booked-freed-early', 'what a block booked is let go when the next block reports',
+           [('src/privacy/book_sink.h', 'void set_block(int block) { block_ = static_cast<size_t>(block); }',
+             'void set_block(int block) {\n    pages_[block_].clear();\n    block_ = static_cast<size_t>(block);\n  }')],
+           tests='PrivateStep.EveryPlanAndRuleIsTheMicroBatchOfOneLoop'),
+    Mutant('nan-poisons-product', 'a sample that is not finite is multiplied by 0 (weight gradients)',
+           [('src/privacy/clipped_sink.cpp', '    if (c[i] == 0) continue;\n', '')],
+           tests='PrivateStep.ASampleThatIsNotFinite*:Clipping.ASampleThatIsNotFinite*'),
+    Mutant('nan-poisons-kept', 'a sample that is not finite is multiplied by 0 (kept gradients, fused with the update)',
+           [('src/kernels/noisy_update.cpp', '          if (c[s] != 0) sum +=', '          sum +=')],
+           tests='PrivateStep.ASampleThatIsNotFinite*'),
+    Mutant('nan-poisons-combined', 'a sample that is not finite is multiplied by 0 (kept and direct gradients)',
+           [('src/kernels/sample_combine.cpp', '        if (c[i] == 0) continue;\n', '')],
+           tests='PrivateStep.ASampleThatIsNotFinite*'),
+    Mutant('tokens-squared-apart', "a sample's equal tokens are squared apart",
+           [('src/kernels/sample_norm.cpp', 'for (; to < order.size() && ids[order[to]] == ids[order[from]]; ++to) {',
+             'for (; to < order.size() && to == from; ++to) {')],
+           tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
+           verify=('--model llama-tiny --mode flash --strategy ddp', 'likely cause: repeated tokens')),
+    Mutant('slack-left-out', 'a coefficient lets more through than C',
+           [('src/kernels/clip_coefficient.h', 'const double factor = clip_norm / (clamped_norm(squared_norm) + 1e-6);',
+             'const double factor = 1.02 * clip_norm / (clamped_norm(squared_norm) + 1e-6);')],
+           tests='Sensitivity.*'),
+]
+
+
+def fail(text):
+    print(f'mutants: {text}', file=sys.stderr)
+    sys.exit(2)
+
+
+def copy_tree(folder):
+    """What git knows or would take, with the times it has, so that a second run builds little."""
+    listed = subprocess.run(['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'], cwd=ROOT, check=True, capture_output=True).stdout
+    wanted = {name for name in listed.decode().split('\0') if name and (ROOT / name).is_file()}
+    for name in wanted:
+        source, target = ROOT / name, folder / name
+        if target.exists() and target.read_bytes() == source.read_bytes():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)
+    for path in sorted(folder.rglob('*')):
+        name = path.relative_to(folder)
+        if path.is_file() and name.parts[0] != 'build' and str(name) not in wanted:
+            path.unlink()
+
+
+class Build:
+    def __init__(self, folder, jobs):
+        self.folder, self.jobs = folder, jobs
+        self.environment = dict(os.environ, OMP_NUM_THREADS='1')
+        goldens = ROOT.parent / 'shared' / 'goldens'
+        if goldens.exists():
+            self.environment.setdefault('VEIL_GOLDENS', str(goldens))
+
+    def configure(self):
+        self.say_if_failed(subprocess.run(['scripts/build.sh', 'release', str(self.jobs), '--configure-only'], cwd=self.folder, env=self.environment,
+                                          capture_output=True, text=True))
+
+    def make(self, targets):
+        """Whether it compiles."""
+        ninja = os.environ.get('VEIL_NINJA', 'ninja')
+        return subprocess.run([ninja, '-C', 'build', '-j', str(self.jobs), '--quiet', *targets], cwd=self.folder, env=self.environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    @staticmethod
+    def say_if_failed(done):
+        if done.returncode:
+            fail('the unchanged source does not build:\n' + ((done.stdout or '') + (done.stderr or ''))[-3000:])
+
+    def run(self, mutant):
+        """The names of the tests that failed; an empty list where all passed. A crash counts as a failure of the whole filter."""
+        failed = []
+        runs = [(['build/tests/veil_tests'], mutant.tests)] if mutant.tests else []
+        runs += [(['build/tests/veil_rank_tests', '--ranks', str(world)], tests) for world, tests in mutant.ranks.items()]
+        for command, tests in runs:
+            try:
+                done = subprocess.run([*command, f'--gtest_filter={tests}', '--gtest_brief=1'], cwd=self.folder, env=self.environment,
+                                      capture_output=True, text=True, timeout=900)
+            except subprocess.TimeoutExpired:
+                failed.append(f'{tests} (no end)')
+                continue
+            if '] 0 tests from' in done.stdout:
+                fail(f'{mutant.name}: no test is called {tests}')
+            if done.returncode:
+                lines = [line.split(']')[1].split('(')[0].strip().rstrip(',') for line in done.stdout.splitlines() if line.startswith('[  FAILED  ]')]
+                named = [line.split()[0] for line in lines if '.' in line.split()[0]] if lines else []
+                failed += list(dict.fromkeys(named)) or [f'{tests} (exit {done.returncode})']
+        return failed
+
+    def verified(self, mutant):
+        """Whether `veil verify` fails and names the cause."""
+        words, cause = mutant.verify
+        done = subprocess.run(['build/veil', 'verify', '--device', 'cpu', '--seq-length', '12', *words.split()], cwd=self.folder, env=self.environment,
+                              capture_output=True, text=True, timeout=900)
+        return done.returncode == 1 and cause in done.stdout
+
+
+def targets_of(mutants):
+    targets = set()
+    for mutant in mutants:
+        targets |= ({'veil_tests'} if mutant.tests else set()) | ({'veil_rank_tests'} if mutant.ranks else set())
+        targets |= {'veil'} if mutant.verify else set()
+    return sorted(targets)
+
+
+def with_mistake(folder, mutant):
+    """The files as they stand with the mistake; fails where an anchor is not there exactly once."""
+    changed = {}
+    for name, text, mistake in mutant.edits:
+        content = changed.get(name) or (folder / name).read_text()
+        if content.count(text) != 1:
+            fail(f'{mutant.name}: {name} has {content.count(text)} times\n{text}')
+        changed[name] = content.replace(text, mistake)
+    return changed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--jobs', type=int, default=os.cpu_count())
+    parser.add_argument('--only', nargs='+', metavar='NAME')
+    parser.add_argument('--list', action='store_true')
+    parser.add_argument('--folder', default=str(ROOT / 'build-mutants'))
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
+    for name in options.only or []:
+        if name not in {mutant.name for mutant in MUTANTS}:
+            fail(f'no mutant is called {name}')
+    if options.list:
+        for mutant in chosen:
+            print(f'{mutant.name:24} {mutant.mistake}')
+        return
+    for mutant in chosen:
+        with_mistake(ROOT, mutant)  # anchors first: minutes pass before the builds end
+    tree = Path(options.folder) / 'tree'
+    tree.mkdir(parents=True, exist_ok=True)
+    copy_tree(tree)
+    build = Build(tree, options.jobs)
+    build.configure()
+    print('building the source as it is', flush=True)
+    build.say_if_failed(build.make(targets_of(chosen)))
+    for tests in {mutant.tests: mutant for mutant in chosen if mutant.tests}.values():
+        if failed := build.run(Mutant('unchanged', '', [], tests=tests.tests)):
+            fail('without any mistake these fail: ' + ', '.join(failed))
+    for world, tests in {(world, tests) for mutant in chosen for world, tests in mutant.ranks.items()}:
+        if failed := build.run(Mutant('unchanged', '', [], ranks={world: tests})):
+            fail('without any mistake these fail: ' + ', '.join(failed))
+    survived = []
+    for mutant in chosen:
+        begin = time.time()
+        changed = with_mistake(tree, mutant)
+        before = {name: (tree / name).read_text() for name in changed}
+        try:
+            for name, content in changed.items():
+                (tree / name).write_text(content)
+            made = build.make(targets_of([mutant]))
+            if made.returncode:
+                fail(f'{mutant.name} does not compile:\n{made.stdout[-3000:]}')
+            failed = build.run(mutant)
+            named = not mutant.verify or build.verified(mutant)
+        finally:
+            for name, content in before.items():
+                (tree / name).write_text(content)
+        if not (failed and named):
+            survived.append(mutant.name)
+        if failed and named and mutant.verify:
+            failed.append('veil verify, by its cause')
+        verdict = 'caught by ' + ', '.join(failed) if failed else 'SURVIVED'
+        verdict += '' if named else '; veil verify SAYS NOTHING OF IT'
+        print(f'{mutant.name:24} {mutant.mistake}: {verdict} ({time.time() - begin:.0f} s)', flush=True)
+    print(f'{len(chosen) - len(survived)} of {len(chosen)} mutants caught')
+    if survived:
+        print('survived: ' + ', '.join(survived))
+        sys.exit(1)
+
+
+if __name__ == '__main__':
+    main()

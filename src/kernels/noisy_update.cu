@@ -1,0 +1,338 @@
+#include "kernels/four.cuh"
+#include "kernels/launch_check.h"
+#include "kernels/launch_clip.h"
+#include "kernels/pack.cuh"
+
+namespace veil::launch {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kFours = kNoiseGroup / kFour;
+
+// Elements [at, at + 4) of a range of `numel` that begins at `from`; those outside it are neither read nor written. `whole`: all inside, and one access is allowed.
+template <typename T>
+__device__ __forceinline__ Four<T> load_inside(const T* from, int64_t at, int64_t numel, bool whole) {
+  if (whole) return *reinterpret_cast<const Four<T>*>(from + at);
+  Four<T> four = {};
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) {
+    if (at + k >= 0 && at + k < numel) four.value[k] = from[at + k];
+  }
+  return four;
+}
+template <typename T>
+__device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, const Four<T>& four, bool whole) {
+  if (whole) {
+    *reinterpret_cast<Four<T>*>(to + at) = four;
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) {
+    if (at + k >= 0 && at + k < numel) to[at + k] = four.value[k];
+  }
+}
+
+// Any range, any type: a thread makes one aligned group of normals and updates what of it falls into the range. `ends_only`: whole groups are somebody else's.
+template <typename Param, typename Grad, typename Real, NoiseGenerator kGenerator>
+__global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packed, bool ends_only) {
+  const UpdateKnobs knobs = *reinterpret_cast<const UpdateKnobs*>(u.knobs);
+  const NoiseKnobs noise = *reinterpret_cast<const NoiseKnobs*>(u.noise_knobs);
+  const Real deviation = static_cast<Real>(noise.deviation);
+  const UpdateFactors<Real> factors = update_factors<Real>(u.rule, knobs);
+  const auto* grad = static_cast<const Grad*>(u.grad);
+  auto* param = static_cast<Param*>(u.param);
+  auto *m_at = static_cast<Real*>(u.m), *v_at = static_cast<Real*>(u.v);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t first = u.first_element / kNoiseGroup, last = (u.first_element + u.numel - 1) / kNoiseGroup;
+  int64_t group = first + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (ends_only) {  // two threads
+    if (threadIdx.x > 1 || (threadIdx.x == 1 && first == last)) return;
+    group = threadIdx.x == 0 ? first : last;
+  }
+  for (; group <= last; group += stride) {
+    const int64_t begin = group * kNoiseGroup - u.first_element;
+    const bool inside = begin >= 0 && begin + kNoiseGroup <= u.numel, whole = packed && inside;
+    if (ends_only && inside) return;
+    Real sum[kNoiseGroup] = {};
+    if (u.samples == 0) {
+#pragma unroll
+      for (int q = 0; q < kFours; ++q) {
+        const Four<Grad> g = load_inside(grad, begin + q * kFour, u.numel, whole);
+#pragma unroll
+        for (int k = 0; k < kFour; ++k) sum[q * kFour + k] = static_cast<Real>(g.value[k]);
+      }
+    }
+    for (int64_t s = 0; s < u.samples; ++s) {
+      const Real factor = static_cast<Real>(u.coefficients[s]);
+      if (factor == 0) continue;
+#pragma unroll
+      for (int q = 0; q < kFours; ++q) {
+        const Four<Grad> g = load_inside(grad + s * u.stride, begin + q * kFour, u.numel, whole);
+#pragma unroll
+        for (int k = 0; k < kFour; ++k) sum[q * kFour + k] += factor * static_cast<Real>(g.value[k]);
+      }
+    }
+    if (deviation != 0) {
+      const NoiseGroup<Real> normals = noise_group<Real>(kGenerator, u.key, static_cast<uint64_t>(noise.step),
+                                                         u.parameter, static_cast<uint64_t>(group));
+#pragma unroll
+      for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
+    }
+    Bits<kNoiseGroup> bits = {};
+    if constexpr (sizeof(Param) == 2) bits = rounding_bits_of<kNoiseGroup>(u.rule, knobs, u.first_index + begin);
+#pragma unroll
+    for (int q = 0; q < kFours; ++q) {
+      const int64_t at = begin + q * kFour;
+      const Four<Param> p = load_inside(param, at, u.numel, whole);
+      Four<Real> m = {}, v = {};
+      if (m_at) m = load_inside(m_at, at, u.numel, whole);
+      if (v_at) v = load_inside(v_at, at, u.numel, whole);
+      Four<Param> updated;
+#pragma unroll
+      for (int k = 0; k < kFour; ++k) {
+        const Real value = updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[q * kFour + k], m.value[k],
+                                               v.value[k]);
+        store(&updated.value[k], value, bits.value[q * kFour + k]);
+      }
+      if (m_at) store_inside(m_at, at, u.numel, m, whole);
+      if (v_at) store_inside(v_at, at, u.numel, v, whole);
+      store_inside(param, at, u.numel, updated, whole);
+    }
+    if (ends_only) return;
+  }
+}
+
+// Twelve neighbours as they lie in memory, by three accesses; words of two elements where those have two bytes.
+template <typename T>
+struct Twelve {
+  static constexpr int kWords = sizeof(T) == 2 ? 6 : 12;
+  uint32_t word[kWords];
+  __device__ __forceinline__ float at(int k) const {
+    if constexpr (sizeof(T) == 2) {
+      return k % 2 ? high_of(word[k / 2], T()) : low_of(word[k / 2], T());
+    } else {
+      return __uint_as_float(word[k]);
+    }
+  }
+};
+template <typename T>
+__device__ __forceinline__ Twelve<T> load_twelve(const T* at) {
+  Twelve<T> twelve;
+  if constexpr (sizeof(T) == 2) {
+    const auto* from = reinterpret_cast<const uint2*>(at);
+#pragma unroll
+    for (int q = 0; q < 3; ++q) {
+      const uint2 two = from[q];
+      twelve.word[2 * q] = two.x;
+      twelve.word[2 * q + 1] = two.y;
+    }
+  } else {
+    const auto* from = reinterpret_cast<const uint4*>(at);
+#pragma unroll
+    for (int q = 0; q < 3; ++q) {
+      const uint4 four = from[q];
+      twelve.word[4 * q] = four.x;
+      twelve.word[4 * q + 1] = four.y;
+      twelve.word[4 * q + 2] = four.z;
+      twelve.word[4 * q + 3] = four.w;
+    }
+  }
+  return twelve;
+}
+__device__ __forceinline__ void store_twelve(float* to, const float (&value)[kNoiseGroup]) {
+#pragma unroll
+  for (int q = 0; q < 3; ++q)
+    reinterpret_cast<float4*>(to)[q] = make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
+}
+// Rounded stochastically. Where a value is not finite or near the largest one, element by element.
+__device__ __forceinline__ void store_twelve(__nv_bfloat16* to, const float (&value)[kNoiseGroup],
+                                             const Bits<kNoiseGroup>& bits) {
+  float zero = 0;
+#pragma unroll
+  for (int k = 0; k < kNoiseGroup; ++k) zero = fmaf(value[k] * 2, 0.0f, zero);
+  uint32_t word[kNoiseGroup / 2];
+#pragma unroll
+  for (int w = 0; w < kNoiseGroup / 2; ++w) {
+    const uint32_t low = __float_as_uint(value[2 * w]), high = __float_as_uint(value[2 * w + 1]);
+    word[w] = __byte_perm(low + bits.value[2 * w], high + bits.value[2 * w + 1], 0x7632);
+  }
+  if (!(zero == 0)) {
+#pragma unroll
+    for (int w = 0; w < kNoiseGroup / 2; ++w) {
+      const uint32_t low = round_to_bf16_stochastically(__float_as_uint(value[2 * w]), bits.value[2 * w]);
+      const uint32_t high = round_to_bf16_stochastically(__float_as_uint(value[2 * w + 1]), bits.value[2 * w + 1]);
+      word[w] = low | high << 16;
+    }
+  }
+#pragma unroll
+  for (int q = 0; q < 3; ++q) reinterpret_cast<uint2*>(to)[q] = make_uint2(word[2 * q], word[2 * q + 1]);
+}
+
+// Nothing of a sample that is left out, whatever its numbers are. All threads agree on it.
+template <typename Grad>
+__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Twelve<Grad>& grad, float factor) {
+  if (factor == 0) return;
+#pragma unroll
+  for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(factor, grad.at(k), sum[k]);
+}
+
+// Whole groups in fp32 arithmetic; memory is asked for before the normals are made.
+template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
+__global__ void __launch_bounds__(kThreads, 8) whole_kernel(NoisyUpdate u, int64_t first_group, int64_t groups) {
+  extern __shared__ float factor[];
+  for (int64_t s = threadIdx.x; s < u.samples; s += kThreads) factor[s] = static_cast<float>(u.coefficients[s]);
+  __syncthreads();
+  const UpdateKnobs knobs = *reinterpret_cast<const UpdateKnobs*>(u.knobs);
+  const NoiseKnobs noise = *reinterpret_cast<const NoiseKnobs*>(u.noise_knobs);
+  const auto deviation = static_cast<float>(noise.deviation);
+  const auto step = static_cast<uint64_t>(noise.step);
+  const UpdateFactors<float> f = update_factors<float>(u.rule, knobs);
+  const float left = 1 - f.learning_rate * f.weight_decay, rate = f.learning_rate * f.scale;
+  const float inverse1 = 1 / f.correction1, inverse2 = 1 / f.correction2;
+  const auto* grad = static_cast<const Grad*>(u.grad);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups; g += stride) {
+    const int64_t group = first_group + g, begin = group * kNoiseGroup - u.first_element;
+    Param* const param = static_cast<Param*>(u.param) + begin;
+    const Twelve<Param> before = load_twelve(param);
+    const Twelve<Grad> first = load_twelve(grad + begin);
+    const Twelve<Grad> second = load_twelve(grad + begin + (u.samples > 1 ? u.stride : 0));
+    float sum[kNoiseGroup] = {};
+    if (deviation != 0) {
+      const NoiseGroup<float> normals =
+          noise_group<float>(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group));
+#pragma unroll
+      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = deviation * normals.value[k];
+    }
+    if (u.samples == 0) {
+#pragma unroll
+      for (int k = 0; k < kNoiseGroup; ++k) sum[k] += first.at(k);
+    } else {
+      add_sample(sum, first, factor[0]);
+      if (u.samples > 1) add_sample(sum, second, factor[1]);
+      for (int64_t s = 2; s < u.samples; ++s) add_sample(sum, load_twelve(grad + s * u.stride + begin), factor[s]);
+    }
+    float value[kNoiseGroup];
+    if constexpr (kKind == OptimizerKind::sgd) {
+#pragma unroll
+      for (int k = 0; k < kNoiseGroup; ++k) value[k] = fmaf(-rate, sum[k], left * before.at(k));
+    } else {
+      float* const m_at = static_cast<float*>(u.m) + begin;
+      const Twelve<float> m = load_twelve(m_at);
+      float moment[kNoiseGroup];
+      if constexpr (kKind == OptimizerKind::sgd_momentum) {
+#pragma unroll
+        for (int k = 0; k < kNoiseGroup; ++k) {
+          moment[k] = fmaf(f.momentum, m.at(k), fmaf(f.scale, sum[k], f.weight_decay * before.at(k)));
+          value[k] = fmaf(-f.learning_rate, moment[k], before.at(k));
+        }
+      } else {
+        float* const v_at = static_cast<float*>(u.v) + begin;
+        const Twelve<float> v = load_twelve(v_at);
+        float square[kNoiseGroup];
+#pragma unroll
+        for (int k = 0; k < kNoiseGroup; ++k) {
+          const float mean = sum[k] * f.scale;
+          moment[k] = f.beta1 * m.at(k) + f.rest1 * mean;
+          square[k] = f.beta2 * v.at(k) + f.rest2 * mean * mean;
+          const float spread = sqrtf(square[k] * inverse2) + f.epsilon;
+          value[k] = left * before.at(k) - __fdividef(f.learning_rate * (moment[k] * inverse1), spread);
+        }
+        store_twelve(v_at, square);
+      }
+      store_twelve(m_at, moment);
+    }
+    if constexpr (sizeof(Param) == 2) {
+      store_twelve(param, value, rounding_bits_of<kNoiseGroup>(u.rule, knobs, u.first_index + begin));
+    } else {
+      store_twelve(param, value);
+    }
+  }
+}
+
+int64_t blocks_for(int64_t groups) {
+  const int64_t blocks = (groups + kThreads - 1) / kThreads;
+  return blocks < 132 * 32 ? blocks : 132 * 32;
+}
+
+template <typename Param, typename Grad, typename Real>
+void run_any(const NoisyUpdate& u, bool packed, bool ends_only) {
+  const auto grid = static_cast<unsigned>(ends_only ? 1 : blocks_for(u.numel / kNoiseGroup + 2));
+  const auto stream = static_cast<cudaStream_t>(u.stream);
+  if (u.generator == NoiseGenerator::secure) {
+    any_kernel<Param, Grad, Real, NoiseGenerator::secure><<<grid, kThreads, 0, stream>>>(u, packed, ends_only);
+  } else {
+    any_kernel<Param, Grad, Real, NoiseGenerator::philox><<<grid, kThreads, 0, stream>>>(u, packed, ends_only);
+  }
+  check_launch("noisy_update");
+}
+
+template <typename Param, typename Grad, NoiseGenerator kGenerator>
+void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
+  const auto grid = static_cast<unsigned>(blocks_for(groups));
+  const auto stream = static_cast<cudaStream_t>(u.stream);
+  const size_t shared = static_cast<size_t>(u.samples) * sizeof(float);
+  switch (u.rule.kind) {
+    case OptimizerKind::sgd:
+      whole_kernel<Param, Grad, kGenerator, OptimizerKind::sgd><<<grid, kThreads, shared, stream>>>(u, first, groups);
+      break;
+    case OptimizerKind::sgd_momentum:
+      whole_kernel<Param, Grad, kGenerator, OptimizerKind::sgd_momentum>
+          <<<grid, kThreads, shared, stream>>>(u, first, groups);
+      break;
+    case OptimizerKind::adamw:
+      whole_kernel<Param, Grad, kGenerator, OptimizerKind::adamw><<<grid, kThreads, shared, stream>>>(u, first, groups);
+      break;
+  }
+  check_launch("noisy_update");
+}
+
+// Whole groups by the quick kernel where types and addresses allow it, the two ends and everything else by the other.
+template <typename Param, typename Grad, typename Real>
+void run(const NoisyUpdate& u) {
+  auto allows = [](const void* at, int64_t size) {
+    const int64_t bytes = size * kFour < 16 ? size * kFour : 16;
+    return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
+  };
+  const bool packed = u.first_element % kFour == 0 && allows(u.param, sizeof(Param)) && allows(u.grad, sizeof(Grad)) &&
+                      allows(u.m, sizeof(Real)) && allows(u.v, sizeof(Real)) && u.stride % kFour == 0;
+  constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
+  if constexpr (sizeof(Real) == 4 && sizeof(Grad) != 8) {
+    const int64_t first = (u.first_element + kNoiseGroup - 1) / kNoiseGroup,
+                  end = (u.first_element + u.numel) / kNoiseGroup;
+    if (packed && u.samples <= kMostShared && end > first) {
+      if (u.generator == NoiseGenerator::secure) {
+        run_whole<Param, Grad, NoiseGenerator::secure>(u, first, end - first);
+      } else {
+        run_whole<Param, Grad, NoiseGenerator::philox>(u, first, end - first);
+      }
+      if (first * kNoiseGroup != u.first_element || end * kNoiseGroup != u.first_element + u.numel)
+        run_any<Param, Grad, Real>(u, packed, /*ends_only=*/true);
+      return;
+    }
+  }
+  run_any<Param, Grad, Real>(u, packed, /*ends_only=*/false);
+}
+
+template <typename Grad>
+struct Run {
+  static void run(const NoisyUpdate& u) {
+    switch (u.param_element) {
+      case Element::fp32:
+        return launch::run<float, Grad, float>(u);
+      case Element::fp64:
+        return launch::run<double, Grad, double>(u);
+      default:
+        return launch::run<__nv_bfloat16, Grad, float>(u);
+    }
+  }
+};
+
+}  // namespace
+
+void noisy_update(const NoisyUpdate& update) {
+  if (update.numel == 0) return;
+  for_element<Run>(update.grad_element, update);
+}
+
+}  // namespace veil::launch

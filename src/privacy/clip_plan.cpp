@@ -1,0 +1,54 @@
+#include "privacy/clip_plan.h"
+
+#include <algorithm>
+
+namespace veil::privacy {
+
+const NameTable<PassPlan>& names(PassPlan) {
+  static const NameTable<PassPlan> table = {{PassPlan::keep, "keep"},
+                                            {PassPlan::book, "book", {"bookkeeping"}},
+                                            {PassPlan::two_pass, "two-pass", {"two_pass"}},
+                                            {PassPlan::per_layer, "per-layer", {"per_layer"}}};
+  return table;
+}
+
+ClipLayers clip_layers(const ModelShape& shape, bool by_layer) {
+  const size_t blocks = shape.blocks.size() + 1;
+  auto params_of = [&](size_t block) -> const std::vector<ParamId>& {
+    return block + 1 == blocks ? shape.loss.params : shape.blocks[block].params;
+  };
+  ClipLayers layers;
+  layers.of_block.assign(blocks, 0);
+  layers.of_param.assign(shape.params.size(), 0);
+  if (!by_layer) return layers;
+  // A block joins the first one that it shares a parameter with.
+  std::vector<int> owner(shape.params.size(), -1);
+  std::vector<int> group(blocks);
+  for (size_t b = 0; b < blocks; ++b) {
+    group[b] = static_cast<int>(b);
+    for (ParamId id : params_of(b)) {
+      int& first = owner[static_cast<size_t>(id)];
+      if (first < 0) first = static_cast<int>(b);
+      group[b] = std::min(group[b], group[static_cast<size_t>(first)]);
+    }
+  }
+  layers.count = 0;
+  std::vector<int> number(blocks, -1);
+  for (size_t b = 0; b < blocks; ++b) {
+    int& of_group = number[static_cast<size_t>(group[b])];
+    if (of_group < 0 && !params_of(b).empty()) of_group = layers.count++;
+    layers.of_block[b] = std::max(0, of_group);
+    for (ParamId id : params_of(b)) layers.of_param[static_cast<size_t>(id)] = layers.of_block[b];
+  }
+  return layers;
+}
+
+ClipPlan uniform_plan(const ModelShape& shape, PassPlan pass, NormRule rule) {
+  ClipPlan plan;
+  plan.pass = pass;
+  plan.rules.assign(shape.params.size(), rule);
+  plan.layers = pass == PassPlan::per_layer;
+  return plan;
+}
+
+}  // namespace veil::privacy

@@ -1,0 +1,188 @@
+#include "privacy/journal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+
+namespace veil::privacy {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kLedgerFile = "ledger.json";
+constexpr const char* kSecretFile = "secret";
+constexpr double kReserveSeconds = 0.5;
+constexpr int64_t kReserveSteps = 4096;
+
+// Of the folder itself: a copy has another one, and folders cannot be linked twice. A folder that is moved within its file system keeps it.
+std::string folder_identity(const std::string& folder) {
+  struct statx facts {};
+  if (statx(AT_FDCWD, folder.c_str(), 0, STATX_INO | STATX_BTIME, &facts) != 0) return "";
+  if (facts.stx_mask & STATX_BTIME)
+    return fmt::format("{}/{}.{:09}", facts.stx_ino, facts.stx_btime.tv_sec, facts.stx_btime.tv_nsec);
+  return fmt::format("{}/{}:{}", facts.stx_ino, facts.stx_dev_major, facts.stx_dev_minor);
+}
+
+std::string shown(const Json& value) {
+  const std::string text = value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
+  return printable(text, 60);
+}
+
+std::string random_name() {
+  return hex(draw_nonce().data(), 8);
+}
+
+// Of a run that may be repeated: the same each time, so that its events merge with themselves.
+std::string repeated_name(const RunSecret& secret, const RunNonce& tag) {
+  SecretTag name(secret, "segment");
+  name.add(std::string_view(reinterpret_cast<const char*>(tag.data()), tag.size()));
+  return hex(name.value().data(), 8);
+}
+
+}  // namespace
+
+bool holds_journal(const std::string& folder) {
+  return fs::exists(fs::path(folder) / kLedgerFile);
+}
+
+std::string Journal::path(const char* name) const {
+  return join_path(input_.folder, name);
+}
+
+Journal::Journal(const PrivacyPlan& plan, JournalInput input) : input_(std::move(input)) {
+  const bool own = input_.secret_file.empty();
+  secret_is_new_ = own && !fs::exists(path(kSecretFile));
+  secret_ = !own ? read_secret(input_.secret_file) : secret_is_new_ ? draw_secret() : read_secret(path(kSecretFile));
+  SecretTag tag(secret_, "replay");
+  tag.add(input_.settings.dump());
+  if (input_.add_data) input_.add_data(tag);
+  tag_ = tag.value();
+  if (holds_journal(input_.folder)) found_ = read_file(path(kLedgerFile));
+  decide(plan);
+}
+
+// What stands between this run and an exact replay of the segment before; "" where nothing does.
+std::string Journal::difference(const Json& before, const RunNonce& tag) const {
+  const Json from = before.value("from", Json::object());
+  const std::string segment = before.value("segment", std::string());
+  const bool written_by_it = input_.start.segment == segment;
+  const bool where_it_began = input_.start.segment == from.value("segment", std::string()) &&
+                              input_.start.steps == from.value("steps", int64_t{-1});
+  if (before.value("folder", std::string()) != folder_identity(input_.folder)) return "this folder is a copy";
+  if (before.value("secret", std::string()) != fingerprint(secret_)) return "the secret is another";
+  if (!written_by_it && !where_it_began) return "the newest checkpoint is not of the run's last segment";
+  if (!input_.replayable) return "this device may round otherwise the second time";
+  const Json settings = before.value("settings", Json::object());
+  for (const auto& [name, value] : input_.settings.items()) {
+    const Json then = settings.value(name, Json());
+    if (then != value) return fmt::format("{} is {}, it was {}", name, shown(value), shown(then));
+  }
+  if (settings.size() != input_.settings.size()) return "the settings are others";
+  if (before.value("tag", std::string()) != hex(tag.data(), tag.size())) return "the data is other";
+  return "";
+}
+
+void Journal::decide(const PrivacyPlan& plan) {
+  const std::string where = path(kLedgerFile);
+  Json before;
+  Ledger done = input_.start.ledger;
+  if (!found_.empty()) {
+    before = Json::parse(found_, nullptr, /*allow_exceptions=*/false);
+    if (!before.is_object() || !before.contains("events"))
+      user_error("{}: not a ledger; without it nobody knows what was spent", where);
+    done = merged(ledger_from_json(before["events"], where), input_.start.ledger);
+  }
+  resumes_ = !done.events.empty();
+  LedgerEvent event = ledger_event(plan, input_.generator, random_name(), input_.start.steps);
+  done.check_follows(event);
+  ledger_ = done;
+  if (!found_.empty() && !done.events.empty()) {
+    // What only a checkpoint knew of stands behind the journal's own events.
+    why_ = done.events.back().segment == before.value("segment", std::string()) ? difference(before, tag_)
+                                                                                : "the checkpoint is of another run";
+    const std::string nonce = before.value("nonce", std::string());
+    if (why_.empty() && !from_hex(nonce, nonce_.data(), nonce_.size())) why_ = "the ledger holds no nonce";
+    replays_ = why_.empty();
+  } else if (resumes_) {
+    why_ = "the folder holds a checkpoint without its ledger";
+  }
+  if (replays_) {
+    from_segment_ = before["from"].value("segment", std::string());
+    counted_before_ = ledger_.events.back().reached;
+    return;
+  }
+  for (const LedgerEvent& earlier : done.events) lost_ = std::max(lost_, earlier.reached - input_.start.steps);
+  // A given secret makes a new run repeatable: its nonce follows from all that decides its steps, so it comes again with the same steps only.
+  const bool repeatable = !input_.secret_file.empty() && input_.replayable && !resumes_;
+  nonce_ = repeatable ? tag_ : draw_nonce();
+  if (repeatable) event.segment = repeated_name(secret_, tag_);
+  from_segment_ = input_.start.segment;
+  ledger_.events.push_back(event);
+  counted_before_ = event.first;
+}
+
+Json Journal::stored() const {
+  const LedgerEvent& event = ledger_.events.back();
+  return {{"schema", 1},
+          {"events", ledger_json(ledger_)},
+          {"segment", event.segment},
+          {"from", {{"segment", from_segment_}, {"steps", event.first}}},
+          {"nonce", hex(nonce_.data(), nonce_.size())},
+          {"tag", hex(tag_.data(), tag_.size())},
+          {"secret", fingerprint(secret_)},
+          {"folder", folder_identity(input_.folder)},
+          {"settings", input_.settings}};
+}
+
+void Journal::write() const {
+  write_file_atomically(path(kLedgerFile), stored().dump(1) + "\n", /*owner_only=*/true);
+}
+
+void Journal::begin() {
+  const std::string now = holds_journal(input_.folder) ? read_file(path(kLedgerFile)) : "";
+  const bool secret_came = secret_is_new_ && fs::exists(path(kSecretFile));
+  if (now != found_ || secret_came) user_error("{}: another process trained here just now; start again", input_.folder);
+  if (secret_is_new_) write_secret(path(kSecretFile), secret_);
+  begun_ = true;
+  write();
+}
+
+void Journal::before_step(int64_t step, int64_t last) {
+  VEIL_CHECK(begun_, "a step before the journal was begun");
+  VEIL_CHECK(step <= last, "step {} where {} are allowed", step, last);
+  const double now = steady_ms();
+  if (first_ms_ < 0) {
+    first_ms_ = now;
+    first_step_ = step;
+  }
+  executed_ = std::max(executed_, step);
+  int64_t& reached = ledger_.events.back().reached;
+  if (step <= reached) return;
+  const double done = static_cast<double>(step - first_step_), seconds = (now - first_ms_) / 1e3;
+  const double rate = done > 0 ? done / std::max(1e-6, seconds) : 0;
+  const auto more = std::clamp(static_cast<int64_t>(rate * kReserveSeconds), int64_t{1}, kReserveSteps);
+  reached = std::min(last, step - 1 + more);
+  write();
+}
+
+Ledger Journal::ledger_at(int64_t step) const {
+  Ledger result = ledger_;
+  result.events.back().reached = std::max(counted_before_, step);
+  return result;
+}
+
+void Journal::end(int64_t step) {
+  VEIL_CHECK(begun_ && step >= executed_, "an end at step {}, {} were begun", step, executed_);
+  ledger_ = ledger_at(step);
+  write();
+}
+
+}  // namespace veil::privacy

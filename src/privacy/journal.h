@@ -1,0 +1,85 @@
+// What a private run has done and is about to do, written before it does it, so that no noise is ever used on two gradients and no step goes uncounted.
+//
+//   <run>/secret        the run's secret, owner only; not there where --secret-file holds it
+//   <run>/ledger.json   the accounting events, the nonce and what decides the steps under it; owner only
+//
+// Which nonce a run takes. Noise of step t under one nonce must meet one gradient only: equal noise on two sums cancels in their difference. So the nonce is kept only where the
+// steps to come are those that it was drawn for, bit for bit: the same secret, data, model, settings, ranks, threads, build and processor (by a tag over all of them), on a device that computes
+// alike each time, in the same folder and from a checkpoint of the same segment. Then steps that a crash took back are replayed, and count once. Anything else begins a new segment with a fresh nonce,
+// and what the old one had begun stays counted. A copied folder is told by its inode and time of birth.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "privacy/ledger.h"
+#include "privacy/secret.h"
+
+namespace veil::privacy {
+
+// The checkpoint that a run goes on from; the default is a run's begin.
+struct JournalStart {
+  int64_t steps = 0;
+  std::string segment;  // the one that wrote it
+  Ledger ledger;        // what it says was spent
+};
+
+struct JournalInput {
+  std::string folder;       // of the run; need not be there
+  std::string secret_file;  // "": the run's own, drawn at its begin
+  JournalStart start;
+  nlohmann::json settings;                   // everything but the data that decides the bits of a step
+  std::function<void(SecretTag&)> add_data;  // and the data
+  bool replayable = false;                   // whether equal settings make equal bits here
+  NoiseGenerator generator = NoiseGenerator::secure;
+};
+
+class Journal {
+ public:
+  // Reads and decides; writes nothing. UserError where the plan cannot follow what was done before.
+  Journal(const PrivacyPlan& plan, JournalInput input);
+
+  bool resumes() const { return resumes_; }  // there is something before it: a checkpoint, or steps that were lost
+  bool replays() const { return replays_; }  // under the nonce that was there
+  const std::string& why_fresh() const { return why_; }  // of a run that goes on with a fresh nonce: a phrase
+  int64_t lost_steps() const { return lost_; }      // begun before and now counted beside those that take their place
+  const Ledger& ledger() const { return ledger_; }  // the last event is this run's
+  const std::string& segment() const { return ledger_.events.back().segment; }
+  ChaChaKey key(KeyDomain domain) const { return derive_key(secret_, nonce_, domain); }
+
+  // Under the folder's lock. UserError where another process went on in the folder since it was read.
+  void begin();
+  // Before a step: where it is not yet counted, it and some more (about half a second's) are, on disk, before this returns. None beyond `last`.
+  void before_step(int64_t step, int64_t last);
+  // What a checkpoint of this step stores.
+  Ledger ledger_at(int64_t step) const;
+  // An orderly end after this step: what was reserved and not used is given back.
+  void end(int64_t step);
+
+ private:
+  std::string path(const char* name) const;
+  nlohmann::json stored() const;
+  void decide(const PrivacyPlan& plan);
+  std::string difference(const nlohmann::json& before, const RunNonce& tag) const;
+  void write() const;
+
+  JournalInput input_;
+  RunSecret secret_ = {};
+  bool secret_is_new_ = false;
+  RunNonce nonce_ = {}, tag_ = {};
+  Ledger ledger_;
+  std::string from_segment_;
+  std::string found_;  // ledger.json as it was read
+  bool resumes_ = false, replays_ = false, begun_ = false;
+  std::string why_;
+  int64_t lost_ = 0;
+  int64_t counted_before_ = 0;  // by this segment, before this process
+  int64_t executed_ = 0;
+  double first_ms_ = -1;
+  int64_t first_step_ = 0;
+};
+
+// Whether the folder holds a private run's journal.
+bool holds_journal(const std::string& folder);
+
+}  // namespace veil::privacy

@@ -1,0 +1,359 @@
+// The body of a step: forward, and backward in as many passes as clipping takes.
+#include <algorithm>
+
+#include "nn/summed_sink.h"
+#include "privacy/clipped_sink.h"
+#include "privacy/norm_sink.h"
+#include "step/builder.h"
+
+namespace veil {
+
+std::vector<Visit> Builder::visits(const std::vector<int>& order) const {
+  std::vector<Visit> found;
+  std::vector<int> open(static_cast<size_t>(units()), -1);  // index of the visit that ended at the block before
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (int u : schedule_.layout.units_of_block[order[i]]) {
+      const bool goes_on = i > 0 && open[u] >= 0 && found[open[u]].last == order[i - 1];
+      if (goes_on) {
+        found[open[u]].last = order[i];
+      } else {
+        open[u] = static_cast<int>(found.size());
+        found.push_back({u, order[i], order[i]});
+      }
+    }
+  }
+  return found;
+}
+
+void Builder::build_body() {
+  begin(Part::body);
+  if (options_.micro_batches > 1 || options_.varying) emit({.kind = OpKind::load});
+  const bool per_use = schedule_.access == ParamAccess::per_use;
+  std::vector<int> forward_order, backward_order;
+  for (int b = 0; b <= blocks(); ++b) forward_order.push_back(b);
+  backward_order.assign(forward_order.rbegin(), forward_order.rend());
+  const std::vector<Visit> forward_visits = per_use ? visits(forward_order) : std::vector<Visit>{};
+  const std::vector<Visit> backward_visits = per_use ? visits(backward_order) : std::vector<Visit>{};
+  held_.assign(static_cast<size_t>(units()), false);
+  has_target_ = held_;
+  adding_left_.assign(static_cast<size_t>(units()), 0);
+  for (const auto& of_block : schedule_.layout.units_of_block) {
+    for (int u : of_block) ++adding_left_[u];
+  }
+
+  size_t next = 0;  // the first visit that is not gathered yet
+  for (int b = 0; b < blocks(); ++b) {
+    for (size_t i = 0; i < forward_visits.size(); ++i) {
+      if (forward_visits[i].first != b) continue;
+      const size_t ahead = std::min(forward_visits.size(), i + 1 + static_cast<size_t>(options_.forward_prefetch));
+      for (; next < ahead; ++next) hold(forward_visits[next].unit);
+    }
+    emit_forward(b);
+    // The last block's unit, and what the loss reads, stay for backward.
+    for (const Visit& visit : forward_visits) {
+      if (visit.last == b && b + 1 < blocks()) drop(visit.unit);
+    }
+  }
+  for (; next < forward_visits.size(); ++next) hold(forward_visits[next].unit);
+
+  if (!clips()) {
+    build_backward(backward_visits, GradUse::sum);
+  } else if (clips_by(privacy::PassPlan::two_pass)) {
+    build_backward(backward_visits, GradUse::norm);
+    emit_coefficients(-1);
+    build_backward(backward_visits, GradUse::clip);
+  } else if (clips_by(privacy::PassPlan::keep)) {
+    build_backward(backward_visits, GradUse::keep);
+    emit_coefficients(-1);
+    for (int u = units() - 1; u >= 0 && !combines_late(); --u) {
+      sum_kept(u);
+      if (!reduces_in_body()) continue;
+      finish_reductions();
+      emit_reduce(u);
+    }
+    finish_reductions();
+  } else {
+    build_backward(backward_visits, GradUse::book);
+  }
+}
+
+void Builder::hold(int u, std::vector<int> after) {
+  if (held_[u]) return;
+  held_[u] = true;
+  gather(u, std::move(after));
+}
+void Builder::drop(int u) {
+  held_[u] = false;
+  release_params(u);
+}
+
+void Builder::emit_forward(int b) {
+  const BlockShape& block = shape_.blocks[b];
+  Op op{.kind = OpKind::forward,
+        .block = b,
+        .after = waits_for_params(b),
+        .creates = {flow(b)},
+        .scratch_bytes = block.forward_scratch_bytes};
+  if (checkpointed()) {
+    op.scratch_bytes += block.saved_bytes + (selective() ? 0 : block.kept_bytes);
+    if (selective()) add(op.creates, kept(b));
+  } else {
+    add(op.creates, tape(b));
+  }
+  if (b > 0 && !checkpointed() && !block.keeps_input && !output_outlives_forward(b - 1))
+    op.frees.push_back(flow(b - 1));
+  emit(std::move(op));
+}
+
+void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
+  const bool sums = use == GradUse::sum || use == GradUse::clip;
+  size_t next = 0;
+  for (int b = blocks(); b >= 0; --b) {
+    for (size_t i = 0; i < visits.size(); ++i) {
+      if (visits[i].first != b) continue;
+      const size_t ahead = std::min(visits.size(), i + (options_.backward_prefetch == BackwardPrefetch::pre ? 2 : 1));
+      for (; next < ahead; ++next) hold(visits[next].unit);
+    }
+    if (b == blocks()) {
+      emit_loss(use == GradUse::book ? GradUse::norm : use);
+    } else {
+      emit_backward(b, use);
+    }
+    for (size_t i = 0; i < visits.size(); ++i) {
+      if (visits[i].last != b || !held_[visits[i].unit]) continue;
+      const bool used_next = i + 1 < visits.size() && visits[i + 1].unit == visits[i].unit;
+      if (!used_next) drop(visits[i].unit);
+      if (options_.backward_prefetch == BackwardPrefetch::post && i + 1 < visits.size() && next == i + 1)
+        hold(visits[next++].unit);
+    }
+    if (sums) reduce_finished(b);
+    if (use == GradUse::book) {
+      const int layer = layers_.of_block[b];
+      const bool ends = std::find(layers_.of_block.begin(), layers_.of_block.begin() + b, layer) ==
+                        layers_.of_block.begin() + b;
+      if (ends) sum_booked(layer);
+    }
+    // Without prefetch the next gather waits until the gradients are gone: nothing of the two overlaps.
+    if (options_.backward_prefetch == BackwardPrefetch::none) {
+      for (size_t i = 0; i + 1 < visits.size(); ++i) {
+        if (visits[i].last != b || next != i + 1) continue;
+        std::vector<int> after;
+        if (reduced_by_[visits[i].unit] >= 0) after.push_back(reduced_by_[visits[i].unit]);
+        hold(visits[next++].unit, after);
+      }
+    }
+  }
+  finish_reductions();
+}
+
+// Block b has added its gradients: units that wait for no other are reduced.
+void Builder::reduce_finished(int b) {
+  for (int u : schedule_.layout.units_of_block[b]) {
+    if (--adding_left_[u] > 0 || !reduces_in_body()) continue;
+    finish_reductions();
+    emit_reduce(u);
+  }
+}
+
+// Buffers that a sink writes into, made at the first block that it hears of a unit from.
+void Builder::create_targets(Op& op, int b, GradUse use) {
+  const bool sums = use == GradUse::sum || use == GradUse::clip;
+  if (!sums && use != GradUse::keep) return;
+  for (int u : schedule_.layout.units_of_block[b]) {
+    if (has_target_[u]) continue;
+    has_target_[u] = true;
+    if (sums && !accumulates_whole_) op.creates.push_back(sink_target(u));
+    if (use == GradUse::keep) add(op.creates, sample_grads(u));
+  }
+}
+
+void Builder::emit_loss(GradUse use) {
+  const int last = blocks() - 1;
+  const BlockShape& loss = shape_.loss;
+  Op op{.kind = OpKind::loss,
+        .block = blocks(),
+        .use = loss.params.empty() ? GradUse::none : use,
+        .after = waits_for_params(blocks()),
+        .scratch_bytes = loss.forward_scratch_bytes};
+  const bool again = use == GradUse::clip && books();  // the gradient went on long ago
+  Buffer grad = flow_grad(last);
+  grad.bytes = loss.output_bytes;
+  if (again) {
+    op.scratch_bytes += loss.output_bytes;
+  } else {
+    op.creates.push_back(grad);
+  }
+  const bool comes_again = use == GradUse::norm && (clips_by(privacy::PassPlan::two_pass) || !loss.params.empty());
+  if (!comes_again && !block_frees_output(last)) op.frees.push_back(flow(last));
+  // The loss reports from the midst of its own temporaries.
+  op.scratch_bytes = std::max(op.scratch_bytes + sink_scratch(loss, use), loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
+  if (use == GradUse::norm) add(op.creates, tied_rows());
+  create_targets(op, blocks(), use);
+  emit(std::move(op));
+}
+
+void Builder::emit_backward(int b, GradUse use) {
+  const BlockShape& block = shape_.blocks[b];
+  const bool last_pass = use == GradUse::sum || use == GradUse::clip || use == GradUse::keep;
+  if (checkpointed()) {
+    Op again{.kind = OpKind::recompute,
+             .block = b,
+             .after = waits_for_params(b),
+             .scratch_bytes = block.recompute_skips_output ? 0 : block.forward_scratch_bytes};
+    add(again.creates, tape(b));
+    if (block.keeps_output && last_pass) {
+      again.creates.push_back(flow(b));
+    } else if (!block.recompute_skips_output) {
+      again.scratch_bytes += block.output_bytes;  // where flow(b) lives, it takes its place
+    }
+    emit(std::move(again));
+  }
+  Op op{.kind = OpKind::backward,
+        .block = b,
+        .use = block.params.empty() ? GradUse::none : use,
+        .after = waits_for_params(b),
+        .scratch_bytes = use == GradUse::book ? block.book_scratch_bytes : block.backward_scratch_bytes,
+        .sink_scratch_bytes = sink_scratch(block, use)};
+  if (b > 0) op.creates.push_back(flow_grad(b - 1));
+  if (use == GradUse::book) {
+    add(op.creates, booked(b));
+    if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
+  } else {
+    if (!booked_table_block(b)) op.frees.push_back(flow_grad(b));
+    if (last_pass) {
+      add_final_frees(op, b);
+    } else if (checkpointed()) {
+      add(op.frees, tape(b));
+    }
+  }
+  if (b == tied_block_ && (use == GradUse::norm || use == GradUse::book)) add(op.frees, tied_rows());
+  create_targets(op, b, use);
+  emit(std::move(op));
+}
+
+// What nothing reads when block b's gradients are made.
+void Builder::add_final_frees(Op& op, int b) const {
+  const BlockShape& block = shape_.blocks[b];
+  add(op.frees, tape(b));
+  if (selective()) add(op.frees, kept(b));
+  if (block.keeps_output) op.frees.push_back(flow(b));
+  const bool input_is_live = b > 0 && (block.keeps_input || checkpointed());
+  if (input_is_live && !block_frees_output(b - 1)) op.frees.push_back(flow(b - 1));
+}
+
+int64_t Builder::sink_scratch(const BlockShape& block, GradUse use) const {
+  int64_t largest = 0;
+  for (const Report& report : block.reports) {
+    int64_t bytes = report_scratch(report, use);
+    if (bytes > 0) bytes += use == GradUse::book ? report.held_bytes - block.booked_bytes : report.live_bytes;
+    largest = std::max(largest, bytes);
+  }
+  return largest;
+}
+
+// The sink's own temporaries.
+int64_t Builder::report_scratch(const Report& report, GradUse use) const {
+  const bool table = report.by == Report::By::embedding;
+  switch (use) {
+    case GradUse::norm:
+    case GradUse::book: {
+      const auto id = static_cast<size_t>(report.param);
+      const ParamShape& param = shape_.params[id];
+      return privacy::norm_sink_scratch_bytes(
+          report, {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[id]}, options_.clip->tile,
+          report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute, options_.on_gpu);
+    }
+    case GradUse::clip:
+      return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
+    case GradUse::sum:
+      return summed_sink_scratch_bytes({table ? report.samples * report.tokens : shape_.batch, report.numel, report.by,
+                                        accumulates_whole_ || report.repeated, options_.compute, schedule_.grad_dtype,
+                                        options_.on_gpu});
+    default:
+      return 0;
+  }
+}
+
+// Of one layer, or with -1 of all.
+void Builder::emit_coefficients(int layer) {
+  emit({.kind = OpKind::coefficients, .block = -1, .use = GradUse::clip, .layer = layer, .note = "clip"});
+}
+
+// A layer's norms are known: its sums are made from what was booked, the loss's by making its gradient once more.
+void Builder::sum_booked(int layer) {
+  emit_coefficients(options_.clip->layers ? layer : -1);
+  for (int b = blocks(); b >= 0; --b) {
+    if (layers_.of_block[b] != layer) continue;
+    if (b < blocks()) {
+      emit_weight_grad(b);
+    } else if (!shape_.loss.params.empty()) {
+      std::vector<int> gathered;
+      for (int u : schedule_.layout.units_of_block[b]) {
+        if (schedule_.access != ParamAccess::per_use || held_[u]) continue;
+        hold(u);
+        gathered.push_back(u);
+      }
+      emit_loss(GradUse::clip);
+      for (int u : gathered) drop(u);
+    }
+    reduce_finished(b);
+  }
+}
+
+void Builder::emit_weight_grad(int b) {
+  Op op{.kind = OpKind::weight_grad, .block = b, .use = GradUse::clip};
+  for (const Report& report : shape_.blocks[b].reports) {
+    if (books() || schedule_.booked_param[static_cast<size_t>(report.param)])
+      op.scratch_bytes = std::max(op.scratch_bytes, report_scratch(report, GradUse::clip));
+  }
+  if (!books() || books_output_grad(b)) op.frees.push_back(flow_grad(b));
+  if (books()) {
+    add(op.frees, booked(b));
+    add_final_frees(op, b);
+    create_targets(op, b, GradUse::clip);
+  }
+  emit(std::move(op));
+}
+
+// keep: a unit's clipped sum, from the kept gradients and from the tables' bookings.
+void Builder::sum_kept(int u) {
+  Op op{.kind = OpKind::combine, .unit = u, .use = GradUse::clip, .note = "clip"};
+  if (!accumulates_whole_) op.creates.push_back(sink_target(u));
+  add(op.frees, sample_grads(u));
+  emit(std::move(op));
+  for (int b = blocks() - 1; b >= 0; --b) {
+    const auto& of_block = schedule_.layout.units_of_block[b];
+    if (booked_table_block(b) && std::find(of_block.begin(), of_block.end(), u) != of_block.end()) emit_weight_grad(b);
+  }
+}
+
+void Builder::emit_reduce(int u) {
+  Op op{.kind = OpKind::reduce, .lane = Lane::reduce, .unit = u};
+  if (wired_) op.creates.push_back(wire(u));
+  if (accumulates_shard_) {
+    op.creates.push_back(reduced(u));
+  } else if (!into_shard()) {
+    op.creates.push_back(grad_shard(u));
+  }
+  reduced_by_[u] = emit(std::move(op));
+  if (part_ == Part::body && !into_shard()) unfinished_.push_back(u);
+}
+
+// Whole gradients are let go when the next reduction is about to be issued: two of them at most, and backward overlaps with reducing.
+void Builder::finish_reductions() {
+  for (int u : unfinished_) {
+    Op op{.kind = OpKind::release, .unit = u, .after = {reduced_by_[u]}, .frees = {grad(u)}, .note = "gradient"};
+    if (accumulates_shard_) {
+      op.kind = OpKind::combine;
+      op.note = "add shard";
+      op.frees.push_back(reduced(u));
+      const bool copied =
+          !options_.on_gpu && options_.reduce != schedule_.grad_shard_dtype;  // as in summed_sink_scratch_bytes
+      if (copied) op.scratch_bytes = unit(u).shard_numel * dtype_bytes(schedule_.grad_shard_dtype);
+    }
+    emit(std::move(op));
+  }
+  unfinished_.clear();
+}
+
+}  // namespace veil

@@ -1,0 +1,183 @@
+// Sums over samples, norms a sample and the noisy update: CPU against what they are, GPU against CPU, over odd shapes, types and places.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "kernels/coefficients.h"
+#include "kernels/embedding_grad.h"
+#include "kernels/noisy_update.h"
+#include "kernels/sample_combine.h"
+#include "kernels/sample_norm.h"
+
+namespace veil {
+namespace {
+
+struct Shape {
+  int64_t samples, width, offset, stride;
+};
+const std::vector<Shape> kShapes = {{1, 1, 0, 1}, {2, 7, 0, 9}, {3, 64, 0, 64}, {3, 1000, 3, 1024}, {2, 70001, 8, 70016}, {5, 33, 1, 48}};
+const std::vector<DType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16};
+
+Tensor rows(const Shape& shape, DType dtype, int64_t seed = 1) {
+  const Tensor all = at::randn({shape.samples, shape.stride + shape.offset}, at::kDouble) * (1 + 0.1 * static_cast<double>(seed));
+  return all.to(dtype);
+}
+
+double apart(const Tensor& got, const Tensor& expected) {
+  return (got.cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>() /
+         std::max(1e-12, expected.to(at::kDouble).abs().max().item<double>());
+}
+
+void everything_agrees(Device device) {
+  for (const Shape& shape : kShapes) {
+    for (DType dtype : kTypes) {
+      SCOPED_TRACE(fmt::format("{} x {} at {} {}", shape.samples, shape.width, shape.offset, dtype_name(dtype)));
+      const Tensor all = rows(shape, dtype), wide = all.to(at::kDouble);
+      const Tensor x = all.to(device).narrow(1, shape.offset, shape.width);
+      const Tensor of_x = wide.narrow(1, shape.offset, shape.width);
+      const auto doubles = at::TensorOptions(at::kDouble);
+      const double allowed = dtype == at::kDouble ? 1e-13 : 1e-6;
+
+      const Tensor squared = at::zeros({3, shape.samples + 1}, doubles.device(device));
+      const int64_t half = shape.width / 2;
+      add_segment_norms(all.to(device), {{shape.offset, half, 2}, {shape.offset + half, shape.width - half, 0}}, squared, 1);
+      EXPECT_LE(apart(squared.select(0, 0).narrow(0, 1, shape.samples), of_x.narrow(1, half, shape.width - half).square().sum(1)), allowed);
+      if (half > 0) {
+        EXPECT_LE(apart(squared.select(0, 2).narrow(0, 1, shape.samples), of_x.narrow(1, 0, half).square().sum(1)), allowed);
+      }
+      EXPECT_EQ(squared.cpu().select(0, 1).abs().sum().item<double>(), 0);
+
+      Tensor totals = at::zeros({shape.samples}, doubles.device(device));
+      const Tensor one = x.contiguous(), other = (of_x * 0.5 + 1).to(dtype);
+      add_sample_products(one, other.to(device), 2, totals);
+      EXPECT_LE(apart(totals, (of_x * other.to(at::kDouble)).sum(1) * 2), 10 * allowed);
+
+      totals.zero_();
+      add_outer_norms(x, other.to(device), totals);
+      EXPECT_LE(apart(totals, of_x.square().sum(1) * other.to(at::kDouble).square().sum(1)), 10 * allowed);
+
+      Tensor coefficients = at::randn({shape.samples}, doubles).abs_();
+      coefficients[shape.samples - 1] = 0;
+      Tensor poisoned = all.clone();
+      poisoned.select(0, shape.samples - 1).fill_(std::numeric_limits<double>::quiet_NaN());
+      const Tensor bad = poisoned.to(device).narrow(1, shape.offset, shape.width);
+      const Tensor expected = (of_x * coefficients.unsqueeze(1)).sum(0);
+      const DType real = dtype == at::kDouble ? at::kDouble : at::kFloat;
+      Tensor out = at::zeros({shape.width}, at::TensorOptions(real).device(device)).fill_(3);
+      combine_samples(bad, coefficients.to(device), out, /*add=*/true);
+      EXPECT_LE((out.cpu().to(at::kDouble) - expected - 3).abs().max().item<double>(), 1e-5);
+      combine_samples(bad, coefficients.to(device), out, /*add=*/false);
+      EXPECT_LE((out.cpu().to(at::kDouble) - expected).abs().max().item<double>(), 1e-5);
+      const Tensor scaled = at::zeros({shape.samples, shape.width}, at::TensorOptions(real).device(device));
+      scale_samples(bad, coefficients.to(device), scaled, /*select=*/false);
+      EXPECT_LE(apart(scaled, of_x * coefficients.unsqueeze(1) + 1e-30), 1e-5);
+    }
+  }
+}
+
+TEST(SampleOperations, AgreeWithPlainSums) {
+  everything_agrees(cpu_device());
+}
+
+TEST(GpuSampleOperations, AgreeWithPlainSums) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  everything_agrees(gpu_device(0));
+}
+
+void tables_agree(Device device) {
+  for (DType dtype : kTypes) {
+    for (const auto& [samples, tokens, width] : {std::tuple{1, 1, 1}, {3, 17, 33}, {2, 130, 64}}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {} {}", samples, tokens, width, dtype_name(dtype)));
+      const int64_t vocabulary = 11;
+      const Tensor ids = at::randint(vocabulary, {samples, tokens}, at::kLong);
+      const Tensor g = at::randn({samples, tokens, width}, at::kDouble).to(dtype);
+      Tensor expected = at::zeros({samples}, at::kDouble), sums = at::zeros({vocabulary, width}, at::kDouble);
+      Tensor coefficients = at::randn({samples}, at::kDouble).abs_();
+      if (samples > 1) coefficients[0] = 0;
+      for (int64_t i = 0; i < samples; ++i) {
+        Tensor own = at::zeros({vocabulary, width}, at::kDouble);
+        own.index_add_(0, ids[i], g[i].to(at::kDouble));
+        expected[i] = own.square().sum();
+        sums += own * coefficients[i];
+      }
+      const Tensor totals = at::zeros({samples}, at::TensorOptions(at::kDouble).device(device));
+      add_embedding_norms(ids.to(device), g.to(device), vocabulary, totals);
+      EXPECT_LE(apart(totals, expected), dtype == at::kDouble ? 1e-12 : 1e-5);
+      const Tensor out = at::zeros({vocabulary, width}, at::TensorOptions(dtype == at::kDouble ? at::kDouble : at::kFloat).device(device));
+      embedding_grad(ids.to(device).view({-1}), g.to(device).view({-1, width}), out, /*accumulate=*/false, coefficients.to(device));
+      EXPECT_LE((out.cpu().to(at::kDouble) - sums).abs().max().item<double>(), 1e-4);
+
+      const Tensor columns = at::zeros({samples, tokens, 5}, at::TensorOptions(dtype).device(device));
+      const Tensor chosen = at::randint(40, {samples, 5}, at::kLong);
+      gather_columns(g.to(device), chosen.to(device), 3, columns);
+      for (int64_t s = 0; s < 5; ++s) {
+        const int64_t column = chosen[0][s].item<int64_t>() - 3;
+        const double got = columns.cpu()[0][0][s].item<double>();
+        EXPECT_EQ(got, column >= 0 && column < width ? g[0][0][column].item<double>() : 0);
+      }
+    }
+  }
+}
+
+TEST(SampleOperations, TablesAgreeWithPlainSums) {
+  tables_agree(cpu_device());
+}
+
+TEST(GpuSampleOperations, TablesAgreeWithPlainSums) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  tables_agree(gpu_device(0));
+}
+
+// The fused update is combine, noise and update one after another, wherever the range begins.
+TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device gpu = gpu_device(0);
+  for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+    for (DType param_type : kTypes) {
+      for (DType grad_type : kTypes) {
+        for (const auto& [numel, element, index] : {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
+          for (int64_t samples : {0, 1, 3}) {
+            SCOPED_TRACE(fmt::format("{} {} {} of {} from {} samples {}", static_cast<int>(kind), dtype_name(param_type), dtype_name(grad_type), numel, element, samples));
+            const DType real = param_type == at::kDouble ? at::kDouble : at::kFloat;
+            UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+            Tensor knobs = at::zeros({8}, at::kDouble), noise = at::zeros({2}, at::kDouble);
+            const double values[] = {0.1, 0.25, 0.1, 0.05, 3};
+            for (int64_t k = 0; k < 5; ++k) knobs[k] = values[k];
+            noise[0] = 3;
+            noise[1] = 0.7;
+            NoisyUpdate on_cpu;
+            on_cpu.param = at::randn({numel}, at::kDouble).to(param_type);
+            if (kind != OptimizerKind::sgd) on_cpu.m = at::randn({numel}, at::kDouble).to(real);
+            if (kind == OptimizerKind::adamw) on_cpu.v = at::randn({numel}, at::kDouble).abs().to(real);
+            on_cpu.grad = samples ? at::randn({samples, numel + 16}, at::kDouble).to(grad_type).narrow(1, 0, numel) : at::randn({numel}, at::kDouble).to(grad_type);
+            if (samples) on_cpu.coefficients = at::randn({samples}, at::kDouble).abs();
+            on_cpu.first_index = index;
+            on_cpu.parameter = 4;
+            on_cpu.first_element = element;
+            NoisyUpdate on_gpu = on_cpu;
+            on_gpu.param = on_cpu.param.to(gpu);
+            if (on_cpu.m.defined()) on_gpu.m = on_cpu.m.to(gpu);
+            if (on_cpu.v.defined()) on_gpu.v = on_cpu.v.to(gpu);
+            on_gpu.grad = on_cpu.grad.to(gpu);
+            if (samples) on_gpu.coefficients = on_cpu.coefficients.to(gpu);
+            NoiseSource source;
+            source.key.word[2] = 9;
+            noisy_update(on_cpu, knobs, rule, noise, source);
+            noisy_update(on_gpu, knobs.to(gpu), rule, noise.to(gpu), source);
+            const double difference = apart(on_gpu.param, on_cpu.param);
+            // Stochastic rounding may fall to either side of a value that differs in its last bit.
+            EXPECT_LE(difference, param_type == at::kBFloat16 ? 8e-3 : param_type == at::kFloat ? 1e-5 : 1e-12);
+            if (param_type == at::kBFloat16) {
+              EXPECT_LE((on_gpu.param.cpu() != on_cpu.param).sum().item<double>(), 1 + 0.01 * static_cast<double>(numel));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace veil

@@ -1,0 +1,104 @@
+#include "train/test_private_golden.h"
+
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/load.h"
+#include "privacy/sampler.h"
+
+namespace veil {
+namespace {
+
+double largest(const Tensor& tensor) {
+  return tensor.abs().max().item<double>();
+}
+
+// The rows of a batch that are dealt to a rank; padding repeats the first sample and does not count.
+Batch rows_of(const Batch& all, const std::vector<int64_t>& samples) {
+  Tensor index = empty_tensor({static_cast<int64_t>(samples.size())}, at::kLong, cpu_device());
+  Tensor counted = empty_tensor({static_cast<int64_t>(samples.size())}, at::kByte, cpu_device());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    index.data_ptr<int64_t>()[i] = std::max<int64_t>(0, samples[i]);
+    counted.data_ptr<uint8_t>()[i] = samples[i] != data::kNoSample;
+  }
+  return {at::index_select(all.inputs, 0, index), at::index_select(all.targets, 0, index), counted};
+}
+
+}  // namespace
+
+std::string GoldenSetting::name() const {
+  return fmt::format("{} {} tile {} {} {}{}", name_of(pass), name_of(rule), tile, name_of(strategy), dtype_name(dtype),
+                     single ? " one sample at a time" : "");
+}
+
+void expect_private_golden(const LanguageGolden& golden, const GoldenSetting& setting, double allowed, int world,
+                           Ranks ranks) {
+  SCOPED_TRACE(golden.name + " " + setting.name());
+  const Model model = golden.model();
+  const int64_t samples = golden.batch.inputs.size(0), batch = setting.single ? 1 : (samples + world - 1) / world;
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < samples; ++i) all.push_back(i);
+  const privacy::Deal deal = privacy::deal_out(all, batch, ranks.rank(), world);
+  const InitialWeights initial = load_weights(golden.weight_files.front(), golden.config, model.params);
+  const bool by_layer = setting.pass == privacy::PassPlan::per_layer;
+  const ModelShape shape = model.shape(batch, setting.dtype, /*on_gpu=*/false);
+
+  ExecutorOptions options;
+  options.step.storage = options.step.compute = options.step.reduce = setting.dtype;
+  options.step.strategy = setting.strategy;
+  options.step.world = world;
+  options.step.varying = true;
+  options.step.clip = privacy::uniform_plan(shape, setting.pass, setting.rule);
+  options.step.clip->tile = setting.tile;
+  options.initial = initial.fill;
+  options.privacy.emplace();
+  if (by_layer) {
+    options.privacy->clip = privacy::ClipFunction::per_layer;
+    options.privacy->clip_norms.assign(static_cast<size_t>(privacy::clip_layers(shape, true).count),
+                                       std::numeric_limits<double>::infinity());
+  } else {
+    options.privacy->clip_norms = {golden.clip_norm};
+  }
+  const Batch own = rows_of(golden.batch, deal.samples);
+  Executor executor(model, batch, options, cpu_device(), own, std::move(ranks));
+  executor.prepare();
+
+  for (int64_t m = 0; m < deal.micro_batches; ++m) {
+    executor.load({own.inputs.narrow(0, m * batch, batch), own.targets.narrow(0, m * batch, batch),
+                   own.counted.narrow(0, m * batch, batch)});
+    executor.gradients();
+    const Tensor squared = executor.squared_norms(), coefficients = executor.coefficients();
+    for (int64_t i = 0; i < batch; ++i) {
+      const int64_t sample = deal.samples[static_cast<size_t>(m * batch + i)];
+      if (sample == data::kNoSample) {
+        EXPECT_EQ(coefficients[0][i].item<double>(), 0) << "padding at " << i;
+        continue;
+      }
+      double whole = 0;
+      for (size_t p = 0; p < model.params.size(); ++p) {
+        const double mine = squared[static_cast<int64_t>(p)][i].item<double>();
+        const Tensor& expected = golden.squared_norms.at(model.params[p].name);
+        EXPECT_NEAR(mine, expected[sample].item<double>(), 3 * allowed * largest(expected))
+            << model.params[p].name << " of sample " << sample;
+        whole += mine;
+      }
+      EXPECT_NEAR(std::sqrt(whole), golden.norms[sample].item<double>(), allowed * largest(golden.norms)) << sample;
+      const double c = by_layer ? 1 : golden.clip_coefficients[sample].item<double>();
+      EXPECT_NEAR(coefficients[0][i].item<double>(), c, allowed) << "of sample " << sample;
+    }
+  }
+  executor.load(own);
+  const std::vector<Tensor> sums = executor.gradients();
+  for (size_t p = 0; p < sums.size(); ++p) {
+    const std::string& name = model.params[p].name;
+    const Tensor& expected = by_layer ? golden.grad_sum.at(name) : golden.grad_clipped_sum.at(name);
+    EXPECT_LE(largest(sums[p].to(at::kDouble).sub(expected)), 2 * allowed * largest(expected)) << name;
+  }
+}
+
+}  // namespace veil
