@@ -30,7 +30,7 @@ void BookSink::direct(ParamId param, const Tensor& per_sample) {
 
 void BookSink::replay(int block, GradSink& to) {
   std::vector<Entry>& page = pages_[static_cast<size_t>(block)];
-  for (Entry& entry : page) {
+  for (const Entry& entry : page) {
     switch (entry.kind) {
       case Entry::Kind::linear:
         to.linear(entry.of, entry.a, entry.g);
@@ -42,7 +42,6 @@ void BookSink::replay(int block, GradSink& to) {
         to.direct(entry.of.param, entry.g);
         break;
     }
-    entry = {};
   }
   page.clear();
 }

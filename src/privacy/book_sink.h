@@ -16,7 +16,7 @@ class BookSink final : public GradSink {
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
 
-  // Reports what was booked of a block, in its order, and lets it go.
+  // Reports what was booked of a block, in its order, and then lets it all go.
   void replay(int block, GradSink& to);
   void clear();
 
