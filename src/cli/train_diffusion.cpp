@@ -389,6 +389,11 @@ int run_train_diffusion(const std::vector<std::string>& arguments) {
   DiffusionCommand command;
   Options options("train", "trains a diffusion transformer on your images; not private yet");
   add_options(options, command);
+  for (const std::string& word : arguments) {
+    if (word.starts_with("--epsilon") || word.starts_with("--sigma"))
+      user_error("{}: diffusion transformers are not trained privately yet; without it nothing is clipped or hidden",
+                 word.substr(0, word.find('=')));
+  }
   if (!options.parse(arguments)) return kExitDone;
   if (!find_diffusion_model(command.experiment.model))
     user_error("--model {}: no diffusion transformer; presets are {}", command.experiment.model,

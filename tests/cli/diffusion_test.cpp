@@ -64,6 +64,7 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   expect_refused(words("--image-size 18 --steps 1"), "image size 18 is not a multiple of the patch 4");
   expect_refused(words("--classes 2 --steps 1"), "pass --classes 4");
   expect_refused(words("--channels 2 --steps 1"), "--channels 2");
+  expect_refused(words("--epsilon 8 --steps 1"), "--epsilon: diffusion transformers are not trained privately yet");
   if (!data::built_with_images()) GTEST_SKIP() << "no libpng or libjpeg";
   std::filesystem::create_directories(work() / "images/a");
   expect_refused(words("--steps 1 --data images"), "holds no images");
