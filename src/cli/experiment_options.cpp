@@ -91,9 +91,12 @@ void add_private_step_options(Options& options, ExperimentOptions& e, const char
   e.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
   add_clip_options(options, e.clip_choice);
   options.add(function, e.clip, {.help = "of a private step: what turns a norm into a coefficient"});
-  options.add("clip-norm", e.clip_norm, {.aliases = {"max_grad_norm"}, .help = "of a private step: C", .minimum = 1e-30});
-  options.add("sigma", e.sigma, {.aliases = {"noise_multiplier"}, .help = "of a private step: noise multiplier", .minimum = 0});
-  options.add("rng", e.rng, {.help = "of a private step's noise: secure for training, philox for comparisons of speed"});
+  options.add("clip-norm", e.clip_norm,
+              {.aliases = {"max_grad_norm"}, .help = "of a private step: C", .minimum = 1e-30});
+  options.add("sigma", e.sigma,
+              {.aliases = {"noise_multiplier"}, .help = "of a private step: noise multiplier", .minimum = 0});
+  options.add("rng", e.rng,
+              {.help = "of a private step's noise: secure for training, philox for comparisons of speed"});
 }
 
 void add_running_options(Options& options, ExperimentOptions& e, bool several_worlds) {

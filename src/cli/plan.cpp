@@ -119,7 +119,8 @@ std::vector<PlanPrice> clip_prices(const PlanCommand& command, const ModelShape&
 void print_prices(const std::vector<PlanPrice>& prices, const ModelShape& shape) {
   Table plans({"pass plan", "extra ms", "peak memory", "why"});
   for (const PlanPrice& price : prices)
-    plans.row({name_of(price.plan.pass), fmt::format("{:.2f}", price.extra_ms), format_bytes(price.peak_bytes), price.reason});
+    plans.row({name_of(price.plan.pass), fmt::format("{:.2f}", price.extra_ms), format_bytes(price.peak_bytes),
+               price.reason});
   fmt::print("{}\n", plans.text());
   const PlanPrice& taken = prices.front();
   if (taken.rules.empty()) {
@@ -132,7 +133,8 @@ void print_prices(const std::vector<PlanPrice>& prices, const ModelShape& shape)
                fmt::format("{:.3f}", rule.milliseconds[0]), fmt::format("{:.3f}", rule.milliseconds[1]),
                fmt::format("{:.3f}", rule.milliseconds[2]), rule.reason});
   }
-  fmt::print("{}every other parameter: biases and norms by their sums over tokens, tables by grouping equal tokens\n", rules.text());
+  fmt::print("{}every other parameter: biases and norms by their sums over tokens, tables by grouping equal tokens\n",
+             rules.text());
 }
 
 Json clip_json(const std::vector<PlanPrice>& prices, const ModelShape& shape) {

@@ -99,15 +99,32 @@ void add_train_options(Options& options, TrainCommand& c) {
       {.help = "go on with the run in this folder, or the newest of --output-dir", .bare = "latest", .value = "DIR"});
   options.add("export", c.export_folder,
               {.help = "write the trained model as a folder that transformers loads", .value = "DIR"});
-  options.add("profile-step", c.profile_step,
-              {.aliases = {"use_profiler"},
-               .help = "write a trace of operators and kernels of this step and the next",
-               .minimum = 1,
-               .bare = "3"});
+  options.add(
+      "profile", c.profile,
+      {.aliases = {"profile_step", "use_profiler"},
+       .help = "write a trace of operators and kernels of this step and the next; the bare flag and `kernels` are 3",
+       .bare = "3",
+       .value = "STEP"});
   options.add("json", c.json, {.help = "print lines as JSON"});
 }
 
+namespace {
+
+// The step that is traced.
+std::optional<int64_t> profiled_step(const std::string& wish) {
+  if (wish.empty() || wish == "none") return {};
+  if (wish == name_of(ProfileKind::kernels)) return 3;
+  const bool number = wish.size() < 16 && wish.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || std::stoll(wish) < 1)
+    user_error("--profile {}: allowed is a step, from 1 on, kernels or none; phases and memory are for `veil profile`",
+               wish);
+  return std::stoll(wish);
+}
+
+}  // namespace
+
 void check_train_options(TrainCommand& c, const Options& options) {
+  c.profile_step = profiled_step(c.profile);
   settle_privacy(options, c.privacy);
   if (c.privacy.is_private()) settle_private_options(c, options);
   if (c.experiment.simulate_world) user_error("--simulate-world: training needs real ranks; `veil profile` simulates");

@@ -27,7 +27,8 @@ struct TrainCommand {
   int64_t evaluate_every = 0, checkpoint_every = 0, log_every = 1;
   int keep_checkpoints = 2;
   std::string output_dir = "runs", resume, export_folder;
-  std::optional<int64_t> profile_step;
+  std::string profile;                  // as it was asked for
+  std::optional<int64_t> profile_step;  // and what that means
   bool json = false;
 };
 

@@ -24,9 +24,9 @@ using privacy::SamplerKind;
 // Options that change no bit of any step: where things lie and what is said. Whatever is not named here counts as deciding.
 const std::set<std::string>& idle_options() {
   static const std::set<std::string> names = {
-      "data",         "output-dir",       "resume",           "export",         "json",
-      "log-every",    "keep-checkpoints", "checkpoint-every", "evaluate-every", "evaluation-samples",
-      "profile-step", "config",           "secret-file",      "preset"};
+      "data",      "output-dir",       "resume",           "export",         "json",
+      "log-every", "keep-checkpoints", "checkpoint-every", "evaluate-every", "evaluation-samples",
+      "profile",   "config",           "secret-file",      "preset"};
   return names;
 }
 

@@ -38,8 +38,7 @@ inline constexpr int kClipFacts = 3;
 // One sample's coefficients for some layers. squared [params, samples] is looked at in its column `i`.
 VEIL_HOST_DEVICE void sample_coefficients(const double* squared, const int32_t* layers, const double* clip_norms,
                                           const uint8_t* counted, double* coefficients, double* facts, int64_t params,
-                                          int64_t samples, int first_layer, int end_layer, bool automatic,
-                                          int64_t i) {
+                                          int64_t samples, int first_layer, int end_layer, bool automatic, int64_t i) {
   const bool counts = counted == nullptr || counted[i] != 0;
   bool usable = true;
   for (int64_t p = 0; p < params; ++p) usable = usable && usable_squared_norm(squared[p * samples + i]);
@@ -49,7 +48,8 @@ VEIL_HOST_DEVICE void sample_coefficients(const double* squared, const int32_t* 
     for (int64_t p = 0; p < params; ++p) sum += layers[p] == layer ? squared[p * samples + i] : 0;
     whole += sum;
     usable = usable && usable_squared_norm(sum);
-    const double c = automatic ? automatic_coefficient(sum, clip_norms[layer]) : abadi_coefficient(sum, clip_norms[layer]);
+    const double c =
+        automatic ? automatic_coefficient(sum, clip_norms[layer]) : abadi_coefficient(sum, clip_norms[layer]);
     coefficients[layer * samples + i] = counts && usable ? c : 0;
   }
   if (!usable) {  // found in a later layer of these

@@ -10,7 +10,8 @@ void clip_coefficients(const CoefficientsOf& of, const Tensor& coefficients, con
   const int64_t params = of.squared.size(0), samples = of.squared.size(1);
   VEIL_CHECK(fits(of.squared, at::kDouble, params * samples) && fits(of.layers, at::kInt, params) &&
                  absent_or_fits(of.counted, at::kByte, samples) && of.end_layer <= of.clip_norms.numel() &&
-                 fits(coefficients, at::kDouble, of.clip_norms.numel() * samples) && fits(facts, at::kDouble, kClipFacts),
+                 fits(coefficients, at::kDouble, of.clip_norms.numel() * samples) &&
+                 fits(facts, at::kDouble, kClipFacts),
              "coefficients of {} samples and {} parameters", samples, params);
   const auto* counted = static_cast<const uint8_t*>(pointer_or_null(of.counted));
   if (coefficients.is_cuda()) {

@@ -66,7 +66,7 @@ VEIL_HOST_DEVICE float noise_exponential(uint64_t bits, float) {
   const auto high = static_cast<uint32_t>(bits >> 32), low = static_cast<uint32_t>(bits);
   const bool upper = high >= 1u << 20;
   const uint32_t flip = upper ? 0xFFFFFFFFu : 0;
-  const float x = static_cast<float>((high ^ flip) & 0xFFFFFu) * 4.76837158203125e-07f +                       // 2^-21
+  const float x = static_cast<float>((high ^ flip) & 0xFFFFFu) * 4.76837158203125e-07f +                // 2^-21
                   (static_cast<float>(low ^ flip) * 1.1102230246251565e-16f + 5.551115123125783e-17f);  // 2^-53, 2^-54
 #ifdef __CUDA_ARCH__
   const uint32_t pattern = __float_as_uint(x);
@@ -115,38 +115,35 @@ VEIL_HOST_DEVICE Real noise_radius(uint64_t bits) {
   return sqrt(doubled);
 }
 
-// The cosine and sine of an angle between -pi / 2 and pi / 2.
-VEIL_HOST_DEVICE void half_turn(double angle, double& cosine, double& sine) {
+VEIL_HOST_DEVICE void eighth_turn(double angle, double& cosine, double& sine) {
   using std::cos, std::sin;
   cosine = cos(angle);
   sine = sin(angle);
 }
-// By their series, to 1e-7; the same on every device.
-VEIL_HOST_DEVICE void half_turn(float angle, float& cosine, float& sine) {
+// To a unit in the last place for angles up to pi / 4 (Cephes' polynomials).
+VEIL_HOST_DEVICE void eighth_turn(float angle, float& cosine, float& sine) {
   const float z = angle * angle;
-  float odd = -2.50521084e-8f;
-  odd = odd * z + 2.75573192e-6f;
-  odd = odd * z - 1.98412698e-4f;
-  odd = odd * z + 8.33333333e-3f;
-  odd = odd * z - 1.66666667e-1f;
+  float odd = -1.9515295891e-4f;
+  odd = odd * z + 8.3321608736e-3f;
+  odd = odd * z - 1.6666654611e-1f;
   sine = angle + angle * (z * odd);
-  float even = 2.08767570e-9f;
-  even = even * z - 2.75573192e-7f;
-  even = even * z + 2.48015873e-5f;
-  even = even * z - 1.38888889e-3f;
-  even = even * z + 4.16666667e-2f;
-  even = even * z - 0.5f;
-  cosine = even * z + 1.0f;
+  float even = 2.443315711809948e-5f;
+  even = even * z - 1.388731625493765e-3f;
+  even = even * z + 4.166664568298827e-2f;
+  cosine = 1.0f - 0.5f * z + z * (z * even);
 }
 
-// Two normals of a radius: the word is an angle of half a turn, and its last bit says which half.
+// The cosine and sine of `word` / 2^32 of a turn. Whole quarters are taken off first, as integers, so that the rest is small and exact.
 template <typename Real>
-VEIL_HOST_DEVICE void noise_pair(Real radius, uint32_t word, Real& one, Real& other) {
-  Real cosine, sine;
-  half_turn(static_cast<Real>(static_cast<int32_t>(word)) * static_cast<Real>(7.314590396335798e-10), cosine, sine);  // pi / 2^32
-  const Real signed_radius = word & 1 ? -radius : radius;
-  one = signed_radius * cosine;
-  other = signed_radius * sine;
+VEIL_HOST_DEVICE void noise_direction(uint32_t word, Real& cosine, Real& sine) {
+  const uint32_t quarter = (word + 0x20000000u) >> 30;             // the nearest
+  const auto rest = static_cast<int32_t>(word - (quarter << 30));  // an eighth of a turn at most
+  Real c, s;
+  eighth_turn(static_cast<Real>(rest) * static_cast<Real>(1.4629180792671596e-9), c, s);  // 2 pi / 2^32
+  cosine = quarter & 1 ? s : c;
+  sine = quarter & 1 ? c : s;
+  if (((quarter + 1) & 2) != 0) cosine = -cosine;
+  if ((quarter & 2) != 0) sine = -sine;
 }
 
 template <typename Real>
@@ -164,8 +161,11 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const Ch
 #pragma unroll
 #endif
   for (int64_t pair = 0; pair < kNoiseGroup / 2; ++pair) {
-    noise_pair<Real>(noise_radius<Real>(radius_bits(block, pair)), block.word[2 * pair + 1], result.value[2 * pair],
-                     result.value[2 * pair + 1]);
+    const Real radius = noise_radius<Real>(radius_bits(block, pair));
+    Real cosine, sine;
+    noise_direction<Real>(block.word[2 * pair + 1], cosine, sine);
+    result.value[2 * pair] = radius * cosine;
+    result.value[2 * pair + 1] = radius * sine;
   }
   return result;
 }

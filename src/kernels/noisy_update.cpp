@@ -38,8 +38,8 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
         }
         if (noise.deviation != 0) sum += deviation * group.value[k];
         Real none_m = 0, none_v = 0;
-        const Real p = updated_param<Real>(factors, static_cast<Real>(param[i]), sum, m ? m[i] : none_m,
-                                           v ? v[i] : none_v);
+        const Real p =
+            updated_param<Real>(factors, static_cast<Real>(param[i]), sum, m ? m[i] : none_m, v ? v[i] : none_v);
         if constexpr (std::is_same_v<Param, c10::BFloat16>) {
           uint32_t bits;
           std::memcpy(&bits, &p, sizeof bits);

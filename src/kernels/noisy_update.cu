@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
       Four<Param> updated;
 #pragma unroll
       for (int k = 0; k < kFour; ++k) {
-        const Real value = updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[q * kFour + k], m.value[k],
-                                               v.value[k]);
+        const Real value =
+            updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[q * kFour + k], m.value[k], v.value[k]);
         store(&updated.value[k], value, bits.value[q * kFour + k]);
       }
       if (m_at) store_inside(m_at, at, u.numel, m, whole);

@@ -86,16 +86,11 @@ void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segmen
     CategoryScope scope(Category::temporary);
     for (size_t from = 0; from < segments.size(); from += launch::kMostSegments) {
       const size_t count = std::min<size_t>(launch::kMostSegments, segments.size() - from);
-      launch::SampleNorm norm{x.data_ptr(),
-                              element_of(x),
-                              samples,
-                              x.stride(0),
-                              {},
-                              static_cast<int>(count),
-                              nullptr,
-                              squared.data_ptr<double>() + first,
-                              columns,
-                              Stream::current(x.device()).handle()};
+      launch::SampleNorm norm{x.data_ptr(), element_of(x),
+                              samples,      x.stride(0),
+                              {},           static_cast<int>(count),
+                              nullptr,      squared.data_ptr<double>() + first,
+                              columns,      Stream::current(x.device()).handle()};
       int64_t chunks = 0;
       for (size_t s = 0; s < count; ++s) {
         norm.segments[s] = segments[from + s];
@@ -185,8 +180,8 @@ void add_embedding_norms(const Tensor& ids, const Tensor& g, int64_t vocabulary,
     auto [sorted, positions] = at::sort(keys.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
     const Tensor runs = empty_tensor({samples * tokens}, at::kDouble, ids.device());
     launch::add_embedding_norms({sorted.data_ptr<int64_t>(), positions.data_ptr<int64_t>(), g.data_ptr(), element_of(g),
-                                 samples, tokens, vocabulary, width, runs.data_ptr<double>(),
-                                 totals.data_ptr<double>(), Stream::current(ids.device()).handle()});
+                                 samples, tokens, vocabulary, width, runs.data_ptr<double>(), totals.data_ptr<double>(),
+                                 Stream::current(ids.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, g.scalar_type(), "add_embedding_norms", [&] {

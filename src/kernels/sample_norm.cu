@@ -1,5 +1,5 @@
-#include "kernels/launch_clip.h"
 #include "kernels/launch_check.h"
+#include "kernels/launch_clip.h"
 #include "kernels/pack.cuh"
 
 namespace veil::launch {
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kThreads) segment_kernel(SampleNorm n, bool pa
   const T* x = static_cast<const T*>(n.x) + blockIdx.y * n.stride + segment.offset;
   constexpr int kWide = kWideOf<T>;
   const bool wide = packed && segment.offset % kWide == 0;
-  const double sum = whole_block_sum(wide ? product_sum<T, kWide>(x, x, begin, end) : product_sum<T, 1>(x, x, begin, end));
+  const double sum =
+      whole_block_sum(wide ? product_sum<T, kWide>(x, x, begin, end) : product_sum<T, 1>(x, x, begin, end));
   if (threadIdx.x == 0) n.partial[static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 

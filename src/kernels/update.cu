@@ -1,6 +1,6 @@
+#include "kernels/four.cuh"
 #include "kernels/launch.h"
 #include "kernels/launch_check.h"
-#include "kernels/four.cuh"
 #include "kernels/pack.cuh"
 
 namespace veil::launch {

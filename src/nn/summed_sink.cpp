@@ -20,10 +20,7 @@ bool product_fits(DType compute, DType grad, bool on_gpu) {
 }  // namespace
 
 SummedSink::SummedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target)
-    : accumulate_(accumulate),
-      target_(std::move(target)),
-      numel_(std::move(numel_of_param)),
-      seen_(numel_.size()) {}
+    : accumulate_(accumulate), target_(std::move(target)), numel_(std::move(numel_of_param)), seen_(numel_.size()) {}
 
 void SummedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   const int64_t p = g.size(-1), d = a.size(-1);

@@ -28,7 +28,8 @@ class Prices {
       for (const Report& report : block.reports) {
         if (report.by != Report::By::linear || report.tokens <= 1) continue;
         // One piece of the loss's rows stands for all of them.
-        const double whole = static_cast<double>(std::max(shape.params[static_cast<size_t>(report.param)].numel(), report.rows * report.columns));
+        const double whole = static_cast<double>(
+            std::max(shape.params[static_cast<size_t>(report.param)].numel(), report.rows * report.columns));
         products_.push_back({report.param, static_cast<double>(shape.batch), static_cast<double>(report.tokens),
                              whole / static_cast<double>(report.columns), static_cast<double>(report.columns),
                              static_cast<double>(dtype_bytes(step.compute))});
@@ -51,7 +52,8 @@ class Prices {
       case NormRule::ghost: {
         const double side = std::max(1.0, p.tokens / tile_), tiles = side * (side + 1) / 2;
         const double pairs = p.samples * p.tokens * p.tokens / 2;
-        return compute(2 * pairs * (p.rows + p.columns)) + moved(4 * pairs * real()) / kCacheIsFaster + 4 * tiles * launch();
+        return compute(2 * pairs * (p.rows + p.columns)) + moved(4 * pairs * real()) / kCacheIsFaster +
+               4 * tiles * launch();
       }
     }
     return 0;
@@ -64,7 +66,8 @@ class Prices {
     for (const Product& p : products_) {
       const double kept = p.numbers() * p.element_bytes, one = kept / p.samples;
       switch (pass) {
-        case PassPlan::keep:  // written and read for B samples instead of one, read once more for the norms; sums over micro-batches
+        case PassPlan::
+            keep:  // written and read for B samples instead of one, read once more for the norms; sums over micro-batches
           seconds += moved(2 * (kept - one) + kept) + (several ? moved(2 * one / p.element_bytes * real()) : 0);
           break;
         case PassPlan::two_pass:
@@ -83,7 +86,8 @@ class Prices {
       seconds += compute(2.5 * attention);
       if (step_.checkpointing != Checkpointing::none) seconds += compute(static_cast<double>(shape_.forward_flops()));
     }
-    if (pass != PassPlan::keep) seconds += compute(static_cast<double>(shape_.loss.forward_flops));  // the loss is made twice
+    if (pass != PassPlan::keep)
+      seconds += compute(static_cast<double>(shape_.loss.forward_flops));  // the loss is made twice
     return seconds;
   }
 
@@ -122,7 +126,8 @@ PlanPrice priced(const ModelShape& shape, const StepOptions& step, const PlanWis
     const double ratio = product.tokens * (product.rows + product.columns) / (product.rows * product.columns);
     rule.reason = wish.rule ? "as asked"
                             : fmt::format("T (p + d) / (p d) = {:.2f}: {}", ratio,
-                                          rule.rule == NormRule::ghost ? "pairs of tokens are cheaper" : "tiles of the gradient are cheaper");
+                                          rule.rule == NormRule::ghost ? "pairs of tokens are cheaper"
+                                                                       : "tiles of the gradient are cheaper");
     for (size_t id = static_cast<size_t>(product.param); id < shape.params.size(); ++id) {
       if (id != static_cast<size_t>(product.param) && !shape.params[id].joined) break;
       price.plan.rules[id] = rule.rule;
@@ -158,11 +163,13 @@ std::vector<PlanPrice> price_plans(const ModelShape& shape, const StepOptions& s
   for (size_t i = 0; i < found.size(); ++i) {
     PlanPrice& price = found[i];
     if (!price.fits) {
-      price.reason = fmt::format("needs {}, the budget is {}", format_bytes(price.peak_bytes), format_bytes(*wish.budget_bytes));
+      price.reason =
+          fmt::format("{}beyond the budget of {}", i == 0 ? "smallest, but " : "", format_bytes(*wish.budget_bytes));
     } else if (i == 0) {
       price.reason = found.size() == 1 ? "as asked" : "fastest that fits";
     } else {
-      price.reason = fmt::format("{:.1f} ms slower than {}", price.extra_ms - found[0].extra_ms, name_of(found[0].plan.pass));
+      price.reason =
+          fmt::format("{:.1f} ms slower than {}", price.extra_ms - found[0].extra_ms, name_of(found[0].plan.pass));
     }
   }
   return found;

@@ -31,7 +31,7 @@ struct PlanWish {
   std::optional<privacy::NormRule> rule = {};
   std::optional<privacy::PassPlan> pass = {};
   std::optional<int64_t> tile = {};
-  bool by_layer = false;                  // ClipFunction::per_layer
+  bool by_layer = false;  // ClipFunction::per_layer
   std::optional<int64_t> budget_bytes = {};
 };
 

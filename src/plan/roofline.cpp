@@ -43,7 +43,8 @@ Roofline measure_roofline(Device device, DType compute) {
   Roofline roofline;
   roofline.source = "measured";
   {
-    const Tensor a = empty_tensor({side, side}, compute, device).fill_(0.5), b = empty_tensor({side, side}, compute, device).fill_(0.25);
+    const Tensor a = empty_tensor({side, side}, compute, device).fill_(0.5),
+                 b = empty_tensor({side, side}, compute, device).fill_(0.25);
     Tensor c = empty_tensor({side, side}, compute, device);
     const double product = 2.0 * static_cast<double>(side * side * side);
     roofline.flops_per_second = product / seconds_of(device, 8, [&] { at::mm_out(c, a, b); });

@@ -10,8 +10,8 @@ namespace veil::privacy {
 
 // The coefficients of a body's samples, as they stand in memory when a report comes.
 struct ClipCoefficients {
-  Tensor values;                // fp64 [layers, batch]
-  std::vector<int> layer_of;    // by parameter
+  Tensor values;                                                          // fp64 [layers, batch]
+  std::vector<int> layer_of;                                              // by parameter
   Tensor of(ParamId param, int64_t first_sample, int64_t samples) const;  // [samples]
 };
 

@@ -6,8 +6,7 @@
 
 namespace veil::privacy {
 
-KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param, Target target,
-                   GradSink& booked)
+KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param, Target target, GradSink& booked)
     : numel_(std::move(numel_of_param)),
       booked_param_(std::move(booked_param)),
       target_(std::move(target)),

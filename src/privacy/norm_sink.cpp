@@ -139,7 +139,8 @@ int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, in
   const int64_t real = dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
   if (report.by == Report::By::embedding) return embedding_norms_scratch_bytes(samples, tokens, on_gpu);
   if (report.by == Report::By::direct) return sample_norms_scratch_bytes(samples, report.numel, on_gpu);
-  const int64_t widened = on_gpu || dtype_bytes(compute) >= 4 ? 0 : samples * tokens * (report.columns + report.rows) * real;
+  const int64_t widened =
+      on_gpu || dtype_bytes(compute) >= 4 ? 0 : samples * tokens * (report.columns + report.rows) * real;
   const int64_t gathered = samples * tokens * std::min(tile, tied_tokens) * (widened ? real : dtype_bytes(compute));
   if (tokens == 1) return widened + gathered;
   const int64_t rows = std::min(report.rows, param.rows);

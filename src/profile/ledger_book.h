@@ -2,10 +2,10 @@
 // this.
 #pragma once
 
-#include <optional>
 #include <c10/util/flat_hash_map.h>
 
 #include <mutex>
+#include <optional>
 
 #include "profile/ledger.h"
 

@@ -39,7 +39,8 @@ struct StepOptions {
   OptimizerKind optimizer = OptimizerKind::sgd;
   bool on_gpu = false;
   std::optional<privacy::ClipPlan> clip;  // a private step
-  bool varying = false;  // the number of micro-batches changes from step to step, and may be none; micro_batches is a typical one
+  bool varying =
+      false;  // the number of micro-batches changes from step to step, and may be none; micro_batches is a typical one
 
   // Sums over micro-batches are fp32 or better whatever the compute type.
   DType accumulate() const { return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat; }

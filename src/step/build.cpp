@@ -51,7 +51,8 @@ void Builder::choose_gradients() {
   accumulates_shard_ = several && !accumulates_whole_;
   schedule_.accumulates_whole = accumulates_whole_;
   schedule_.grad_dtype = accumulates_whole_ ? sums : options_.reduce;
-  schedule_.grad_shard_dtype = accumulates_shard_ || into_shard() ? (several ? sums : options_.reduce) : options_.reduce;
+  schedule_.grad_shard_dtype =
+      accumulates_shard_ || into_shard() ? (several ? sums : options_.reduce) : options_.reduce;
   wired_ = schedule_.reduces && accumulates_whole_ && options_.reduce != schedule_.grad_dtype;
 }
 
@@ -72,7 +73,8 @@ void Builder::check_reports() const {
   count(shape_.loss);
   for (size_t id = 0; id < reports.size(); ++id) {
     if (reports[id] == 0)
-      user_error("{}: no clipping rule covers this parameter, so it cannot be trained privately", shape_.params[id].name);
+      user_error("{}: no clipping rule covers this parameter, so it cannot be trained privately",
+                 shape_.params[id].name);
     if (reports[id] > 1 && static_cast<ParamId>(id) != schedule_.tied_table)
       user_error("{}: two layers share this parameter in a way that no clipping rule covers", shape_.params[id].name);
   }
@@ -93,8 +95,8 @@ void Builder::choose_clipping() {
         schedule_.tied_table = head.param;
         tied_block_ = b;
         tied_tokens_ = report.tokens;
-        tied_rows_bytes_ =
-            report.samples * report.tokens * head.columns * dtype_bytes(options_.compute == at::kDouble ? at::kDouble : at::kFloat);
+        tied_rows_bytes_ = report.samples * report.tokens * head.columns *
+                           dtype_bytes(options_.compute == at::kDouble ? at::kDouble : at::kFloat);
       }
     }
   }
@@ -161,8 +163,8 @@ void Builder::gather(int u, std::vector<int> after) {
     return;
   }
   if (gathers_) {
-    gathered_by_[u] = emit(
-        {.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = std::move(after), .creates = creates});
+    gathered_by_[u] =
+        emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = std::move(after), .creates = creates});
   } else {
     emit({.kind = OpKind::gather, .unit = u, .creates = creates, .note = "cast"});
   }
@@ -190,9 +192,10 @@ void Builder::add_resident() {
   }
   schedule_.resident.push_back({BufferRole::knobs, 0, kKnobsBytes, Category::optimizer, device()});
   if (clips()) {
-    schedule_.resident.push_back({BufferRole::norms, 0,
-                                  clip_state_bytes(static_cast<int64_t>(shape_.params.size()), shape_.batch, layers_.count),
-                                  Category::norms, device()});
+    schedule_.resident.push_back(
+        {BufferRole::norms, 0,
+         clip_state_bytes(static_cast<int64_t>(shape_.params.size()), shape_.batch, layers_.count), Category::norms,
+         device()});
   }
   for (int u = 0; u < units(); ++u) {
     schedule_.resident.push_back(params(u));

@@ -129,8 +129,8 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
     if (sums) reduce_finished(b);
     if (use == GradUse::book) {
       const int layer = layers_.of_block[b];
-      const bool ends = std::find(layers_.of_block.begin(), layers_.of_block.begin() + b, layer) ==
-                        layers_.of_block.begin() + b;
+      const bool ends =
+          std::find(layers_.of_block.begin(), layers_.of_block.begin() + b, layer) == layers_.of_block.begin() + b;
       if (ends) sum_booked(layer);
     }
     // Without prefetch the next gather waits until the gradients are gone: nothing of the two overlaps.
@@ -186,7 +186,8 @@ void Builder::emit_loss(GradUse use) {
   const bool comes_again = use == GradUse::norm && (clips_by(privacy::PassPlan::two_pass) || !loss.params.empty());
   if (!comes_again && !block_frees_output(last)) op.frees.push_back(flow(last));
   // The loss reports from the midst of its own temporaries.
-  op.scratch_bytes = std::max(op.scratch_bytes + sink_scratch(loss, use), loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
+  op.scratch_bytes =
+      std::max(op.scratch_bytes + sink_scratch(loss, use), loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
   if (use == GradUse::norm) add(op.creates, tied_rows());
   create_targets(op, blocks(), use);
   emit(std::move(op));

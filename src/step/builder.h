@@ -111,16 +111,13 @@ class Builder {
   // keep: every sample's gradient of a unit.
   Buffer sample_grads(int u) const {
     const bool none = all_booked_[static_cast<size_t>(u)];
-    return {BufferRole::sample_grads, u,
-            none ? 0 : shape_.batch * unit(u).padded_numel * dtype_bytes(options_.compute), Category::clip_records,
-            device()};
+    return {BufferRole::sample_grads, u, none ? 0 : shape_.batch * unit(u).padded_numel * dtype_bytes(options_.compute),
+            Category::clip_records, device()};
   }
   Buffer booked(int b) const {
     return {BufferRole::booked, b, shape_.blocks[b].booked_bytes, Category::clip_records, device()};
   }
-  Buffer tied_rows() const {
-    return {BufferRole::tied_rows, 0, tied_rows_bytes_, Category::clip_records, device()};
-  }
+  Buffer tied_rows() const { return {BufferRole::tied_rows, 0, tied_rows_bytes_, Category::clip_records, device()}; }
 
   static void add(std::vector<Buffer>& list, const Buffer& buffer) {
     if (buffer.bytes > 0) list.push_back(buffer);

@@ -6,12 +6,22 @@
 namespace veil {
 
 const NameTable<OpKind>& names(OpKind) {
-  static const NameTable<OpKind> table = {
-      {OpKind::load, "load"},       {OpKind::zero, "zero"},         {OpKind::gather, "gather"},
-      {OpKind::forward, "forward"}, {OpKind::release, "release"},   {OpKind::recompute, "recompute"},
-      {OpKind::loss, "loss"},       {OpKind::backward, "backward"}, {OpKind::weight_grad, "weight_grad"}, {OpKind::combine, "combine"},
-      {OpKind::reduce, "reduce"},   {OpKind::norm, "norm"},         {OpKind::coefficients, "coefficients"},
-      {OpKind::update, "update"},   {OpKind::copy_in, "copy_in"},   {OpKind::copy_out, "copy_out"}};
+  static const NameTable<OpKind> table = {{OpKind::load, "load"},
+                                          {OpKind::zero, "zero"},
+                                          {OpKind::gather, "gather"},
+                                          {OpKind::forward, "forward"},
+                                          {OpKind::release, "release"},
+                                          {OpKind::recompute, "recompute"},
+                                          {OpKind::loss, "loss"},
+                                          {OpKind::backward, "backward"},
+                                          {OpKind::weight_grad, "weight_grad"},
+                                          {OpKind::combine, "combine"},
+                                          {OpKind::reduce, "reduce"},
+                                          {OpKind::norm, "norm"},
+                                          {OpKind::coefficients, "coefficients"},
+                                          {OpKind::update, "update"},
+                                          {OpKind::copy_in, "copy_in"},
+                                          {OpKind::copy_out, "copy_out"}};
   return table;
 }
 

@@ -104,8 +104,8 @@ struct Buffer {
 struct Op {
   OpKind kind;
   Lane lane = Lane::compute;
-  int unit = -1;                // gather, release, combine, reduce, update, copies
-  int block = -1;               // forward, recompute, loss, backward, weight_grad
+  int unit = -1;   // gather, release, combine, reduce, update, copies
+  int block = -1;  // forward, recompute, loss, backward, weight_grad
   GradUse use = GradUse::none;
   int layer = -1;               // coefficients: of this clip layer; -1: of all
   std::vector<int> after = {};  // earlier operations of the same part
@@ -133,9 +133,9 @@ struct Schedule {
 
   // What the interpreters need beside the list.
   ParamAccess access = ParamAccess::resident;
-  bool whole_params = false;            // the stored parameters are whole on every rank
-  bool reduces = false;                 // there is a reduction over ranks
-  bool accumulates_whole = false;       // whole gradients are summed over the micro-batches
+  bool whole_params = false;       // the stored parameters are whole on every rank
+  bool reduces = false;            // there is a reduction over ranks
+  bool accumulates_whole = false;  // whole gradients are summed over the micro-batches
   // Of a private step.
   privacy::ClipLayers layers;
   std::vector<bool> booked_param;       // keep: tables that are booked instead

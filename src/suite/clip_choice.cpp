@@ -1,6 +1,7 @@
 #include "suite/clip_choice.h"
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace veil {
 
@@ -64,10 +65,14 @@ PlanWish plan_wish(const ClipChoice& choice, bool by_layer) {
 
 privacy::ClipPlan clip_plan(const ClipChoice& choice, const ModelShape& shape, const StepOptions& step, bool by_layer,
                             const std::optional<Roofline>& roofline) {
-  return price_plans(shape, step, plan_wish(choice, by_layer),
-                     roofline.value_or(assumed_roofline(step.on_gpu, step.compute)))
-      .front()
-      .plan;
+  const PlanWish wish = plan_wish(choice, by_layer);
+  const PlanPrice taken =
+      price_plans(shape, step, wish, roofline.value_or(assumed_roofline(step.on_gpu, step.compute))).front();
+  if (!taken.fits) {
+    user_error("--memory-budget {}: the smallest plan, {}, needs {}; allow more, or lower --batch-size or --seq-length",
+               *choice.memory_budget_gib, name_of(taken.plan.pass), format_bytes(taken.peak_bytes));
+  }
+  return taken.plan;
 }
 
 }  // namespace veil

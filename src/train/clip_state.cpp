@@ -84,7 +84,8 @@ Executor::ClipState::ClipState(const Schedule& schedule, const ModelShape& shape
       keep_(sizes(shape), schedule.booked_param, std::move(targets.kept), book_),
       clipped_(sizes(shape), schedule.accumulates_whole, std::move(targets.sums), coefficients_of()) {
   const bool by_layer = schedule.options.clip->layers;
-  VEIL_CHECK(by_layer == (step.clip == privacy::ClipFunction::per_layer), "clip layers without a function that has them");
+  VEIL_CHECK(by_layer == (step.clip == privacy::ClipFunction::per_layer),
+             "clip layers without a function that has them");
   if (static_cast<int>(step_.clip_norms.size()) != schedule.layers.count)
     user_error("{} clip norms: this model is clipped in {} layers", step_.clip_norms.size(), schedule.layers.count);
   set_clip_norms(step_.clip_norms);

@@ -16,8 +16,8 @@ namespace veil {
 class Executor::ClipState {
  public:
   struct Targets {
-    privacy::ClippedSink::Target sums;      // of the gradient
-    privacy::KeepSink::Target kept;         // of every sample's
+    privacy::ClippedSink::Target sums;  // of the gradient
+    privacy::KeepSink::Target kept;     // of every sample's
   };
   ClipState(const Schedule& schedule, const ModelShape& shape, const privacy::PrivateStep& step, Device device,
             Targets targets);
@@ -39,7 +39,9 @@ class Executor::ClipState {
   const NoiseSource& noise() const { return step_.noise; }
   double expected_batch() const { return step_.expected_batch; }
   const Tensor& counted() const { return counted_; }
-  const Tensor& discarded_loss() const { return discarded_loss_; }  // fp64 [1]: a loss that is evaluated twice counts once
+  const Tensor& discarded_loss() const {
+    return discarded_loss_;
+  }  // fp64 [1]: a loss that is evaluated twice counts once
   void clear_facts() { facts_.zero_(); }
   ClipFacts facts() const;
   const Tensor& squared_norms() const { return squared_; }
@@ -49,9 +51,9 @@ class Executor::ClipState {
   const Schedule& schedule_;
   const ModelShape& shape_;
   privacy::PrivateStep step_;
-  Tensor doubles_, layers_, counted_;                                                                // resident
+  Tensor doubles_, layers_, counted_;                                                  // resident
   Tensor squared_, coefficients_, clip_norms_, facts_, discarded_loss_, noise_knobs_;  // views of doubles_
-  std::vector<std::vector<ParamId>> normed_after_;                                                   // by block, keep
+  std::vector<std::vector<ParamId>> normed_after_;                                     // by block, keep
   privacy::NormSink norms_;
   privacy::BookSink book_;
   privacy::KeepSink keep_;

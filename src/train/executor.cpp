@@ -71,7 +71,8 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   at::globalContext().setUserEnabledMkldnn(false);
   options_.step.optimizer = options.optimizer.kind;
   options_.step.on_gpu = device.is_cuda();
-  VEIL_CHECK(options_.step.clip.has_value() == options_.privacy.has_value(), "a clip plan without a private step, or the reverse");
+  VEIL_CHECK(options_.step.clip.has_value() == options_.privacy.has_value(),
+             "a clip plan without a private step, or the reverse");
   schedule_ = build_schedule(shape_, options_.step);
   options_.step = schedule_.options;
   VEIL_CHECK(options_.step.world == 1 || (ranks_.gather && ranks_.reduce), "a world of {} without communicators",

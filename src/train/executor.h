@@ -34,10 +34,10 @@ struct ExecutorOptions {
   OptimizerOptions optimizer;
   uint64_t seed = 0;
   GraphMode graph = GraphMode::automatic;
-  bool time_rows = false;     // markers around every row
-  bool watch_memory = false;  // a ledger entry for every row, held against the allocator's own count
+  bool time_rows = false;                       // markers around every row
+  bool watch_memory = false;                    // a ledger entry for every row, held against the allocator's own count
   std::optional<privacy::PrivateStep> privacy;  // needs step.clip
-  double max_grad_norm = 0;   // the update is scaled down to this norm; needs step.grad_norm. 0: never
+  double max_grad_norm = 0;  // the update is scaled down to this norm; needs step.grad_norm. 0: never
   // Fills `out` with a parameter's stored elements from `first` on and says true; false leaves them to the model's own rule. Unset: always the rule.
   std::function<bool(ParamId, int64_t first, const Tensor& out)> initial;
 };
@@ -79,7 +79,7 @@ class Executor {
   // What this rank saw in the last private step. Not private. Waits for it.
   struct ClipFacts {
     int64_t samples = 0, bad_samples = 0;  // those that count, and of them those whose gradient is not finite
-    double clip_count = 0;                 // privacy/clip.h: 1/2 for each good sample whose norm is at most C, -1/2 for each other
+    double clip_count = 0;  // privacy/clip.h: 1/2 for each good sample whose norm is at most C, -1/2 for each other
   };
   ClipFacts clip_facts();
   // Of the last micro-batch: squared norms [params, batch], and coefficients [layers, batch]. Not private.
@@ -174,7 +174,7 @@ class Executor {
   int micro_batches_;          // of the step that runs
   bool second_pass_ = false;   // of a body that runs backward twice
   bool loss_counted_ = false;  // in this body
-  Tensor knobs_;  // fp64 [8]: see kernels/clip_scale.h
+  Tensor knobs_;               // fp64 [8]: see kernels/clip_scale.h
   int64_t steps_ = 0;
 
   std::vector<std::vector<PendingPtr>> pending_;  // by row of the part that runs

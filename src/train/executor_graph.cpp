@@ -3,8 +3,8 @@
 #include "kernels/clip_scale.h"
 #include "kernels/squared_norm.h"
 #include "kernels/update.h"
-#include "train/executor.h"
 #include "train/clip_state.h"
+#include "train/executor.h"
 #include "train/executor_state.h"
 
 namespace veil {

@@ -17,11 +17,13 @@ namespace {
 struct Shape {
   int64_t samples, width, offset, stride;
 };
-const std::vector<Shape> kShapes = {{1, 1, 0, 1}, {2, 7, 0, 9}, {3, 64, 0, 64}, {3, 1000, 3, 1024}, {2, 70001, 8, 70016}, {5, 33, 1, 48}};
+const std::vector<Shape> kShapes = {{1, 1, 0, 1},       {2, 7, 0, 9},         {3, 64, 0, 64},
+                                    {3, 1000, 3, 1024}, {2, 70001, 8, 70016}, {5, 33, 1, 48}};
 const std::vector<DType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16};
 
 Tensor rows(const Shape& shape, DType dtype, int64_t seed = 1) {
-  const Tensor all = at::randn({shape.samples, shape.stride + shape.offset}, at::kDouble) * (1 + 0.1 * static_cast<double>(seed));
+  const Tensor all =
+      at::randn({shape.samples, shape.stride + shape.offset}, at::kDouble) * (1 + 0.1 * static_cast<double>(seed));
   return all.to(dtype);
 }
 
@@ -42,10 +44,14 @@ void everything_agrees(Device device) {
 
       const Tensor squared = at::zeros({3, shape.samples + 1}, doubles.device(device));
       const int64_t half = shape.width / 2;
-      add_segment_norms(all.to(device), {{shape.offset, half, 2}, {shape.offset + half, shape.width - half, 0}}, squared, 1);
-      EXPECT_LE(apart(squared.select(0, 0).narrow(0, 1, shape.samples), of_x.narrow(1, half, shape.width - half).square().sum(1)), allowed);
+      add_segment_norms(all.to(device), {{shape.offset, half, 2}, {shape.offset + half, shape.width - half, 0}},
+                        squared, 1);
+      EXPECT_LE(apart(squared.select(0, 0).narrow(0, 1, shape.samples),
+                      of_x.narrow(1, half, shape.width - half).square().sum(1)),
+                allowed);
       if (half > 0) {
-        EXPECT_LE(apart(squared.select(0, 2).narrow(0, 1, shape.samples), of_x.narrow(1, 0, half).square().sum(1)), allowed);
+        EXPECT_LE(apart(squared.select(0, 2).narrow(0, 1, shape.samples), of_x.narrow(1, 0, half).square().sum(1)),
+                  allowed);
       }
       EXPECT_EQ(squared.cpu().select(0, 1).abs().sum().item<double>(), 0);
 
@@ -105,8 +111,10 @@ void tables_agree(Device device) {
       const Tensor totals = at::zeros({samples}, at::TensorOptions(at::kDouble).device(device));
       add_embedding_norms(ids.to(device), g.to(device), vocabulary, totals);
       EXPECT_LE(apart(totals, expected), dtype == at::kDouble ? 1e-12 : 1e-5);
-      const Tensor out = at::zeros({vocabulary, width}, at::TensorOptions(dtype == at::kDouble ? at::kDouble : at::kFloat).device(device));
-      embedding_grad(ids.to(device).view({-1}), g.to(device).view({-1, width}), out, /*accumulate=*/false, coefficients.to(device));
+      const Tensor out = at::zeros({vocabulary, width},
+                                   at::TensorOptions(dtype == at::kDouble ? at::kDouble : at::kFloat).device(device));
+      embedding_grad(ids.to(device).view({-1}), g.to(device).view({-1, width}), out, /*accumulate=*/false,
+                     coefficients.to(device));
       EXPECT_LE((out.cpu().to(at::kDouble) - sums).abs().max().item<double>(), 1e-4);
 
       const Tensor columns = at::zeros({samples, tokens, 5}, at::TensorOptions(dtype).device(device));
@@ -137,9 +145,11 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
   for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
     for (DType param_type : kTypes) {
       for (DType grad_type : kTypes) {
-        for (const auto& [numel, element, index] : {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
+        for (const auto& [numel, element, index] :
+             {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
           for (int64_t samples : {0, 1, 3}) {
-            SCOPED_TRACE(fmt::format("{} {} {} of {} from {} samples {}", static_cast<int>(kind), dtype_name(param_type), dtype_name(grad_type), numel, element, samples));
+            SCOPED_TRACE(fmt::format("{} {} {} of {} from {} samples {}", static_cast<int>(kind),
+                                     dtype_name(param_type), dtype_name(grad_type), numel, element, samples));
             const DType real = param_type == at::kDouble ? at::kDouble : at::kFloat;
             UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
             Tensor knobs = at::zeros({8}, at::kDouble), noise = at::zeros({2}, at::kDouble);
@@ -151,7 +161,8 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
             on_cpu.param = at::randn({numel}, at::kDouble).to(param_type);
             if (kind != OptimizerKind::sgd) on_cpu.m = at::randn({numel}, at::kDouble).to(real);
             if (kind == OptimizerKind::adamw) on_cpu.v = at::randn({numel}, at::kDouble).abs().to(real);
-            on_cpu.grad = samples ? at::randn({samples, numel + 16}, at::kDouble).to(grad_type).narrow(1, 0, numel) : at::randn({numel}, at::kDouble).to(grad_type);
+            on_cpu.grad = samples ? at::randn({samples, numel + 16}, at::kDouble).to(grad_type).narrow(1, 0, numel)
+                                  : at::randn({numel}, at::kDouble).to(grad_type);
             if (samples) on_cpu.coefficients = at::randn({samples}, at::kDouble).abs();
             on_cpu.first_index = index;
             on_cpu.parameter = 4;
@@ -170,7 +181,8 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
             // Stochastic rounding may fall to either side of a value that differs in its last bit.
             EXPECT_LE(difference, param_type == at::kBFloat16 ? 8e-3 : param_type == at::kFloat ? 1e-5 : 1e-12);
             if (param_type == at::kBFloat16) {
-              EXPECT_LE((on_gpu.param.cpu() != on_cpu.param).sum().item<double>(), 1 + 0.01 * static_cast<double>(numel));
+              EXPECT_LE((on_gpu.param.cpu() != on_cpu.param).sum().item<double>(),
+                        1 + 0.01 * static_cast<double>(numel));
             }
           }
         }

@@ -145,8 +145,8 @@ TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   for (const Strategy strategy : kStrategies) {
     for (const PassPlan pass : kPlans) {
       TestCase test = private_case("llama-tiny", strategy, pass);
-      test.step.micro_batches = 3;
-      test.batch = kSamples / world() / 3;
+      test.step.micro_batches = world() == 3 ? 2 : 3;  // that share the samples evenly
+      test.batch = kSamples / world() / test.step.micro_batches;
       test.clipped->noise_multiplier = 0.7;
       test.optimizer.kind = OptimizerKind::sgd;
       SCOPED_TRACE(test.name());

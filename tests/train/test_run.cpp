@@ -174,7 +174,8 @@ std::vector<TestCase> diffusion_grid(int world, DType dtype) {
 std::vector<TestCase> private_grid(DType dtype) {
   using privacy::ClipFunction, privacy::NormRule, privacy::PassPlan;
   std::vector<TestCase> grid;
-  for (const char* model : {"", "llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny", "dit-tiny"}) {
+  for (const char* model :
+       {"", "llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny", "dit-tiny"}) {
     for (PassPlan pass : {PassPlan::keep, PassPlan::book, PassPlan::two_pass, PassPlan::per_layer}) {
       for (NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {
         for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
@@ -199,8 +200,8 @@ std::vector<TestCase> private_grid(DType dtype) {
             test.clipped->rule = rule;
             test.clipped->tile = i % 2 ? 5 : 256;
             test.clipped->clip = pass == PassPlan::per_layer || i % 9 == 4 ? ClipFunction::per_layer
-                                 : i % 4 == 1                             ? ClipFunction::automatic
-                                                                          : ClipFunction::abadi;
+                                 : i % 4 == 1                              ? ClipFunction::automatic
+                                                                           : ClipFunction::abadi;
             grid.push_back(test);
           }
         }
