@@ -125,6 +125,7 @@ std::optional<int64_t> profiled_step(const std::string& wish) {
 
 void check_train_options(TrainCommand& c, const Options& options) {
   c.profile_step = profiled_step(c.profile);
+  if (c.experiment.tf32) user_error("--tf32: training multiplies fp32 whole; `veil profile` can measure it");
   settle_privacy(options, c.privacy);
   if (c.privacy.is_private()) settle_private_options(c, options);
   if (c.experiment.simulate_world) user_error("--simulate-world: training needs real ranks; `veil profile` simulates");

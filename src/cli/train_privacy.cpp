@@ -107,6 +107,15 @@ std::string rules_line(const privacy::ClipPlan& plan) {
   return found.empty() ? "per-sample gradients" : join(found, " and ");
 }
 
+// The commit is that of the last configuration: a program that was built again since is another one.
+std::string program_facts() {
+  std::error_code none;
+  const fs::path program = fs::read_symlink("/proc/self/exe", none);
+  if (none) return "";
+  return fmt::format("{} bytes, {}", fs::file_size(program, none),
+                     fs::last_write_time(program, none).time_since_epoch().count());
+}
+
 StepOptions private_step_options(const TrainCommand& c, const RankInfo& info, Device device) {
   StepOptions step = step_options(c.experiment, info.world, device.is_cuda());
   step.varying = c.privacy.sampler == SamplerKind::poisson;
@@ -148,6 +157,15 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
   input.folder = folder;
   input.secret_file = choice_.secret_file;
   input.start = start_of(command, folder);
+  // An epoch's border would fall elsewhere for the ledger than for the loader, which goes on inside the epoch it was in.
+  for (const privacy::LedgerEvent& event : input.start.ledger.events) {
+    if (event.sampler == SamplerKind::shuffled && event.data_size != plan_.request().data_size) {
+      user_error(
+          "the run was begun with {} samples in shuffled batches, now there are {}: allowed is the same data, or a new "
+          "run",
+          event.data_size, plan_.request().data_size);
+    }
+  }
   input.settings = deciding_settings(options, model_folder, device);
   input.add_data = [&](privacy::SecretTag& tag) { add_data(tag, samples); };
   input.replayable = !device.is_cuda();
@@ -162,7 +180,7 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
       user_error(
           "--epsilon {}: {:.4f} is spent after step {}, and the next one would spend more; allowed is a larger "
           "--epsilon",
-          *choice_.epsilon, input.start.ledger.spent(choice_.accountant, *choice_.delta).epsilon, input.start.steps);
+          *choice_.epsilon, journal_->ledger().spent(choice_.accountant, *choice_.delta).epsilon, input.start.steps);
     }
   }
   curve_ = std::make_unique<privacy::SpentCurve>(journal_->ledger(), choice_.accountant, *choice_.delta, last_step_);
@@ -177,6 +195,7 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
   settings["the threads"] = at::get_num_threads();
   settings["the device"] = device.is_cuda() ? "gpu" : this_machine().cpu_model;
   settings["the build"] = {build.version, build.commit, build.compiler, build.flags, build.torch_version};
+  settings["the program"] = program_facts();
   settings["the model's files"] = file_facts(model_folder);
   settings["the plan"] = plan_.json();
   // Which rule and pass computes a sum decides how it is rounded.

@@ -249,8 +249,12 @@ class TrainRun {
     if (step == *c_.profile_step - 1 || (*c_.profile_step == 1 && step == 1)) profile.start();
     if (step == *c_.profile_step + 1) {
       executor_->wait();
-      profile.stop_and_save(
-          join_path(folder_, fmt::format("traces/kernels_step{}_rank{}.json", *c_.profile_step, info_.rank)));
+      const std::string file =
+          join_path(folder_, fmt::format("traces/kernels_step{}_rank{}.json", *c_.profile_step, info_.rank));
+      profile.stop_and_save(file);
+      // It shows how many micro-batches a step had, and so how many samples were drawn.
+      std::error_code ignored;
+      if (privacy_) fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write, ignored);
     }
   }
 

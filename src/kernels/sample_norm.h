@@ -20,6 +20,10 @@ void add_sample_norms(const Tensor& x, const Tensor& totals);
 void add_sample_products(const Tensor& x, const Tensor& y, double factor, const Tensor& totals);
 int64_t sample_norms_scratch_bytes(int64_t samples, int64_t numel, bool on_gpu);
 
+// totals[i] += factor * (the sum over t of |a[i, t]| |g[i, t]|)^2. a [n, T, d], g [n, T, p] of one type, rows contiguous at any distance.
+void add_length_products(const Tensor& a, const Tensor& g, double factor, const Tensor& totals);
+int64_t length_products_scratch_bytes(int64_t samples, int64_t tokens, DType real, bool on_gpu);
+
 // totals[i] += norm(a[i])^2 norm(g[i])^2: a product of one token. a [n, d], g [n, p] of one type, rows contiguous at any distance.
 void add_outer_norms(const Tensor& a, const Tensor& g, const Tensor& totals);
 

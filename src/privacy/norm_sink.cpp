@@ -13,6 +13,12 @@
 #include "tensor/category.h"
 
 namespace veil::privacy {
+namespace {
+
+// Of the last place, for each pair of tokens: two entries are rounded, each once, and what their sums add.
+constexpr double kGramRounding = 2;
+
+}  // namespace
 
 const NameTable<NormRule>& names(NormRule) {
   static const NameTable<NormRule> table = {{NormRule::materialize, "materialize"},
@@ -61,6 +67,8 @@ void NormSink::add_product(ParamId id, int64_t first_sample, const Tensor& a, co
         add_sample_products(of_a, of_g, s == t ? 1 : 2, sums);  // the matrix is symmetric
       }
     }
+    // Entries are rounded before they cancel: what that can hide of a norm is added to it, so that no sample is clipped too little.
+    add_length_products(a, g, kGramRounding * (real == at::kDouble ? 0x1p-52 : 0x1p-23), sums);
     return;
   }
   const int64_t height = param.rule == NormRule::flash ? std::min(tile, rows) : rows;
@@ -148,7 +156,10 @@ int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, in
     case NormRule::ghost: {
       const int64_t side = std::min(tile, tokens);
       return widened + std::max(gathered, 2 * samples * side * side * real +
-                                              sample_norms_scratch_bytes(samples, side * side, on_gpu));
+                                              std::max(sample_norms_scratch_bytes(samples, side * side, on_gpu),
+                                                       length_products_scratch_bytes(
+                                                           samples, tokens,
+                                                           compute == at::kDouble ? at::kDouble : at::kFloat, on_gpu)));
     }
     case NormRule::flash:
     case NormRule::materialize: {
