@@ -1,6 +1,5 @@
 // veil sample: a picture of images drawn from a trained diffusion model.
 #include "cli/command.h"
-#include "cli/diffusion_source.h"
 #include "cli/experiment_options.h"
 #include "data/image_source.h"
 #include "models/image_sampler.h"
@@ -39,13 +38,13 @@ int run_sample(const std::vector<std::string>& arguments) {
   options.add("device", experiment.device, {.help = "where it runs; auto takes a GPU if one answers"});
   if (!options.parse(arguments)) return kExitDone;
 
-  const std::optional<DiffusionSource> source = find_diffusion_model(model_name);
-  if (!source || source->folder.empty())
+  const ModelSource source = find_model(model_name, "");
+  if (!source.diffusion || !source.has_weights())
     user_error(
         "--model {}: a folder with a diffusion model's config.json and model.safetensors is needed, as `veil train "
         "--export` writes it",
         model_name);
-  const DitConfig& config = source->config;
+  const DitConfig& config = *source.diffusion;
   if (config.channels != 1 && config.channels != 3)
     user_error("--model {}: {} channels make no picture; 1 or 3 do", model_name, config.channels);
   if (classes.empty()) {
@@ -55,7 +54,7 @@ int run_sample(const std::vector<std::string>& arguments) {
   const Device device = choose_device(experiment, {});
   const DType compute = dtype_of(experiment.compute);
   const Model model = dit_model(config, experiment.attention);
-  const WholeParams params(model.params, compute, device, load_weights(source->folder, model.params).fill);
+  const WholeParams params(model.params, compute, device, load_weights(source.folder, model.params).fill);
 
   const int64_t size = config.image_size, plane = size * size;
   std::vector<float> images;  // [classes * each, 3, size, size]

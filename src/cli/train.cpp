@@ -1,9 +1,8 @@
-// veil train: a language model on a folder of text; a diffusion transformer goes to train_diffusion.h.
+// veil train: a language model on a folder of text, or a diffusion transformer on images.
 #include <cmath>
 #include <filesystem>
 
 #include "cli/command.h"
-#include "cli/train_diffusion.h"
 #include "cli/train_privacy.h"
 #include "cli/train_run.h"
 #include "profile/ledger.h"
@@ -26,12 +25,13 @@ std::string run_folder(const TrainCommand& command, const RankInfo& info) {
 }  // namespace
 
 int run_train(const std::vector<std::string>& arguments) {
-  if (names_diffusion_model(arguments)) return run_train_diffusion(arguments);
   TrainCommand command;
-  Options options("train", "trains a language model on your text; privately with --epsilon or --sigma");
+  Options options("train",
+                  "trains a language model on your text or a diffusion transformer on your images; privately with "
+                  "--epsilon or --sigma");
   add_train_options(options, command);
   if (!options.parse(arguments)) return kExitDone;
-  use_language_defaults(options, command.experiment);
+  use_train_defaults(options, command);
   check_options(command.experiment);
   check_train_options(command, options);
 

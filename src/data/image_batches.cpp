@@ -16,7 +16,8 @@ ImageBatch make_image_batch(const ImageSource& source, const std::vector<int64_t
   batch.pixels.resize(chosen.size() * sample);
   std::vector<float> colors(channels == 1 ? 3 * plane : 0);
   for (size_t i = 0; i < chosen.size(); ++i) {
-    batch.labels.push_back(source.label(chosen[i]));
+    batch.labels.push_back(chosen[i] == kNoSample ? 0 : source.label(chosen[i]));
+    if (chosen[i] == kNoSample) continue;
     float* const out = batch.pixels.data() + i * sample;
     source.read(chosen[i], size, channels == 1 ? colors.data() : out);
     for (size_t p = 0; p < (channels == 1 ? plane : 0); ++p)
@@ -40,8 +41,10 @@ void ImageBatches::begin_one() {
   if (!begun_) return;
   ready_.push_back(std::async(std::launch::async, [source = source_, chosen = order_->samples(*begun_), at = *begun_,
                                                    size = size_, channels = channels_] {
+    const double begin_ms = steady_ms();
     ImageBatch batch = make_image_batch(*source, chosen, size, channels);
     batch.position = at;
+    batch.busy_ms = steady_ms() - begin_ms;
     return batch;
   }));
   begun_ = order_->after(*begun_);
@@ -51,7 +54,9 @@ std::optional<ImageBatch> ImageBatches::next() {
   if (ready_.empty()) return {};
   const double begin_ms = steady_ms();
   ImageBatch batch = ready_.front().get();
-  waited_ms_ += steady_ms() - begin_ms;
+  statistics_.waited_ms += steady_ms() - begin_ms;
+  statistics_.busy_ms += batch.busy_ms;
+  ++statistics_.batches;
   ready_.pop_front();
   position_ = order_->after(batch.position);
   begin_one();

@@ -5,15 +5,16 @@
 #include <future>
 #include <memory>
 
+#include "data/batches.h"
 #include "data/image_source.h"
-#include "data/order.h"
 
 namespace veil::data {
 
 struct ImageBatch {
   Position position;
-  std::vector<int64_t> samples, labels;  // [rows]
-  std::vector<float> pixels;             // [rows, channels, size, size] in [-1, 1]
+  std::vector<int64_t> samples, labels;  // [rows]; kNoSample for padding, whose label is 0
+  std::vector<float> pixels;             // [rows, channels, size, size] in [-1, 1]; 0 for padding
+  double busy_ms = 0;                    // it took to make
 };
 
 // A batch of these samples, made now. channels: 3, or 1 for their mean.
@@ -29,7 +30,7 @@ class ImageBatches {
   std::optional<ImageBatch> next();
   // Where the next batch stands.
   std::optional<Position> position() const { return position_; }
-  double waited_ms() const { return waited_ms_; }  // next() spent waiting
+  LoaderStatistics statistics() const { return statistics_; }
 
  private:
   void begin_one();
@@ -38,7 +39,7 @@ class ImageBatches {
   int64_t size_, channels_;
   std::optional<Position> position_, begun_;  // of the next batch to take, and to begin
   std::deque<std::future<ImageBatch>> ready_;
-  double waited_ms_ = 0;
+  LoaderStatistics statistics_;
 };
 
 }  // namespace veil::data

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "data/content_hash.h"
 #include "kernels/philox.h"
 
 namespace veil::data {
@@ -200,6 +202,14 @@ ImageFolder::ImageFolder(const std::string& folder, bool skip_bad, int threads) 
 
 void ImageFolder::read(int64_t sample, int64_t size, float* out) const {
   centre_crop(read_picture(files_[static_cast<size_t>(sample)].path), size, out);
+}
+
+uint64_t ImageFolder::hash(int64_t sample) const {
+  return content_hash(read_file(files_[static_cast<size_t>(sample)].path));
+}
+
+uint64_t Shapes::hash(int64_t sample) const {
+  return content_hash(fmt::format("shape {} of seed {}", sample, seed_));
 }
 
 void Shapes::read(int64_t sample, int64_t size, float* out) const {

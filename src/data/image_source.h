@@ -17,6 +17,8 @@ class ImageSource {
   virtual int64_t label(int64_t sample) const = 0;
   // [3, size, size] in [-1, 1]. Any number of threads. UserError that names the file where it cannot be read.
   virtual void read(int64_t sample, int64_t size, float* out) const = 0;
+  // Of what the sample is made from: tells two data sets apart. Any number of threads.
+  virtual uint64_t hash(int64_t sample) const = 0;
 };
 
 // PNG and JPEG files (.png, .jpg, .jpeg in any case) below the folder's sub-folders; a sub-folder is a class, in alphabetical order. Names that begin with a dot are passed over. The head of
@@ -28,6 +30,7 @@ class ImageFolder final : public ImageSource {
   std::vector<std::string> class_names() const override { return classes_; }
   int64_t label(int64_t sample) const override { return files_[static_cast<size_t>(sample)].label; }
   void read(int64_t sample, int64_t size, float* out) const override;
+  uint64_t hash(int64_t sample) const override;                           // of the file's bytes
   const std::vector<std::string>& left_out() const { return left_out_; }  // messages
 
  private:
@@ -47,6 +50,7 @@ class Shapes final : public ImageSource {
   std::vector<std::string> class_names() const override { return {"disc", "square", "triangle", "cross"}; }
   int64_t label(int64_t sample) const override { return sample % 4; }
   void read(int64_t sample, int64_t size, float* out) const override;
+  uint64_t hash(int64_t sample) const override;
 
  private:
   int64_t count_;

@@ -33,6 +33,7 @@ struct DitConfig {
 void check_config(const DitConfig& config, const std::string& where);
 
 // config.json of a DiT ("model_type": "dit") and back. UserError as for a language model's.
+bool is_dit_config(const nlohmann::ordered_json& json);
 DitConfig parse_dit_config(const nlohmann::ordered_json& json, const std::string& where);
 nlohmann::ordered_json config_json(const DitConfig& config);
 

@@ -97,6 +97,11 @@ void check_config(const DitConfig& config, const std::string& where) {
     user_error("{}: betas from {} to {}: allowed is 0 < begin <= end < 1", where, config.beta_begin, config.beta_end);
 }
 
+bool is_dit_config(const nlohmann::ordered_json& json) {
+  const auto found = json.find("model_type");
+  return found != json.end() && found->is_string() && found->get<std::string>() == "dit";
+}
+
 DitConfig parse_dit_config(const nlohmann::ordered_json& json, const std::string& where) {
   if (!json.is_object()) user_error("{}: not an object", where);
   const ConfigFields fields(json, where);

@@ -103,8 +103,37 @@ int64_t rank_batch(const ExperimentOptions& options, int world) {
   return *options.total_batch_size / parts;
 }
 
+namespace {
+
+void set_diffusion(const ExperimentOptions& options, ModelSource& source) {
+  const DiffusionChoice& choice = options.diffusion;
+  DitConfig config = source.diffusion.value_or(DitConfig{});
+  const auto set = [&](const char* name, const std::optional<int64_t>& wish, int64_t& field) {
+    if (!wish) return;
+    if (!source.diffusion)
+      user_error("--{} {}: it belongs to a diffusion transformer, and {} is none; presets are {}", name, *wish,
+                 options.model, join(dit_preset_names(), ", "));
+    if (source.has_weights() && *wish != field)
+      user_error("--{} {}: the model's weights decide it, and they have {}", name, *wish, field);
+    field = *wish;
+  };
+  set("image-size", choice.image_size, config.image_size);
+  set("patch-size", choice.patch, config.patch);
+  set("channels", choice.channels, config.channels);
+  set("classes", choice.classes, config.classes);
+  set("hidden-dim", choice.hidden, config.hidden);
+  set("heads", choice.heads, config.heads);
+  if (!source.diffusion) return;
+  set("layers", options.layers, config.layers);
+  source.diffusion = config;
+  check_config(config, "--model " + options.model);
+}
+
+}  // namespace
+
 ModelSource model_source(const ExperimentOptions& options) {
   ModelSource source = find_model(options.model, options.hub_cache);
+  set_diffusion(options, source);
   if (!source.config) {
     if (options.task || options.labels) user_error("--task and --labels: {} has neither", options.model);
     return source;
@@ -123,9 +152,8 @@ ModelSource model_source(const ExperimentOptions& options) {
 }
 
 Model make_model(const ExperimentOptions& options, const ModelSource& source, int world) {
-  if (std::optional<DitConfig> diffusion = dit_preset(options.model)) {
-    diffusion->layers = options.layers.value_or(diffusion->layers);
-    Model model = dit_model(*diffusion, options.attention);
+  if (source.diffusion) {
+    Model model = dit_model(*source.diffusion, options.attention);
     model.name = source.name;
     return model;
   }

@@ -6,7 +6,6 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/hub.h"
-#include "models/dit.h"
 #include "models/presets.h"
 
 namespace veil {
@@ -28,7 +27,8 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   source.name = name;
   if (canonical(name) == kLinearStack || canonical(name) == "linear") return source;
   source.config = preset_config(name);
-  if (source.config || dit_preset(name)) return source;
+  source.diffusion = dit_preset(name);
+  if (source.config || source.diffusion) return source;
   if (fs::is_directory(name)) {
     if (!fs::exists(fs::path(name) / "config.json")) user_error("--model {}: the folder has no config.json", name);
     source.folder = name;
@@ -46,7 +46,13 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
                                 : "",
                join(known, ", "));
   }
-  source.config = read_config(join_path(source.folder, "config.json"));
+  const std::string path = join_path(source.folder, "config.json");
+  if (const auto json = nlohmann::ordered_json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+      json.is_object() && is_dit_config(json)) {
+    source.diffusion = parse_dit_config(json, path);
+  } else {
+    source.config = read_config(path);
+  }
   return source;
 }
 

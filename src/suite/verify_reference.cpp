@@ -46,7 +46,11 @@ std::vector<Tensor> stored_params(const VerifyOptions& options, const Model& mod
   settings.step.strategy = Strategy::ddp;
   settings.step.micro_batches = 1;
   settings.seed = static_cast<uint64_t>(options.experiment.seed);
-  if (source.has_weights()) settings.initial = load_weights(source.folder, *source.config, model.params).fill;
+  if (source.has_weights()) {
+    settings.initial = (source.config ? load_weights(source.folder, *source.config, model.params)
+                                      : load_weights(source.folder, model.params))
+                           .fill;
+  }
   Executor executor(model, 1, settings, device, sample.each([&](const Tensor& t) { return t.to(device); }), {});
   std::vector<Tensor> params;
   for (size_t p = 0; p < model.params.size(); ++p) params.push_back(executor.parameter(static_cast<ParamId>(p)));

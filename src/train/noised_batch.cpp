@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "data/order.h"
 #include "kernels/philox.h"
 #include "kernels/random.h"
 #include "tensor/category.h"
@@ -25,12 +26,17 @@ Batch noised_batch(const DitConfig& config, const NoiseSchedule& schedule, const
   const std::vector<int64_t> dims{rows, config.channels, config.image_size, config.image_size};
   const Tensor host = empty_tensor(dims, at::kFloat, cpu_device());
   VEIL_CHECK(static_cast<int64_t>(pixels.size()) == host.numel(), "{} pixels for {} samples", pixels.size(), rows);
-  std::memcpy(host.data_ptr<float>(), pixels.data(), pixels.size() * sizeof(float));
+  if (rows > 0) std::memcpy(host.data_ptr<float>(), pixels.data(), pixels.size() * sizeof(float));
   const Tensor images = host.to(device), noise = empty_tensor(dims, at::kFloat, device);
   const Tensor conditions = empty_tensor({rows}, at::kLong, cpu_device());
   const int64_t numel = rows ? host.numel() / rows : 0;
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t sample = samples[static_cast<size_t>(i)];
+    if (sample == data::kNoSample) {
+      conditions.data_ptr<int64_t>()[i] = config.condition(0, config.classes);
+      noise[i].zero_();
+      continue;
+    }
     const Philox4 words =
         philox4x32(options.seed, static_cast<uint64_t>(sample), kChoices | static_cast<uint64_t>(step));
     const auto timestep =

@@ -4,15 +4,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "models/weight_tensors.h"
-
 namespace veil {
-namespace {
-
-constexpr const char* kUpdates = "average.updates";
-
-}  // namespace
 
 WeightAverage::WeightAverage(Executor& executor, double decay) : executor_(executor), decay_(decay) {
   CategoryScope scope(Category::optimizer);
@@ -55,39 +47,9 @@ Tensor WeightAverage::parameter(ParamId id) {
   return whole.cpu().view(param.dims);
 }
 
-void WeightAverage::save(const std::string& path) {
-  std::vector<TensorSource> sources;
-  const auto& params = executor_.shape().params;
-  const bool writes = !executor_.communicator() || executor_.communicator()->rank() == 0;
-  Tensor updates = empty_tensor({1}, at::kDouble, cpu_device());
-  updates.fill_(static_cast<double>(updates_));
-  sources.push_back(tensor_source(kUpdates, updates, StoredType::f64));
-  for (size_t i = 0; i < params.size(); ++i) {
-    const Tensor average = parameter(static_cast<ParamId>(i));
-    if (writes) sources.push_back(tensor_source(params[i].name, average, stored_type(average.scalar_type())));
-  }
-  if (writes) write_safetensors(path, sources);
-}
-
-void WeightAverage::load(const std::string& path) {
-  const Weights weights(path);
-  std::vector<WantedTensor> wanted = {{kUpdates, {1}}};
-  const auto& params = executor_.shape().params;
-  for (const ParamShape& param : params) wanted.push_back({param.name, param.dims});
-  check_weights(weights, wanted);
-  Tensor updates = empty_tensor({1}, at::kDouble, cpu_device());
-  read_weight(weights, *weights.find(kUpdates), 0, updates);
-  updates_ = static_cast<int64_t>(updates.data_ptr<double>()[0]);
-  for (size_t i = 0; i < params.size(); ++i) {
-    const int64_t begin = place_of(static_cast<ParamId>(i)), end = begin + params[i].numel();
-    for (const Piece& piece : pieces_) {
-      const int64_t from = std::max(begin, piece.first), to = std::min(end, piece.first + piece.average.numel());
-      if (from >= to) continue;
-      Tensor host = empty_tensor({to - from}, piece.average.scalar_type(), cpu_device());
-      read_weight(weights, *weights.find(params[i].name), from - begin, host);
-      piece.average.narrow(0, from - piece.first, to - from).copy_(host);
-    }
-  }
+void WeightAverage::restore(int64_t updates, const std::function<void(int64_t first, const Tensor& out)>& read) {
+  updates_ = updates;
+  for (const Piece& piece : pieces_) read(piece.first, piece.average);
 }
 
 }  // namespace veil

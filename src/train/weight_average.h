@@ -1,7 +1,7 @@
 // The moving average of a run's parameters: what a diffusion model is sampled with.
 #pragma once
 
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "train/executor.h"
@@ -17,16 +17,16 @@ class WeightAverage {
   void update();
   // A parameter's average, whole, on CPU. Every rank must call it.
   Tensor parameter(ParamId id);
-  // The averages under the parameters' names, with the number of updates; rank 0 writes, every rank must call it.
-  void save(const std::string& path);
-  // Takes up what was saved, by any world. UserError where the file is of another model.
-  void load(const std::string& path);
-
- private:
+  // What a checkpoint holds of it: this rank's parts by model-wide index, and how many updates were made. Views of its own memory.
   struct Piece {
-    int64_t first;  // model-wide index
+    int64_t first;
     Tensor average;
   };
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  int64_t updates() const { return updates_; }
+  void restore(int64_t updates, const std::function<void(int64_t first, const Tensor& out)>& read);
+
+ private:
   int64_t place_of(ParamId id) const;  // model-wide index of its first element
   Executor& executor_;
   double decay_;

@@ -8,6 +8,7 @@
 #include "models/image_sampler.h"
 #include "models/test_diffusion_golden.h"
 #include "models/whole_params.h"
+#include "train/checkpoint.h"
 #include "train/noised_batch.h"
 #include "train/test_run.h"
 #include "train/weight_average.h"
@@ -78,14 +79,15 @@ TEST(WeightAverage, IsTheMovingMeanOverEveryPartOfTheModel) {
   const Tensor expected = (start * early + first * (1 - early)) * 0.15 + second * 0.85;
   EXPECT_LE(largest_difference(average.parameter(1), expected), 1e-12);
 
-  const std::string path = (std::filesystem::temp_directory_path() / "veil_average.safetensors").string();
-  average.save(path);
+  const std::string folder = (std::filesystem::temp_directory_path() / "veil_average").string();
+  save_checkpoint(folder, *run.executor, {{"steps", run.executor->steps()}}, 1, &average);
   WeightAverage again(*run.executor, 0.15);
-  again.load(path);
+  load_average(newest_checkpoint(folder).value(), again);
+  EXPECT_EQ(again.updates(), 2);
   for (size_t p = 0; p < run.model.params.size(); ++p)
     EXPECT_EQ(largest_difference(average.parameter(static_cast<ParamId>(p)), again.parameter(static_cast<ParamId>(p))),
               0);
-  std::filesystem::remove(path);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ImageSampler, GuidanceOfOneIsNoGuidanceAndSeedsAreKept) {
