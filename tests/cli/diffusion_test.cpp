@@ -50,6 +50,69 @@ TEST_F(ProgramDiffusion, AResumedRunIsTheUninterruptedOne) {
             read_file((work() / "parts/model.safetensors").string()));
 }
 
+TEST_F(ProgramDiffusion, APrivateRunThatIsTakenBackIsReplayedBitForBitAndCountsOnce) {
+  const std::string line = words(
+      "--epsilon 8 --delta 1e-4 --total-batch-size 16 --steps 6 --checkpoint-every 2 --keep-checkpoints 9 --json "
+      "--output-dir runs ");
+  const Answer whole = veil(line + "--export whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Json privacy = read(work() / "whole/privacy.json");
+  EXPECT_LE(privacy.at("epsilon").get<double>(), 8);
+  EXPECT_GT(privacy.at("epsilon").get<double>(), 7);
+  // As if a crash had come after the second step's checkpoint.
+  std::filesystem::path run;
+  for (const auto& entry : std::filesystem::directory_iterator(work() / "runs")) run = entry.path();
+  for (const char* lost : {"step_00000004", "step_00000006"})
+    ASSERT_GT(std::filesystem::remove_all(run / "checkpoints" / lost), 0u);
+  const Answer again = veil(line + "--export again --resume");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(read_file((work() / "whole/model.safetensors").string()),
+            read_file((work() / "again/model.safetensors").string()));
+  EXPECT_EQ(read(work() / "again/privacy.json").at("epsilon"), privacy.at("epsilon"));
+  expect_refused(words("--steps 6 --resume --output-dir runs"), "is private");
+  expect_refused(line + "--ema 0.5 --resume", "--ema 0.5: the run in");
+}
+
+TEST_F(ProgramDiffusion, AnAverageIsNotTheWeightsAndZeroKeepsNone) {
+  ASSERT_EQ(veil(words("--steps 4 --ema 0.99 --export average")).code, 0);
+  ASSERT_EQ(veil(words("--steps 4 --ema 0 --export last")).code, 0);
+  EXPECT_NE(read_file((work() / "average/model.safetensors").string()),
+            read_file((work() / "last/model.safetensors").string()));
+}
+
+TEST_F(ProgramDiffusion, ModesOfClippingAreComparedByComponentEachInItsOwnProcess) {
+  const Answer answer = veil("suite dit-dp --preset tiny --device cpu --iterations 1 --warmup 0");
+  ASSERT_EQ(answer.code, 0) << answer.err << answer.out;
+  std::filesystem::path run;
+  for (const auto& entry : std::filesystem::directory_iterator(work() / "memory_profiling_results")) run = entry.path();
+  EXPECT_TRUE(run.filename().string().starts_with("run_"));
+  int64_t plain_records = -1;
+  for (const std::string name : {"vanilla", "ghost", "flash_clip", "bookkeeping", "flash_clip_bookkeeping", "auto"}) {
+    const Json record = read(run / (name + "_result.json"));
+    ASSERT_EQ(record.at("outcome").get<std::string>(), "ok") << name;
+    EXPECT_EQ(record.at("experiment").get<std::string>(), name);
+    EXPECT_EQ(record.at("config").at("image-size").get<int64_t>(), 16);
+    EXPECT_GT(record.at("avg_time_ms").get<double>(), 0);
+    int64_t sum = 0;
+    for (const auto& [part, bytes] : record.at("breakdown").items()) sum += bytes.get<int64_t>();
+    EXPECT_EQ(sum, record.at("peak_memory_bytes").get<int64_t>()) << name;
+    EXPECT_EQ(sum, record.at("estimated_peak_bytes").get<int64_t>()) << name;
+    EXPECT_EQ(record.at("breakdown").contains("norms"), name != "vanilla") << name;
+    if (name == "bookkeeping") plain_records = record.at("breakdown").value("clip_records", int64_t{0});
+    std::vector<std::string> stages;
+    for (const Json& snapshot : record.at("snapshots")) stages.push_back(snapshot.at("stage").get<std::string>());
+    for (const char* stage : {"after model creation", "step: forward", "step: loss"})
+      EXPECT_NE(std::find(stages.begin(), stages.end(), stage), stages.end()) << name << " " << stage;
+  }
+  EXPECT_GT(plain_records, 0);
+  EXPECT_TRUE(std::filesystem::exists(run / "visualizations/summary.txt"));
+  for (const char* plot : {"memory_breakdown_comparison", "memory_timeline", "performance_tradeoff"})
+    EXPECT_TRUE(std::filesystem::exists(run / "visualizations" / (std::string(plot) + ".gp"))) << plot;
+  expect_refused("suite dit-dp --model llama-tiny --device cpu", "this suite measures diffusion transformers");
+  expect_refused("suite dit-dp --preset tiny --device cpu --patch-sizes 4,5",
+                 "image size 16 is not a multiple of the patch 5");
+}
+
 TEST_F(ProgramDiffusion, IsProfiledAndPlanned) {
   const Json record = record_of("--model dit-tiny --device cpu --strategy ddp --warmup 1 --iterations 2");
   EXPECT_EQ(record.at("outcome").get<std::string>(), "ok");
@@ -64,7 +127,10 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   expect_refused(words("--image-size 18 --steps 1"), "image size 18 is not a multiple of the patch 4");
   expect_refused(words("--classes 2 --steps 1"), "pass --classes 4");
   expect_refused(words("--channels 2 --steps 1"), "--channels 2");
-  expect_refused(words("--epsilon 8 --steps 1"), "--epsilon: diffusion transformers are not trained privately yet");
+  expect_refused(words("--seq-length 8 --steps 1"), "--seq-length: it belongs to a language model");
+  expect_refused("train --model llama-tiny --data . --image-size 8 --device cpu",
+                 "--image-size 8: it belongs to a diffusion transformer");
+  expect_refused(words("--epsilon 8 --steps 1"), "--delta is missing");
   if (!data::built_with_images()) GTEST_SKIP() << "no libpng or libjpeg";
   std::filesystem::create_directories(work() / "images/a");
   expect_refused(words("--steps 1 --data images"), "holds no images");
