@@ -53,6 +53,49 @@ TEST_F(Images, APngComesBackAsItWasWritten) {
   EXPECT_EQ(read.rgb, picture.rgb);
 }
 
+// 8 x 4 pixels of (230, 120, 40), as libjpeg wrote them at quality 90; in hexadecimal.
+constexpr const char* kJpeg =
+    "ffd8ffe000104a46494600010100000100010000ffdb0043000302020302020303030304030304050805050404050a070706"
+    "080c0a0c0c0b0a0b0b0d0e12100d0e110e0b0b1016101113141515150c0f171816141812141514ffdb004301030404050405"
+    "09050509140d0b0d141414141414141414141414141414141414141414141414141414141414141414141414141414141414"
+    "1414141414141414ffc00011080004000803011100021101031101ffc40014000100000000000000000000000000000006ff"
+    "c40014100100000000000000000000000000000000ffc40014010100000000000000000000000000000008ffc40014110100"
+    "000000000000000000000000000000ffda000c03010002110311003f00563114afffd9";
+
+std::string bytes_of(const std::string& digits) {
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+TEST_F(Images, AJpegIsDecodedAndTruncatedOnesAreRefused) {
+  const std::string bytes = bytes_of(kJpeg);
+  write_file_atomically(at("dogs/whole.jpg"), bytes);
+  const Picture read = read_picture(at("dogs/whole.jpg"));
+  ASSERT_EQ(read.width, 8);
+  ASSERT_EQ(read.height, 4);
+  const int expected[3] = {230, 120, 40};
+  for (size_t i = 0; i < read.rgb.size(); ++i) EXPECT_NEAR(read.rgb[i], expected[i % 3], 3) << i;
+  const ImageFolder folder(root_.string(), /*skip_bad=*/false, 1);
+  std::vector<float> pixels(3 * 2 * 2);
+  folder.read(0, 2, pixels.data());
+  EXPECT_NEAR(pixels[0], 230 / 127.5 - 1, 0.03);
+  EXPECT_NEAR(pixels[8], 40 / 127.5 - 1, 0.03);
+  const uint64_t hash = folder.hash(0);
+  write_file_atomically(at("dogs/whole.jpg"), bytes + "x");
+  EXPECT_NE(folder.hash(0), hash);
+  write_file_atomically(at("dogs/cut.jpg"), bytes.substr(0, bytes.size() / 3));
+  EXPECT_NE(message_of([&] { read_picture(at("dogs/cut.jpg")); }).find("dogs/cut.jpg"), std::string::npos);
+}
+
+TEST_F(Images, PaddingIsAnEmptyImageWithoutAClassOfItsOwn) {
+  const Shapes shapes(10, 3);
+  const ImageBatch batch = make_image_batch(shapes, {7, kNoSample}, 4, 3);
+  EXPECT_EQ(batch.labels, (std::vector<int64_t>{3, 0}));
+  EXPECT_NE(batch.pixels[0], 0);
+  for (size_t i = 48; i < 96; ++i) EXPECT_EQ(batch.pixels[i], 0);
+}
+
 TEST_F(Images, AFolderGivesItsSubFoldersAsClassesInOrder) {
   write_png(at("dogs/x.png"), plain(4, 4, 255, 0, 0));
   write_png(at("cats/b.PNG"), plain(4, 4, 0, 255, 0));
