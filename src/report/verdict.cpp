@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "report/dit_plots.h"
-#include "report/dit_plots.h"
 #include "report/zero_verdict.h"
 
 namespace veil {
