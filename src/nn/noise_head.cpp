@@ -54,6 +54,7 @@ Flow NoiseHead::run(const Params& params, const Flow& last, const Batch& batch, 
     {
       const Tensor losses = empty_tensor({x.size(0)}, at::kDouble, x.device());
       squared_error(p.patches, l_.grid.channels_last(batch.targets), p.patches, losses);  // the gradient in its place
+      if (batch.counted.defined()) losses.mul_(batch.counted);  // text's padding has no targets; an image's has
       add_losses(losses, loss_sum);
     }
     l_.linear.report(sink, p.normed, p.patches);
