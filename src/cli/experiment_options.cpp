@@ -124,6 +124,9 @@ void add_running_options(Options& options, ExperimentOptions& e, bool several_wo
               {.help = "decoupled for adamw, added to the gradient for sgd", .minimum = 0});
   options.add("seed", e.seed, {.help = "of parameters and synthetic data", .minimum = 0});
   options.add("tf32", e.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
+  options.add(
+      "deterministic", e.deterministic,
+      {.help = "the same bits each time on the same GPUs: flash attention instead of cuDNN's, fixed workspaces"});
   options.add("graph", e.graph, {.help = "capture the step in CUDA graphs"});
   options.add("device", e.device, {.help = "where it runs; auto takes a GPU if one answers"});
   if (!several_worlds) {

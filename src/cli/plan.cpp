@@ -181,9 +181,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   const int world = command.experiment.simulate_world.value_or(command.world);
   const bool on_gpu = command.experiment.device != DeviceKind::cpu;
   if (command.clip && !command.experiment.is_private()) command.experiment.clip_choice.mode = Mode::automatic;
-  ExecutorOptions settings;
-  StepOptions& step = settings.step;
-  step = step_options(command.experiment, world, on_gpu);
+  StepOptions step = step_options(command.experiment, world, on_gpu);
   const Model model = make_model(command.experiment, model_source(command.experiment), world);
   const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute, step.on_gpu);
   const std::vector<PlanPrice> prices = clip_prices(command, shape, step);

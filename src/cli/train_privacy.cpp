@@ -108,6 +108,15 @@ StepOptions private_step_options(const TrainCommand& c, const RankInfo& info, De
   return step;
 }
 
+// All that can make a device's arithmetic other.
+nlohmann::json device_facts(Device device) {
+  const Machine machine = this_machine();
+  if (!device.is_cuda()) return machine.cpu_model;
+  nlohmann::json facts = {machine.cuda_runtime, machine.cudnn, machine.nccl};
+  for (const GpuInfo& gpu : machine.gpus) facts.push_back(gpu.name);
+  return facts;
+}
+
 }  // namespace
 
 void settle_private_batch(TrainCommand& command, const Options& options, int world) {
@@ -153,7 +162,7 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
   }
   input.settings = deciding_settings(options, task.model_folder(), device);
   input.add_data = [&](privacy::SecretTag& tag) { task.add_data(tag); };
-  input.replayable = !device.is_cuda();
+  input.replayable = !device.is_cuda() || command.experiment.deterministic;
   input.generator = choice_.rng;
   journal_ = std::make_unique<privacy::Journal>(plan_, input);
   noise_ = journal_->key(KeyDomain::noise);
@@ -179,7 +188,7 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
   const BuildInfo& build = build_info();
   settings["the ranks"] = info_.world;
   settings["the threads"] = at::get_num_threads();
-  settings["the device"] = device.is_cuda() ? "gpu" : this_machine().cpu_model;
+  settings["the device"] = device_facts(device);
   settings["the build"] = {build.version, build.commit, build.compiler, build.flags, build.torch_version};
   settings["the program"] = program_facts();
   settings["the model's files"] = file_facts(model_folder);

@@ -47,6 +47,7 @@ class TrainRun {
         device_(choose_device(command.experiment, info)) {}
 
   int run() {
+    set_arithmetic(c_.experiment);
     task_ = c_.is_diffusion ? make_image_task(c_, device_, speaks()) : make_text_task(c_, device_, speaks());
     samples_ = task_->samples();
     held_out_ = task_->held_out();

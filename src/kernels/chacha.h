@@ -36,6 +36,9 @@ VEIL_HOST_DEVICE ChaChaBlock chacha_input(const ChaChaKey& key, uint32_t c0, uin
 }
 
 VEIL_HOST_DEVICE void chacha_twenty_rounds(uint32_t (&x)[16]) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
   for (int round = 0; round < 20; round += 2) {
     chacha_quarter_round(x[0], x[4], x[8], x[12]);
     chacha_quarter_round(x[1], x[5], x[9], x[13]);

@@ -53,6 +53,21 @@ template <int kCount>
 struct Bits {
   uint32_t value[kCount];
 };
+// Those of whole draws: `index` is a multiple of 8.
+template <int kCount>
+__device__ __forceinline__ Bits<kCount> whole_rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs,
+                                                            int64_t index) {
+  static_assert(kCount % kRoundingGroup == 0);
+  Bits<kCount> bits;
+#pragma unroll
+  for (int d = 0; d < kCount / kRoundingGroup; ++d) {
+    const Philox4 draw = rounding_words(rule, knobs, index + d * kRoundingGroup);
+#pragma unroll
+    for (int k = 0; k < kRoundingGroup; ++k)
+      bits.value[d * kRoundingGroup + k] = draw.word[k / 2] >> (k % 2 * 16) & 0xFFFFu;
+  }
+  return bits;
+}
 template <int kCount>
 __device__ __forceinline__ Bits<kCount> rounding_bits_of(const UpdateRule& rule, const UpdateKnobs& knobs,
                                                          int64_t index) {

@@ -1,9 +1,10 @@
 // The normals of privacy noise, shared by the CPU reference and the CUDA kernel.
 //
-// Element e of parameter p at step t has one value z(t, p, e) under a key, whoever asks for it. Elements 12 g to 12 g + 11
-// are a group: one block of 16 random words makes its six pairs by Box-Muller, 53 bits for each radius and 32 for each
-// angle. So a radius takes 2^53 values up to 8.65, where 24 bits end at 5.77 and 32 at 6.66: the tails that epsilon counts
-// on are there.
+// Element e of parameter p at step t has one value z(t, p, e) under a key, whoever asks for it. Elements 16 g to 16 g + 15 are
+// a group: one block of 16 random words makes its eight pairs by Box-Muller, a word for each radius and one for each angle.
+// A radius whose word lies within 2^16 of either end, in the tail or next to 0, gets a second word from a further block; one
+// group in 4096 has such a pair. So radii reach 9.49, where 24 bits end at 5.77 and 32 at 6.66: the tails that epsilon counts
+// on are there, and neighbouring radii are nowhere further apart than a few units of fp32.
 #pragma once
 
 #include <cmath>
@@ -17,57 +18,69 @@ namespace veil {
 // withstand anybody.
 enum class NoiseGenerator { secure, philox };
 
-inline constexpr int kNoiseGroup = 12;
+inline constexpr int kNoiseGroup = 16;
 inline constexpr int64_t kNoiseSteps = int64_t{1} << 48;  // steps and groups are below these
-inline constexpr int64_t kNoiseGroups = int64_t{1} << 46;
+inline constexpr int64_t kNoiseGroups = int64_t{1} << 45;
 
 // Changes from step to step; may lie in device memory so that a captured graph can read it. The step is a whole number.
 struct NoiseKnobs {
   double step = 0, deviation = 0;
 };
 
-// 16 words, a function of (key, step, parameter, group). Counters of different blocks differ.
+// 16 words, a function of (key, step, parameter, group, whether further ones are asked for). Counters of different blocks differ.
 VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaKey& key, uint64_t step,
-                                         uint32_t parameter, uint64_t group) {
+                                         uint32_t parameter, uint64_t group, bool further = false) {
   if (generator == NoiseGenerator::secure) {
-    const auto high = static_cast<uint32_t>(group >> 32 | (step >> 32) << 16);
+    const auto high = static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
     return chacha20(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step), parameter);
   }
   ChaChaBlock block;
   for (uint32_t call = 0; call < 4; ++call) {
-    const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], (group * 4 + call) | (step >> 32) << 48,
+    const uint64_t low = (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
+    const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], low,
                                     uint64_t{parameter} << 32 | static_cast<uint32_t>(step));
     for (int i = 0; i < 4; ++i) block.word[4 * call + i] = four.word[i];
   }
   return block;
 }
 
-// 53 bits for the radius of pair 0 to 5: a word of its own and 21 bits of the last four words.
-VEIL_HOST_DEVICE uint64_t radius_bits(const ChaChaBlock& block, int64_t pair) {
-  const uint32_t* shared = block.word + 12;
-  uint32_t top = pair < 4 ? shared[pair & 3] >> 11 : 0;
-  if (pair == 4) top = (shared[0] & 0x7FFu) << 10 | (shared[1] & 0x7FFu) >> 1;
-  if (pair == 5) top = (shared[2] & 0x7FFu) << 10 | (shared[3] & 0x7FFu) >> 1;
-  return uint64_t{top} << 32 | block.word[2 * pair];
+// u in (0, 1) as its distance x from the nearer end: x is where all digits are.
+template <typename Real>
+struct NoiseUniform {
+  Real x;
+  bool upper;  // x = 1 - u
+};
+
+inline constexpr uint32_t kNoiseEnd = 1u << 16;  // words nearer to an end than this have a further word
+
+VEIL_HOST_DEVICE uint32_t noise_from_end(uint32_t word) {
+  return word ^ (0u - (word >> 31));
+}
+// u = (word + 1/2) / 2^32: the middle of its interval.
+template <typename Real>
+VEIL_HOST_DEVICE NoiseUniform<Real> noise_uniform(uint32_t word) {
+  constexpr auto kUnit = static_cast<Real>(2.3283064365386963e-10);  // 2^-32
+  return {static_cast<Real>(noise_from_end(word)) * kUnit + kUnit / 2, word >> 31 != 0};
+}
+// u = (word 2^32 + further + 1/2) / 2^64, for a word at an end.
+template <typename Real>
+VEIL_HOST_DEVICE NoiseUniform<Real> noise_uniform(uint32_t word, uint32_t further) {
+  constexpr auto kUnit = static_cast<Real>(2.3283064365386963e-10), kFine = static_cast<Real>(5.421010862427522e-20);
+  const uint32_t fine = further ^ (0u - (word >> 31));
+  return {static_cast<Real>(noise_from_end(word)) * kUnit + (static_cast<Real>(fine) * kFine + kFine / 2),
+          word >> 31 != 0};
 }
 
-// -ln u, u = (bits + 1/2) / 2^53 in (0, 1): the middle of its interval. Where u is more than 1/2, 1 - u is the number that has all its digits.
-VEIL_HOST_DEVICE double noise_exponential(uint64_t bits, double) {
-  constexpr uint64_t kTop = uint64_t{1} << 52;
-  constexpr double kUnit = 1.1102230246251565e-16;  // 2^-53
-  const bool upper = bits >= kTop;
-  const double x = (static_cast<double>(upper ? 2 * kTop - 1 - bits : bits) + 0.5) * kUnit;
-  return upper ? -log1p(-x) : -log(x);
+// -ln u.
+VEIL_HOST_DEVICE double noise_exponential(NoiseUniform<double> u) {
+  return u.upper ? -log1p(-u.x) : -log(u.x);
 }
 
 // The same in fp32, without a branch. With u = m 2^e and s = (1 - m) / (1 + m), -ln u = 2 artanh(s) - e ln 2; m lies in [3/4, 3/2), or is u itself with e = 0 in the upper half, where
 // 1 - m needs no subtraction.
-VEIL_HOST_DEVICE float noise_exponential(uint64_t bits, float) {
-  const auto high = static_cast<uint32_t>(bits >> 32), low = static_cast<uint32_t>(bits);
-  const bool upper = high >= 1u << 20;
-  const uint32_t flip = upper ? 0xFFFFFFFFu : 0;
-  const float x = static_cast<float>((high ^ flip) & 0xFFFFFu) * 4.76837158203125e-07f +                // 2^-21
-                  (static_cast<float>(low ^ flip) * 1.1102230246251565e-16f + 5.551115123125783e-17f);  // 2^-53, 2^-54
+VEIL_HOST_DEVICE float noise_exponential(NoiseUniform<float> u) {
+  const float x = u.x;
+  const bool upper = u.upper;
 #ifdef __CUDA_ARCH__
   const uint32_t pattern = __float_as_uint(x);
 #else
@@ -84,7 +97,9 @@ VEIL_HOST_DEVICE float noise_exponential(uint64_t bits, float) {
 #endif
   const float away = upper ? x : 1.0f - m;  // 1 - m
 #ifdef __CUDA_ARCH__
-  const float s = __fdividef(away, 2.0f - away);
+  float inverse;  // nothing here is ever subnormal
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(2.0f - away));
+  const float s = away * inverse;
 #else
   const float s = away / (2.0f - away);
 #endif
@@ -102,12 +117,12 @@ VEIL_HOST_DEVICE float noise_exponential(uint64_t bits, float) {
 
 // sqrt(-2 ln u).
 template <typename Real>
-VEIL_HOST_DEVICE Real noise_radius(uint64_t bits) {
-  const Real doubled = 2 * noise_exponential(bits, Real());
+VEIL_HOST_DEVICE Real noise_radius(NoiseUniform<Real> u) {
+  const Real doubled = 2 * noise_exponential(u);
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(Real) == 4) {
     float root;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(doubled));
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(doubled));
     return root;
   }
 #endif
@@ -151,23 +166,42 @@ struct NoiseGroup {
   Real value[kNoiseGroup];
 };
 
-// The normals of a group, in Real's arithmetic.
+VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
+  bool needs = false;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+  for (int pair = 0; pair < kNoiseGroup / 2; ++pair) needs = needs || noise_from_end(block.word[2 * pair]) < kNoiseEnd;
+  return needs;
+}
+
+// The normals of a block's words, in Real's arithmetic. `further` may be null where it is not needed.
 template <typename Real>
-VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const ChaChaKey& key, uint64_t step,
-                                              uint32_t parameter, uint64_t group) {
-  const ChaChaBlock block = noise_words(generator, key, step, parameter, group);
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block, const ChaChaBlock* further) {
   NoiseGroup<Real> result;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-  for (int64_t pair = 0; pair < kNoiseGroup / 2; ++pair) {
-    const Real radius = noise_radius<Real>(radius_bits(block, pair));
+  for (int pair = 0; pair < kNoiseGroup / 2; ++pair) {
+    const uint32_t word = block.word[2 * pair];
+    const bool fine = further && noise_from_end(word) < kNoiseEnd;
+    const Real radius =
+        noise_radius(fine ? noise_uniform<Real>(word, further->word[2 * pair]) : noise_uniform<Real>(word));
     Real cosine, sine;
     noise_direction<Real>(block.word[2 * pair + 1], cosine, sine);
     result.value[2 * pair] = radius * cosine;
     result.value[2 * pair + 1] = radius * sine;
   }
   return result;
+}
+
+template <typename Real>
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const ChaChaKey& key, uint64_t step,
+                                              uint32_t parameter, uint64_t group) {
+  const ChaChaBlock block = noise_words(generator, key, step, parameter, group);
+  if (!noise_needs_further_words(block)) return noise_normals<Real>(block, nullptr);
+  const ChaChaBlock further = noise_words(generator, key, step, parameter, group, /*further=*/true);
+  return noise_normals<Real>(block, &further);
 }
 
 }  // namespace veil

@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
   }
 }
 
-// Twelve neighbours as they lie in memory, by three accesses; words of two elements where those have two bytes.
+// A group as it lies in memory, by accesses of 16 bytes; words of two elements where those have two bytes.
 template <typename T>
-struct Twelve {
-  static constexpr int kWords = sizeof(T) == 2 ? 6 : 12;
+struct Group {
+  static constexpr int kWords = kNoiseGroup * sizeof(T) / 4;
   uint32_t word[kWords];
   __device__ __forceinline__ float at(int k) const {
     if constexpr (sizeof(T) == 2) {
@@ -116,37 +116,27 @@ struct Twelve {
   }
 };
 template <typename T>
-__device__ __forceinline__ Twelve<T> load_twelve(const T* at) {
-  Twelve<T> twelve;
-  if constexpr (sizeof(T) == 2) {
-    const auto* from = reinterpret_cast<const uint2*>(at);
+__device__ __forceinline__ Group<T> load_group(const T* at) {
+  Group<T> group;
+  const auto* from = reinterpret_cast<const uint4*>(at);
 #pragma unroll
-    for (int q = 0; q < 3; ++q) {
-      const uint2 two = from[q];
-      twelve.word[2 * q] = two.x;
-      twelve.word[2 * q + 1] = two.y;
-    }
-  } else {
-    const auto* from = reinterpret_cast<const uint4*>(at);
-#pragma unroll
-    for (int q = 0; q < 3; ++q) {
-      const uint4 four = from[q];
-      twelve.word[4 * q] = four.x;
-      twelve.word[4 * q + 1] = four.y;
-      twelve.word[4 * q + 2] = four.z;
-      twelve.word[4 * q + 3] = four.w;
-    }
+  for (int q = 0; q < Group<T>::kWords / 4; ++q) {
+    const uint4 four = from[q];
+    group.word[4 * q] = four.x;
+    group.word[4 * q + 1] = four.y;
+    group.word[4 * q + 2] = four.z;
+    group.word[4 * q + 3] = four.w;
   }
-  return twelve;
+  return group;
 }
-__device__ __forceinline__ void store_twelve(float* to, const float (&value)[kNoiseGroup]) {
+__device__ __forceinline__ void store_group(float* to, const float (&value)[kNoiseGroup]) {
 #pragma unroll
-  for (int q = 0; q < 3; ++q)
+  for (int q = 0; q < kFours; ++q)
     reinterpret_cast<float4*>(to)[q] = make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
 }
 // Rounded stochastically. Where a value is not finite or near the largest one, element by element.
-__device__ __forceinline__ void store_twelve(__nv_bfloat16* to, const float (&value)[kNoiseGroup],
-                                             const Bits<kNoiseGroup>& bits) {
+__device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&value)[kNoiseGroup],
+                                            const Bits<kNoiseGroup>& bits) {
   float zero = 0;
 #pragma unroll
   for (int k = 0; k < kNoiseGroup; ++k) zero = fmaf(value[k] * 2, 0.0f, zero);
@@ -165,12 +155,13 @@ __device__ __forceinline__ void store_twelve(__nv_bfloat16* to, const float (&va
     }
   }
 #pragma unroll
-  for (int q = 0; q < 3; ++q) reinterpret_cast<uint2*>(to)[q] = make_uint2(word[2 * q], word[2 * q + 1]);
+  for (int q = 0; q < 2; ++q)
+    reinterpret_cast<uint4*>(to)[q] = make_uint4(word[4 * q], word[4 * q + 1], word[4 * q + 2], word[4 * q + 3]);
 }
 
 // Nothing of a sample that is left out, whatever its numbers are. All threads agree on it.
 template <typename Grad>
-__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Twelve<Grad>& grad, float factor) {
+__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Group<Grad>& grad, float factor) {
   if (factor == 0) return;
 #pragma unroll
   for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(factor, grad.at(k), sum[k]);
@@ -178,29 +169,45 @@ __device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Twel
 
 // Whole groups in fp32 arithmetic; memory is asked for before the normals are made.
 template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
-__global__ void __launch_bounds__(kThreads, 8) whole_kernel(NoisyUpdate u, int64_t first_group, int64_t groups) {
-  extern __shared__ float factor[];
-  for (int64_t s = threadIdx.x; s < u.samples; s += kThreads) factor[s] = static_cast<float>(u.coefficients[s]);
-  __syncthreads();
-  const UpdateKnobs knobs = *reinterpret_cast<const UpdateKnobs*>(u.knobs);
-  const NoiseKnobs noise = *reinterpret_cast<const NoiseKnobs*>(u.noise_knobs);
-  const auto deviation = static_cast<float>(noise.deviation);
-  const auto step = static_cast<uint64_t>(noise.step);
-  const UpdateFactors<float> f = update_factors<float>(u.rule, knobs);
-  const float left = 1 - f.learning_rate * f.weight_decay, rate = f.learning_rate * f.scale;
-  const float inverse1 = 1 / f.correction1, inverse2 = 1 / f.correction2;
-  const auto* grad = static_cast<const Grad*>(u.grad);
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups; g += stride) {
-    const int64_t group = first_group + g, begin = group * kNoiseGroup - u.first_element;
+struct GroupUpdate {
+  const NoisyUpdate& u;
+  const float* factor;  // of each sample
+  UpdateKnobs knobs;
+  NoiseKnobs noise;
+  UpdateFactors<float> f;
+
+  __device__ __forceinline__ GroupUpdate(const NoisyUpdate& update, const float* factors)
+      : u(update),
+        factor(factors),
+        knobs(*reinterpret_cast<const UpdateKnobs*>(u.knobs)),
+        noise(*reinterpret_cast<const NoiseKnobs*>(u.noise_knobs)),
+        f(update_factors<float>(u.rule, knobs)) {}
+
+  // False where further words are needed and not `kFurther`: then nothing is written.
+  template <bool kFurther>
+  __device__ __forceinline__ bool run(int64_t group) const {
+    const auto deviation = static_cast<float>(noise.deviation);
+    const auto step = static_cast<uint64_t>(noise.step);
+    const float left = 1 - f.learning_rate * f.weight_decay, rate = f.learning_rate * f.scale;
+    const float inverse1 = 1 / f.correction1, inverse2 = 1 / f.correction2;
+    const int64_t begin = group * kNoiseGroup - u.first_element;
+    const auto* grad = static_cast<const Grad*>(u.grad);
     Param* const param = static_cast<Param*>(u.param) + begin;
-    const Twelve<Param> before = load_twelve(param);
-    const Twelve<Grad> first = load_twelve(grad + begin);
-    const Twelve<Grad> second = load_twelve(grad + begin + (u.samples > 1 ? u.stride : 0));
+    const Group<Param> before = load_group(param);
+    const Group<Grad> first = load_group(grad + begin);
+    const Group<Grad> second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
     float sum[kNoiseGroup] = {};
     if (deviation != 0) {
-      const NoiseGroup<float> normals =
-          noise_group<float>(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group));
+      const ChaChaBlock words = noise_words(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group));
+      NoiseGroup<float> normals;
+      if constexpr (kFurther) {
+        const ChaChaBlock further =
+            noise_words(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group), /*further=*/true);
+        normals = noise_normals<float>(words, &further);
+      } else {
+        if (noise_needs_further_words(words)) return false;
+        normals = noise_normals<float>(words, nullptr);
+      }
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) sum[k] = deviation * normals.value[k];
     }
@@ -210,7 +217,7 @@ __global__ void __launch_bounds__(kThreads, 8) whole_kernel(NoisyUpdate u, int64
     } else {
       add_sample(sum, first, factor[0]);
       if (u.samples > 1) add_sample(sum, second, factor[1]);
-      for (int64_t s = 2; s < u.samples; ++s) add_sample(sum, load_twelve(grad + s * u.stride + begin), factor[s]);
+      for (int64_t s = 2; s < u.samples; ++s) add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
     }
     float value[kNoiseGroup];
     if constexpr (kKind == OptimizerKind::sgd) {
@@ -218,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, 8) whole_kernel(NoisyUpdate u, int64
       for (int k = 0; k < kNoiseGroup; ++k) value[k] = fmaf(-rate, sum[k], left * before.at(k));
     } else {
       float* const m_at = static_cast<float*>(u.m) + begin;
-      const Twelve<float> m = load_twelve(m_at);
+      const Group<float> m = load_group(m_at);
       float moment[kNoiseGroup];
       if constexpr (kKind == OptimizerKind::sgd_momentum) {
 #pragma unroll
@@ -228,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, 8) whole_kernel(NoisyUpdate u, int64
         }
       } else {
         float* const v_at = static_cast<float*>(u.v) + begin;
-        const Twelve<float> v = load_twelve(v_at);
+        const Group<float> v = load_group(v_at);
         float square[kNoiseGroup];
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) {
@@ -238,15 +245,36 @@ __global__ void __launch_bounds__(kThreads, 8) whole_kernel(NoisyUpdate u, int64
           const float spread = sqrtf(square[k] * inverse2) + f.epsilon;
           value[k] = left * before.at(k) - __fdividef(f.learning_rate * (moment[k] * inverse1), spread);
         }
-        store_twelve(v_at, square);
+        store_group(v_at, square);
       }
-      store_twelve(m_at, moment);
+      store_group(m_at, moment);
     }
     if constexpr (sizeof(Param) == 2) {
-      store_twelve(param, value, rounding_bits_of<kNoiseGroup>(u.rule, knobs, u.first_index + begin));
+      store_group(param, value, whole_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin));
     } else {
-      store_twelve(param, value);
+      store_group(param, value);
     }
+    return true;
+  }
+};
+
+// Out of line: one group in 4096 needs it, and it must not cost the others registers.
+template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
+__device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor, int64_t group) {
+  GroupUpdate<Param, Grad, kGenerator, kKind>(u, factor).template run<true>(group);
+}
+
+template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
+__global__ void __launch_bounds__(kThreads, 6)
+    whole_kernel(const __grid_constant__ NoisyUpdate u, int64_t first_group, int64_t groups) {
+  extern __shared__ float factor[];
+  for (int64_t s = threadIdx.x; s < u.samples; s += kThreads) factor[s] = static_cast<float>(u.coefficients[s]);
+  __syncthreads();
+  const GroupUpdate<Param, Grad, kGenerator, kKind> update(u, factor);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups; g += stride) {
+    if (!update.template run<false>(first_group + g))
+      update_with_further_words<Param, Grad, kGenerator, kKind>(u, factor, first_group + g);
   }
 }
 
@@ -290,17 +318,22 @@ void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
 // Whole groups by the quick kernel where types and addresses allow it, the two ends and everything else by the other.
 template <typename Param, typename Grad, typename Real>
 void run(const NoisyUpdate& u) {
-  auto allows = [](const void* at, int64_t size) {
-    const int64_t bytes = size * kFour < 16 ? size * kFour : 16;
-    return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
+  // Each of these begins where accesses of so many elements may.
+  auto allows = [&](int64_t elements) {
+    auto fits = [&](const void* at, int64_t size) {
+      const int64_t bytes = size * elements < 16 ? size * elements : 16;
+      return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
+    };
+    return u.first_element % elements == 0 && u.stride % elements == 0 && fits(u.param, sizeof(Param)) &&
+           fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(Real)) && fits(u.v, sizeof(Real));
   };
-  const bool packed = u.first_element % kFour == 0 && allows(u.param, sizeof(Param)) && allows(u.grad, sizeof(Grad)) &&
-                      allows(u.m, sizeof(Real)) && allows(u.v, sizeof(Real)) && u.stride % kFour == 0;
+  const bool packed = allows(kFour);
+  const bool grouped = allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
   constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
   if constexpr (sizeof(Real) == 4 && sizeof(Grad) != 8) {
     const int64_t first = (u.first_element + kNoiseGroup - 1) / kNoiseGroup,
                   end = (u.first_element + u.numel) / kNoiseGroup;
-    if (packed && u.samples <= kMostShared && end > first) {
+    if (grouped && u.samples <= kMostShared && end > first) {
       if (u.generator == NoiseGenerator::secure) {
         run_whole<Param, Grad, NoiseGenerator::secure>(u, first, end - first);
       } else {

@@ -116,6 +116,14 @@ __device__ __forceinline__ void block_sum(Real (&value)[kCount], Real* lanes) {
   }
 }
 
+// Of one value; once between two meetings of the block.
+__device__ __forceinline__ double whole_block_sum(double value) {
+  __shared__ double lanes[32];
+  double values[1] = {value};
+  block_sum(values, lanes);
+  return values[0];
+}
+
 // Calls run<T>() of `Run` for the element's type.
 template <template <typename> class Run, typename Arguments>
 void for_element(Element element, const Arguments& arguments) {

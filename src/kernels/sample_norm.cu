@@ -7,13 +7,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ __forceinline__ double whole_block_sum(double value) {
-  __shared__ double lanes[32];
-  double values[1] = {value};
-  block_sum(values, lanes);
-  return values[0];
-}
-
 // One pack's sum of products runs in Real, the sum of those in fp64: a conversion for each pack instead of each element.
 template <typename T, int kWide>
 __device__ __forceinline__ double product_sum(const T* x, const T* y, int64_t begin, int64_t end) {

@@ -7,14 +7,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The sum over the block, in every thread.
-__device__ __forceinline__ double whole_block_sum(double value) {
-  __shared__ double lanes[32];
-  double values[1] = {value};
-  block_sum(values, lanes);
-  return values[0];
-}
-
 // The last elements, too few for a pack, are taken by the first threads.
 template <typename T, int kWide>
 __global__ void __launch_bounds__(kThreads) partial_kernel(const T* x, int64_t numel, double* partial) {

@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
@@ -27,7 +28,8 @@ Library library_for(AttentionKind kind, DType compute, Device device) {
   if (kind == AttentionKind::math) return Library::math;
   if (!device.is_cuda()) return Library::cpu_flash;
   if (compute != at::kBFloat16 && compute != at::kHalf) return Library::math;
-  return gpu_capability(device) >= 90 ? Library::cudnn : Library::flash;
+  const bool any_order = !at::globalContext().deterministicAlgorithms();  // cuDNN's backward adds as it comes
+  return gpu_capability(device) >= 90 && any_order ? Library::cudnn : Library::flash;
 }
 
 struct Heads {

@@ -9,7 +9,7 @@
 
 namespace veil {
 
-// automatic: cuDNN on Hopper and later, flash on other GPUs (both for 16-bit types), flash on CPU. math: scores as a whole matrix, to compare with; also what automatic
+// automatic: cuDNN on Hopper and later unless LibTorch is told to be deterministic, flash on other GPUs (both for 16-bit types), flash on CPU. math: scores as a whole matrix, to compare with; also what automatic
 // takes for fp32 and fp64 on a GPU.
 enum class AttentionKind { automatic, math };
 const NameTable<AttentionKind>& names(AttentionKind);

@@ -106,7 +106,7 @@ void ClippedSink::direct(ParamId param, const Tensor& per_sample) {
 }
 
 int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu) {
-  const int64_t real = dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
+  const int64_t real = dtype_bytes(sum_dtype(compute));
   switch (report.by) {
     case Report::By::embedding:
       return embedding_grad_scratch_bytes(report.samples * report.tokens, on_gpu);

@@ -1,7 +1,5 @@
 #include "privacy/norm_sink.h"
 
-#include <ATen/ops/baddbmm.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -144,7 +142,7 @@ void NormSink::direct(ParamId param, const Tensor& per_sample) {
 int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
                                 DType compute, bool on_gpu) {
   const int64_t samples = report.samples, tokens = report.tokens;
-  const int64_t real = dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
+  const int64_t real = dtype_bytes(sum_dtype(compute));
   if (report.by == Report::By::embedding) return embedding_norms_scratch_bytes(samples, tokens, on_gpu);
   if (report.by == Report::By::direct) return sample_norms_scratch_bytes(samples, report.numel, on_gpu);
   const int64_t widened =
@@ -157,9 +155,8 @@ int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, in
       const int64_t side = std::min(tile, tokens);
       return widened + std::max(gathered, 2 * samples * side * side * real +
                                               std::max(sample_norms_scratch_bytes(samples, side * side, on_gpu),
-                                                       length_products_scratch_bytes(
-                                                           samples, tokens,
-                                                           compute == at::kDouble ? at::kDouble : at::kFloat, on_gpu)));
+                                                       length_products_scratch_bytes(samples, tokens,
+                                                                                     sum_dtype(compute), on_gpu)));
     }
     case NormRule::flash:
     case NormRule::materialize: {

@@ -8,7 +8,7 @@ namespace veil {
 
 Builder::Builder(const ModelShape& shape, const StepOptions& options) : shape_(shape), options_(options) {
   // Clipped sums are made and travel in fp32 or better (design, privacy invariant 5).
-  if (clips()) options_.reduce = options_.compute == at::kDouble ? at::kDouble : at::kFloat;
+  if (clips()) options_.reduce = sum_dtype(options_.compute);
   // Booked inputs keep every block's tape alive until the end of backward: recomputing them would save nothing.
   if (clips_by(privacy::PassPlan::book)) options_.checkpointing = Checkpointing::none;
   schedule_.options = options_;
@@ -86,8 +86,7 @@ void Builder::choose_clipping() {
     user_error("--pass-plan per-layer: each layer needs a clip norm of its own; pass --clip per-layer too");
   if (options_.grad_norm)
     user_error("the norm of a private step's sum is not private: it is neither taken nor used to scale the update");
-  layers_ = privacy::clip_layers(shape_, plan.layers);
-  schedule_.layers = layers_;
+  schedule_.layers = privacy::clip_layers(shape_, plan.layers);
   for (const Report& head : shape_.loss.reports) {
     for (int b = 0; b < blocks() && head.by == Report::By::linear; ++b) {
       for (const Report& report : shape_.blocks[b].reports) {
@@ -95,8 +94,7 @@ void Builder::choose_clipping() {
         schedule_.tied_table = head.param;
         tied_block_ = b;
         tied_tokens_ = report.tokens;
-        tied_rows_bytes_ = report.samples * report.tokens * head.columns *
-                           dtype_bytes(options_.compute == at::kDouble ? at::kDouble : at::kFloat);
+        tied_rows_bytes_ = report.samples * report.tokens * head.columns * dtype_bytes(sum_dtype(options_.compute));
       }
     }
   }
@@ -194,8 +192,8 @@ void Builder::add_resident() {
   if (clips()) {
     schedule_.resident.push_back(
         {BufferRole::norms, 0,
-         clip_state_bytes(static_cast<int64_t>(shape_.params.size()), shape_.batch, layers_.count), Category::norms,
-         device()});
+         clip_state_bytes(static_cast<int64_t>(shape_.params.size()), shape_.batch, schedule_.layers.count),
+         Category::norms, device()});
   }
   for (int u = 0; u < units(); ++u) {
     schedule_.resident.push_back(params(u));

@@ -128,9 +128,9 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
     }
     if (sums) reduce_finished(b);
     if (use == GradUse::book) {
-      const int layer = layers_.of_block[b];
-      const bool ends =
-          std::find(layers_.of_block.begin(), layers_.of_block.begin() + b, layer) == layers_.of_block.begin() + b;
+      const std::vector<int>& layer_of = schedule_.layers.of_block;
+      const int layer = layer_of[b];
+      const bool ends = std::find(layer_of.begin(), layer_of.begin() + b, layer) == layer_of.begin() + b;
       if (ends) sum_booked(layer);
     }
     // Without prefetch the next gather waits until the gradients are gone: nothing of the two overlaps.
@@ -284,7 +284,7 @@ void Builder::emit_coefficients(int layer) {
 void Builder::sum_booked(int layer) {
   emit_coefficients(options_.clip->layers ? layer : -1);
   for (int b = blocks(); b >= 0; --b) {
-    if (layers_.of_block[b] != layer) continue;
+    if (schedule_.layers.of_block[b] != layer) continue;
     if (b < blocks()) {
       emit_weight_grad(b);
     } else if (!shape_.loss.params.empty()) {

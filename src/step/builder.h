@@ -172,7 +172,6 @@ class Builder {
   bool gathers_ = false, ddp_ = false, accumulates_whole_ = false, accumulates_shard_ = false, wired_ = false;
 
   // Clipping.
-  privacy::ClipLayers layers_;
   std::vector<bool> has_booked_table_, all_booked_;  // by unit, of keep
   int64_t tied_rows_bytes_ = 0, tied_tokens_ = 0;
   int tied_block_ = -1;

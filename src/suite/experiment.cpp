@@ -69,11 +69,10 @@ void make_private(const ExperimentOptions& options, const ModelShape& shape, std
                   ExecutorOptions& settings) {
   if (!options.is_private()) return;
   const bool by_layer = options.clip == privacy::ClipFunction::per_layer;
-  ClipChoice choice = options.clip_choice;
   std::optional<Roofline> roofline;
   if (device && !options.roofline_cache.empty())
     roofline = cached_roofline(options.roofline_cache, *device, settings.step.compute);
-  settings.step.clip = clip_plan(choice, shape, settings.step, by_layer, roofline);
+  settings.step.clip = clip_plan(options.clip_choice, shape, settings.step, by_layer, roofline);
   settings.privacy.emplace();
   settings.privacy->clip = options.clip;
   settings.privacy->clip_norms =

@@ -55,7 +55,7 @@ struct ExperimentOptions {
   OptimizerKind optimizer = OptimizerKind::sgd;
   double learning_rate = 0.01, momentum = 0.9, weight_decay = 0;
   int64_t seed = 0;
-  bool tf32 = false;
+  bool tf32 = false, deterministic = false;
 
   // A private step.
   ClipChoice clip_choice;

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 
@@ -189,8 +190,7 @@ class Run {
 
   Json measure() {
     describe();
-    at::globalContext().setAllowTF32CuBLAS(options_.tf32);
-    at::globalContext().setAllowTF32CuDNN(options_.tf32);
+    set_arithmetic(options_);
     ModelSource source = model_source(options_);
     if (!options_.data.empty()) samples_ = load_text(options_, source);
     const Model model = make_model(options_, source, world_);
@@ -269,7 +269,8 @@ class Run {
     record_["precision"] = {{"storage", name_of(options_.storage)},
                             {"compute", name_of(options_.compute)},
                             {"reduce", name_of(options_.reduce)},
-                            {"tf32", options_.tf32}};
+                            {"tf32", options_.tf32},
+                            {"deterministic", options_.deterministic}};
     record_["build"] = build_json();
     record_["machine"] = machine_json(this_machine());
     record_["stages"] = Json::array();
@@ -485,6 +486,17 @@ class Run {
 
 int experiment_world(const ExperimentOptions& options, const RankInfo& info) {
   return options.simulate_world.value_or(info.world);
+}
+
+void set_arithmetic(const ExperimentOptions& options) {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuBLAS(options.tf32);
+  context.setAllowTF32CuDNN(options.tf32);
+  if (!options.deterministic) return;
+  // A kernel without an order of its own throws from now on instead of being taken. cuBLAS is told through the environment alone.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);
 }
 
 Device choose_device(const ExperimentOptions& options, const RankInfo& info) {

@@ -20,6 +20,8 @@ struct RunPlace {
 int experiment_world(const ExperimentOptions& options, const RankInfo& info);
 // UserError where the ranks do not fit the machine's GPUs.
 Device choose_device(const ExperimentOptions& options, const RankInfo& info);
+// Tells LibTorch which products may round to TF32 and whether a step must give the same bits each time. Before the first product of the process.
+void set_arithmetic(const ExperimentOptions& options);
 
 // A communicator for each lane; none in a world of one.
 Ranks make_ranks(const ExperimentOptions& options, const RankInfo& info, Device device);

@@ -1,6 +1,5 @@
 #include "suite/verify.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -389,8 +388,7 @@ double verify_tolerance(DType compute) {
 }
 
 Json run_verify(const VerifyOptions& options, const VerifyPlace& place) {
-  at::globalContext().setAllowTF32CuBLAS(options.experiment.tf32);
-  at::globalContext().setAllowTF32CuDNN(options.experiment.tf32);
+  set_arithmetic(options.experiment);
   Json found = {{"rows", Json::array()}, {"noise", Json::array()}};
   const std::vector<VerifyModel> models = verify_models(options);
   const std::vector<RowSetting> settings = row_settings(options);

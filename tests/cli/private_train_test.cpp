@@ -8,6 +8,7 @@
 #include "cli/training.h"
 #include "comm/communicator.h"
 #include "privacy/secret.h"
+#include "tensor/device.h"
 
 namespace veil {
 namespace {
@@ -29,24 +30,6 @@ class ProgramPrivateTrain : public TrainingTest {
     for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<uint8_t>(31 * i + 5);
     privacy::write_secret((work() / "given_secret").string(), secret);
     return " --secret-file '" + (work() / "given_secret").string() + "' ";
-  }
-  // One line, exit code 2, and nothing made.
-  void expect_refused(const std::string& line, const std::string& says) const {
-    SCOPED_TRACE(line);
-    const auto before = entries();
-    const Answer answer = veil(line);
-    EXPECT_EQ(answer.code, kExitUsage);
-    EXPECT_EQ(answer.complaints(), 1) << answer.err;
-    EXPECT_THAT(answer.err, StartsWith("veil: "));
-    EXPECT_THAT(answer.err, HasSubstr(says));
-    EXPECT_EQ(answer.out, "");
-    EXPECT_EQ(entries(), before) << "something was left behind";
-  }
-  std::vector<std::string> entries() const {
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(work())) found.push_back(entry.path().string());
-    std::sort(found.begin(), found.end());
-    return found;
   }
   static std::vector<Json> metrics(const fs::path& run) {
     std::vector<Json> lines;
@@ -338,6 +321,31 @@ TEST_F(ProgramPrivateTrain, TwoRanksTrainPrivatelyAndExactly) {
   ASSERT_EQ(one.code, kExitDone) << one.err;
   EXPECT_THAT(one.out, HasSubstr("fresh nonce"));
   EXPECT_EQ(read(work() / "one" / "privacy.json")["steps"].get<int64_t>(), 9);
+}
+
+class GpuPrivateTrain : public ProgramPrivateTrain {
+ protected:
+  void SetUp() override {
+    if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+    ProgramPrivateTrain::SetUp();
+  }
+};
+
+// A given secret makes a run repeatable, on a GPU where its arithmetic is.
+TEST_F(GpuPrivateTrain, DeterministicRunsHaveTheSameBits) {
+  const auto trained = [&](const std::string& more) {
+    std::string line = privately("--sigma 1 --steps 5 --export model --strategy zero3 " + more + secret_file());
+    line.replace(line.find("--device cpu"), 12, "--device gpu");
+    const Answer answer = veil(line, "rm -rf model runs &&");
+    EXPECT_EQ(answer.code, kExitDone) << answer.err;
+    return weight_bytes(work() / "model");
+  };
+  for (const std::string compute : {"--compute bf16", "--compute fp32"}) {
+    SCOPED_TRACE(compute);
+    const std::string bytes = trained(compute + " --deterministic");
+    EXPECT_TRUE(trained(compute + " --deterministic") == bytes);
+    EXPECT_FALSE(trained(compute) == bytes) << "without it a run draws a nonce of its own";
+  }
 }
 
 }  // namespace

@@ -17,24 +17,6 @@ using ::testing::StartsWith;
 
 class ProgramTrain : public TrainingTest {
  protected:
-  // One line, exit code 2, and nothing made.
-  void expect_refused(const std::string& line, const std::string& says) {
-    SCOPED_TRACE(line);
-    const auto before = entries();
-    const Answer answer = veil(line);
-    EXPECT_EQ(answer.code, kExitUsage);
-    EXPECT_EQ(answer.complaints(), 1) << answer.err;
-    EXPECT_THAT(answer.err, StartsWith("veil: "));
-    EXPECT_THAT(answer.err, HasSubstr(says));
-    EXPECT_EQ(answer.out, "");
-    EXPECT_EQ(entries(), before) << "something was left behind";
-  }
-  std::vector<std::string> entries() const {
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(work())) found.push_back(entry.path().string());
-    std::sort(found.begin(), found.end());
-    return found;
-  }
   void expect_stops_and_goes_on(int steps, const std::string& more);
   void write(const std::string& name, const std::string& content) const {
     fs::create_directories((work() / name).parent_path());

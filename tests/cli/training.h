@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -23,6 +24,26 @@ class TrainingTest : public ProgramTest {
     return "train --model llama-tiny --data '" VEIL_SOURCE_ROOT
            "/examples/text' --seq-length 16 --device cpu --learning-rate 0.003 --evaluation-samples 8 " +
            std::string(more.find("--checkpoint-every") == std::string::npos ? "--checkpoint-every 2 " : "") + more;
+  }
+
+  // One line, exit code 2, and nothing made.
+  void expect_refused(const std::string& line, const std::string& says) const {
+    SCOPED_TRACE(line);
+    const auto before = entries();
+    const Answer answer = veil(line);
+    EXPECT_EQ(answer.code, kExitUsage);
+    EXPECT_EQ(answer.complaints(), 1) << answer.err;
+    EXPECT_THAT(answer.err, ::testing::StartsWith("veil: "));
+    EXPECT_THAT(answer.err, ::testing::HasSubstr(says));
+    EXPECT_EQ(answer.out, "");
+    EXPECT_EQ(entries(), before) << "something was left behind";
+  }
+  std::vector<std::string> entries() const {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work()))
+      found.push_back(entry.path().string());
+    std::sort(found.begin(), found.end());
+    return found;
   }
 
   // A process that trains, in a group of its own.

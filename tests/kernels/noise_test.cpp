@@ -101,41 +101,55 @@ TEST(NoiseLaw, TheTailsHaveTheirShare) {
 // The counters as they are laid out: a run that is resumed by a later program must find the same noise.
 TEST(Noise, WordsAreTheGeneratorsOwn) {
   const ChaChaKey key = source_of(NoiseGenerator::secure).key;
-  const uint64_t step = 0x7766'55443322ull, group = 0x2A11'99887766ull;
+  const uint64_t step = 0x7766'55443322ull, group = 0x0A11'99887766ull;
   const uint32_t parameter = 0xDEADBEEF;
-  const ChaChaBlock secure = noise_words(NoiseGenerator::secure, key, step, parameter, group);
-  const ChaChaBlock expected = chacha20(key, 0x99887766, 0x77662A11, 0x55443322, 0xDEADBEEF);
-  for (int i = 0; i < 16; ++i) EXPECT_EQ(secure.word[i], expected.word[i]) << i;
-  const ChaChaBlock philox = noise_words(NoiseGenerator::philox, key, step, parameter, group);
-  for (uint32_t call = 0; call < 4; ++call) {
-    const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], (group << 2 | call) | 0x7766ull << 48,
-                                    0xDEADBEEF'55443322ull);
-    for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(philox.word[4 * call + i], four.word[i]) << call << " " << i;
+  for (const bool further : {false, true}) {
+    const ChaChaBlock secure = noise_words(NoiseGenerator::secure, key, step, parameter, group, further);
+    const ChaChaBlock expected = chacha20(key, 0x99887766, further ? 0x77668A11 : 0x77660A11, 0x55443322, 0xDEADBEEF);
+    for (int i = 0; i < 16; ++i) EXPECT_EQ(secure.word[i], expected.word[i]) << i;
+    const ChaChaBlock philox = noise_words(NoiseGenerator::philox, key, step, parameter, group, further);
+    for (uint32_t call = 0; call < 4; ++call) {
+      const uint64_t low = (group << 2 | call) | (further ? 0x7766'8000ull : 0x7766'0000ull) << 32;
+      const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], low, 0xDEADBEEF'55443322ull);
+      for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(philox.word[4 * call + i], four.word[i]) << call << " " << i;
+    }
   }
 }
 
-TEST(Noise, ARadiusReachesAsFarAsFiftyThreeBitsAllow) {
-  constexpr uint64_t kEnd = uint64_t{1} << 53;
-  const double largest = std::sqrt(2 * 54 * std::log(2.0));  // 8.65
-  EXPECT_DOUBLE_EQ(noise_radius<double>(0), largest);
-  EXPECT_FLOAT_EQ(noise_radius<float>(0), static_cast<float>(largest));
-  const double smallest = std::sqrt(2 * std::ldexp(1.0, -54));
-  EXPECT_NEAR(noise_radius<double>(kEnd - 1), smallest, 1e-15 * smallest);
-  EXPECT_NEAR(noise_radius<float>(kEnd - 1), static_cast<float>(smallest), 1e-6f * static_cast<float>(smallest));
+constexpr uint32_t kLast = 0xFFFFFFFFu;
+
+template <typename Real>
+Real radius(uint32_t word, uint32_t further) {
+  return noise_radius(noise_uniform<Real>(word, further));
+}
+template <typename Real>
+Real radius(uint32_t word) {
+  return noise_radius(noise_uniform<Real>(word));
 }
 
-// At both ends, where neighbours lie far apart, and in the middle in fp64.
+TEST(Noise, ARadiusReachesAsFarAsSixtyFourBitsAllow) {
+  const double largest = std::sqrt(2 * 65 * std::log(2.0));  // 9.49
+  EXPECT_DOUBLE_EQ(radius<double>(0, 0), largest);
+  EXPECT_FLOAT_EQ(radius<float>(0, 0), static_cast<float>(largest));
+  const double smallest = std::sqrt(2 * std::ldexp(1.0, -65));
+  EXPECT_NEAR(radius<double>(kLast, kLast), smallest, 1e-15 * smallest);
+  EXPECT_NEAR(radius<float>(kLast, kLast), static_cast<float>(smallest), 1e-6f * static_cast<float>(smallest));
+}
+
+// At both ends, where neighbours lie far apart, where further words begin and end, and at 1/2, where the formula changes.
 TEST(Noise, EveryRadiusIsSmallerThanTheOneBefore) {
-  constexpr uint64_t kEnd = uint64_t{1} << 53;
-  for (uint64_t i = 0; i < 1000; ++i) {
-    ASSERT_GT(noise_radius<double>(i), noise_radius<double>(i + 1)) << i;
-    ASSERT_GT(noise_radius<float>(i), noise_radius<float>(i + 1)) << i;
-    ASSERT_GT(noise_radius<double>(kEnd - 2 - i), noise_radius<double>(kEnd - 1 - i)) << i;
-    ASSERT_GT(noise_radius<float>(kEnd - 2 - i), noise_radius<float>(kEnd - 1 - i)) << i;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    ASSERT_GT(radius<double>(0, i), radius<double>(0, i + 1)) << i;
+    ASSERT_GT(radius<float>(0, i), radius<float>(0, i + 1)) << i;
+    ASSERT_GT(radius<double>(kLast, kLast - i - 1), radius<double>(kLast, kLast - i)) << i;
+    ASSERT_GT(radius<float>(kLast, kLast - i - 1), radius<float>(kLast, kLast - i)) << i;
+    ASSERT_GT(radius<double>(i, kLast), radius<double>(i + 1, 0)) << i;
+    ASSERT_GT(radius<double>(kLast - i - 1, kLast), radius<double>(kLast - i, 0)) << i;
   }
-  // Around the change of formula, at 1/2.
-  for (uint64_t i = (kEnd >> 1) - 1000; i < (kEnd >> 1) + 1000; ++i)
-    ASSERT_GE(noise_radius<double>(i), noise_radius<double>(i + 1)) << i;
+  ASSERT_GT(radius<double>(kNoiseEnd - 1, kLast), radius<double>(kNoiseEnd));
+  ASSERT_GT(radius<double>(kLast - kNoiseEnd), radius<double>(kLast - kNoiseEnd + 1, 0));
+  for (uint32_t i = (1u << 31) - 1000; i < (1u << 31) + 1000; ++i)
+    ASSERT_GT(radius<double>(i), radius<double>(i + 1)) << i;
 }
 
 TEST(NoiseLaw, Fp32IsFp64RoundedToAFewUnits) {
@@ -147,39 +161,82 @@ TEST(NoiseLaw, Fp32IsFp64RoundedToAFewUnits) {
   }
 }
 
-// With 24 bits there were about 524,000 repeats among 2^22 radii, with 32 bits about 2,000.
-TEST(NoiseLaw, RadiiOfFourMillionPairsAreAllDifferent) {
+// As often as 32 uniform bits repeat themselves: 2^22 of them about 2048 times.
+TEST(NoiseLaw, RadiiOfFourMillionPairsRepeatAsChanceHasIt) {
   for (const NoiseGenerator generator : kGenerators) {
     const NoiseSource source = source_of(generator);
-    std::vector<uint64_t> bits;
-    uint64_t seen_one = 0, seen_zero = 0;
-    for (uint64_t group = 0; bits.size() < (1u << 22); ++group) {
+    std::vector<uint32_t> words;
+    uint32_t seen_one = 0, seen_zero = 0;
+    for (uint64_t group = 0; words.size() < (1u << 22); ++group) {
       const ChaChaBlock block = noise_words(generator, source.key, 5, 6, group);
-      for (int pair = 0; pair < 6; ++pair) bits.push_back(radius_bits(block, pair));
+      for (int pair = 0; pair < kNoiseGroup / 2; ++pair) words.push_back(block.word[2 * pair]);
     }
-    for (const uint64_t value : bits) {
+    for (const uint32_t value : words) {
       seen_one |= value;
       seen_zero |= ~value;
     }
-    EXPECT_EQ(seen_one, (uint64_t{1} << 53) - 1) << name_of(generator);
-    EXPECT_EQ(seen_zero, ~uint64_t{0}) << name_of(generator);
-    std::sort(bits.begin(), bits.end());
-    EXPECT_EQ(std::adjacent_find(bits.begin(), bits.end()), bits.end()) << name_of(generator);
+    EXPECT_EQ(seen_one, kLast) << name_of(generator);
+    EXPECT_EQ(seen_zero, kLast) << name_of(generator);
+    std::sort(words.begin(), words.end());
+    int64_t repeats = 0;
+    for (size_t i = 1; i < words.size(); ++i) repeats += words[i] == words[i - 1];
+    EXPECT_NEAR(static_cast<double>(repeats), 2048, 5 * std::sqrt(2048.0)) << name_of(generator);
   }
 }
 
-// No random bit of a block serves twice: flipping any one changes exactly one radius or one angle. Two bits are left over.
-TEST(Noise, EachBitOfABlockBelongsToOneRadiusOrOneAngle) {
-  int unused = 0;
+// The pairs whose normals differ, a bit each.
+uint32_t changed_pairs(const NoiseGroup<double>& a, const NoiseGroup<double>& b) {
+  uint32_t changed = 0;
+  for (int k = 0; k < kNoiseGroup; ++k) changed |= (a.value[k] != b.value[k] ? 1u : 0u) << k / 2;
+  return changed;
+}
+
+// No random bit of a block serves twice, and none is left over.
+TEST(Noise, EachBitOfABlockBelongsToOnePair) {
+  ChaChaBlock block;
+  for (uint32_t& word : block.word) word = 0x5A5A5A5Au;
+  const NoiseGroup<double> before = noise_normals<double>(block, nullptr);
   for (int bit = 0; bit < 512; ++bit) {
-    ChaChaBlock block = {};
-    block.word[bit / 32] ^= 1u << bit % 32;
-    int touched = 0;
-    for (int pair = 0; pair < 6; ++pair) touched += (radius_bits(block, pair) != 0) + (block.word[2 * pair + 1] != 0);
-    EXPECT_LE(touched, 1) << "bit " << bit;
-    unused += touched == 0;
+    ChaChaBlock flipped = block;
+    flipped.word[bit / 32] ^= 1u << bit % 32;
+    EXPECT_EQ(changed_pairs(before, noise_normals<double>(flipped, nullptr)), 1u << bit / 64) << "bit " << bit;
   }
-  EXPECT_EQ(unused, 2);
+}
+
+TEST(Noise, FurtherWordsBelongToPairsAtAnEndAlone) {
+  ChaChaBlock block, further = {};
+  for (uint32_t& word : block.word) word = 0x5A5A5A5Au;
+  EXPECT_FALSE(noise_needs_further_words(block));
+  block.word[6] = 77;                  // pair 3, in the tail
+  block.word[10] = kLast - 1234;       // pair 5, next to 0
+  block.word[1] = block.word[15] = 0;  // angles have no ends
+  EXPECT_TRUE(noise_needs_further_words(block));
+  const NoiseGroup<double> before = noise_normals<double>(block, &further);
+  for (int bit = 0; bit < 512; ++bit) {
+    ChaChaBlock flipped = further;
+    flipped.word[bit / 32] ^= 1u << bit % 32;
+    const uint32_t expected = bit / 32 == 6 ? 1u << 3 : bit / 32 == 10 ? 1u << 5 : 0;
+    EXPECT_EQ(changed_pairs(before, noise_normals<double>(block, &flipped)), expected) << "bit " << bit;
+  }
+}
+
+// One group in 4096: found, and made from both of its blocks.
+TEST(Noise, GroupsWithAPairAtAnEndTakeTheirFurtherWords) {
+  for (const NoiseGenerator generator : kGenerators) {
+    const ChaChaKey key = source_of(generator).key;
+    int found = 0;
+    constexpr uint64_t kGroups = 100'000;
+    for (uint64_t group = 0; group < kGroups; ++group) {
+      const ChaChaBlock block = noise_words(generator, key, 3, 4, group);
+      if (!noise_needs_further_words(block)) continue;
+      ++found;
+      const ChaChaBlock further = noise_words(generator, key, 3, 4, group, /*further=*/true);
+      const NoiseGroup<double> whole = noise_group<double>(generator, key, 3, 4, group);
+      EXPECT_EQ(changed_pairs(whole, noise_normals<double>(block, &further)), 0u);
+      EXPECT_NE(changed_pairs(whole, noise_normals<double>(block, nullptr)), 0u);
+    }
+    EXPECT_NEAR(found, kGroups / 4096.0, 5 * std::sqrt(kGroups / 4096.0)) << name_of(generator);
+  }
 }
 
 double correlation(const Tensor& a, const Tensor& b) {
@@ -191,12 +248,12 @@ TEST(NoiseLaw, NeighboursStepsAndParametersAreUncorrelated) {
     const NoiseSource source = source_of(generator);
     const int64_t n = 1'000'000;
     const double bound = 5 / std::sqrt(static_cast<double>(n));
-    const Tensor z = normals(source, n + 24);
+    const Tensor z = normals(source, n + 32);
     const Tensor begin = z.narrow(0, 0, n);
-    for (const int64_t lag : {1, 2, 3, 6, 11, 12, 13, 24})
+    for (const int64_t lag : {1, 2, 3, 8, 15, 16, 17, 32})
       EXPECT_LT(std::abs(correlation(begin, z.narrow(0, lag, n))), bound) << name_of(generator) << " lag " << lag;
     // Squares too: a radius shared between pairs leaves the values uncorrelated but not their sizes.
-    for (const int64_t lag : {1, 2, 4, 6, 8, 10})
+    for (const int64_t lag : {1, 2, 4, 6, 8, 10, 12, 14})
       EXPECT_LT(std::abs(correlation(begin * begin - 1, z.narrow(0, lag, n) * z.narrow(0, lag, n) - 1)), 2 * bound)
           << name_of(generator) << " lag " << lag;
     for (const double step : {1.0, 2.0, 4294967296.0})
@@ -215,7 +272,7 @@ TEST(Noise, AnyOtherStepParameterSecretNonceOrDomainGivesAnotherStream) {
       others.push_back(normals(source_of(generator), n, at::kDouble, step));
     for (const uint32_t parameter : {1u, 65536u, 0xFFFFFFFFu})
       others.push_back(normals(source_of(generator), n, at::kDouble, 0, parameter));
-    for (const int64_t first : {int64_t{12}, int64_t{12} << 32, (int64_t{12} << 45) + 12})
+    for (const int64_t first : {int64_t{16}, int64_t{16} << 32, (int64_t{16} << 44) + 16})
       others.push_back(normals(source_of(generator), n, at::kDouble, 0, 0, first));
     others.push_back(normals(source_of(generator, 9), n));
     others.push_back(normals(source_of(generator, 1, 9), n));

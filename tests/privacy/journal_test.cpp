@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/test_folder.h"
+#include "privacy/test_plan.h"
 
 namespace veil::privacy {
 namespace {
@@ -18,17 +19,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 constexpr int64_t kMany = 1000;
-
-PlanRequest request() {
-  PlanRequest wanted;
-  wanted.data_size = 1000;
-  wanted.expected_batch = 100;
-  wanted.clip_norm = 1;
-  wanted.sigma = 2;
-  wanted.delta = 1e-5;
-  wanted.accountant = AccountantKind::rdp;
-  return wanted;
-}
 
 bool equal(const ChaChaKey& a, const ChaChaKey& b) {
   return std::equal(a.word, a.word + 8, b.word);

@@ -8,23 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "privacy/test_plan.h"
 
 namespace veil::privacy {
 namespace {
 
 using testing::HasSubstr;
-
-PlanRequest request(SamplerKind sampler = SamplerKind::poisson) {
-  PlanRequest wanted;
-  wanted.sampler = sampler;
-  wanted.data_size = 1000;
-  wanted.expected_batch = 100;
-  wanted.clip_norm = 1;
-  wanted.sigma = 2;
-  wanted.delta = 1e-5;
-  wanted.accountant = AccountantKind::rdp;
-  return wanted;
-}
 
 LedgerEvent event(const PlanRequest& wanted, const std::string& segment, int64_t first, int64_t reached) {
   LedgerEvent result = ledger_event(make_plan(wanted), NoiseGenerator::secure, segment, first);

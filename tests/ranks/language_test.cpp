@@ -14,18 +14,10 @@ namespace {
 constexpr int64_t kSamples = 24;  // of a logical batch over all ranks
 constexpr int kSteps = 10;
 
-Ranks both_lanes() {
-  if (rank_info_from_environment().world == 1) return {};
-  return {make_mpi_communicator(0, cpu_device()), make_mpi_communicator(1, cpu_device())};
-}
-
 std::vector<Tensor> trained(const TestCase& test, Ranks ranks) {
   TestRun run(test, std::move(ranks));
   run.steps(kSteps);
-  std::vector<Tensor> all;
-  for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
-    all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
-  return all;
+  return run.parameters();
 }
 
 // One process, one micro-batch, nothing made twice.

@@ -22,18 +22,6 @@ int world() {
   return rank_info_from_environment().world;
 }
 
-Ranks both_lanes() {
-  if (world() == 1) return {};
-  return {make_mpi_communicator(0, cpu_device()), make_mpi_communicator(1, cpu_device())};
-}
-
-std::vector<Tensor> parameters(TestRun& run) {
-  std::vector<Tensor> all;
-  for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
-    all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
-  return all;
-}
-
 TestCase private_case(const std::string& model, Strategy strategy, PassPlan pass) {
   TestCase test;
   test.model = model;
@@ -98,7 +86,7 @@ TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
       TestRun run(test, std::move(ranks));
       run.executor->load({});
       run.steps(3);
-      return parameters(run);
+      return run.parameters();
     };
     const std::vector<Tensor> alone =
         noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, PassPlan::book)), {});
@@ -122,14 +110,14 @@ TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRoun
       test.clipped->noise_multiplier = 0.7;
       TestRun alone(on_one_process(test), {});
       alone.steps(5);
-      const std::vector<Tensor> reference = parameters(alone);
+      const std::vector<Tensor> reference = alone.parameters();
       std::vector<Tensor> first;
       for (const Strategy strategy : kStrategies) {
         test.step.strategy = strategy;
         SCOPED_TRACE(test.name());
         TestRun run(test, both_lanes());
         run.steps(5);
-        const std::vector<Tensor> mine = parameters(run);
+        const std::vector<Tensor> mine = run.parameters();
         if (first.empty()) first = mine;
         for (size_t p = 0; p < mine.size(); ++p) {
           EXPECT_TRUE(at::equal(mine[p], first[p])) << p;
@@ -153,7 +141,7 @@ TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
       TestRun alone(on_one_process(test), {}), run(test, both_lanes());
       alone.steps(3);
       run.steps(3);
-      const std::vector<Tensor> mine = parameters(run), reference = parameters(alone);
+      const std::vector<Tensor> mine = run.parameters(), reference = alone.parameters();
       for (size_t p = 0; p < mine.size(); ++p) EXPECT_LE(largest_difference(mine[p], reference[p]), 1e-10) << p;
     }
   }

@@ -96,11 +96,6 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
   return result;
 }
 
-Ranks all_ranks() {
-  if (rank_info_from_environment().world == 1) return {};
-  return {make_mpi_communicator(0, cpu_device()), make_mpi_communicator(1, cpu_device())};
-}
-
 TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicroBatch) {
   const int world = rank_info_from_environment().world;
   for (const auto& [model, clip] : {std::pair("llama-tiny", privacy::ClipFunction::abadi),
@@ -113,7 +108,7 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
           privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples).size()));
     EXPECT_EQ(alone.drawn, expected);
     for (const auto& [strategy, micro_batch] : {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
-      const Trained mine = train(model, world, strategy, micro_batch, clip, 0.8, all_ranks());
+      const Trained mine = train(model, world, strategy, micro_batch, clip, 0.8, both_lanes());
       EXPECT_EQ(mine.drawn, alone.drawn);
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(mine.losses[step], alone.losses[step], 1e-9);

@@ -14,19 +14,6 @@ namespace {
 constexpr int64_t kSamples =
     48;  // a logical batch over all ranks: 1, 2, 3 and 4 ranks with 1, 2 or 4 micro-batches divide it
 
-Ranks both_lanes() {
-  const int world = rank_info_from_environment().world;
-  if (world == 1) return {};
-  return {make_mpi_communicator(0, cpu_device()), make_mpi_communicator(1, cpu_device())};
-}
-
-std::vector<Tensor> parameters(TestRun& run) {
-  std::vector<Tensor> all;
-  for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
-    all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
-  return all;
-}
-
 // What one process makes of the same samples, by optimizer and type; the data of a rank's run lie one after another in it.
 std::vector<Tensor> alone(OptimizerKind kind, DType dtype) {
   static std::map<std::pair<OptimizerKind, DType>, std::vector<Tensor>> known;
@@ -38,7 +25,7 @@ std::vector<Tensor> alone(OptimizerKind kind, DType dtype) {
     test.optimizer.kind = kind;
     TestRun run(test, {});
     run.steps(5);
-    found = parameters(run);
+    found = run.parameters();
   }
   return found;
 }
@@ -57,7 +44,7 @@ class StrategyTest : public testing::Test {
     test.batch = kSamples / test.step.world / test.step.micro_batches;
     TestRun run(test, both_lanes());
     run.steps(5);
-    const std::vector<Tensor> mine = parameters(run);
+    const std::vector<Tensor> mine = run.parameters();
     const std::vector<Tensor> reference = alone(test.optimizer.kind, test.step.storage);
     std::vector<Tensor>& first = firsts[sum_order(test)];
     if (first.empty()) first = mine;

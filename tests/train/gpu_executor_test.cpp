@@ -53,13 +53,6 @@ class GpuExecutor : public testing::Test {
   Device gpu_ = cpu_device();
 };
 
-std::vector<Tensor> parameters(TestRun& run) {
-  std::vector<Tensor> all;
-  for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
-    all.push_back(run.executor->parameter(static_cast<ParamId>(p)));
-  return all;
-}
-
 void expect_graph_changes_no_bit(TestCase test) {
   SCOPED_TRACE(test.name());
   std::vector<Tensor> start, ends[2];
@@ -68,14 +61,14 @@ void expect_graph_changes_no_bit(TestCase test) {
     test.graph = graph ? GraphMode::on : GraphMode::off;
     TestRun run(test, simulated_ranks(test));
     ASSERT_EQ(run.executor->graph_state(), graph ? "on" : "off: asked for");
-    const std::vector<Tensor> before = parameters(run);
+    const std::vector<Tensor> before = run.parameters();
     if (graph) {
       for (size_t p = 0; p < before.size(); ++p)
         EXPECT_TRUE(at::equal(before[p], start[p])) << "capturing changed parameter " << p;
     }
     start = before;
     run.steps(5);
-    ends[graph] = parameters(run);
+    ends[graph] = run.parameters();
     losses[graph] = run.executor->loss_sum();
   }
   EXPECT_EQ(losses[0], losses[1]);
@@ -145,7 +138,7 @@ TEST_F(GpuExecutor, LanguageModelsTrainAsOnTheCpu) {
     TestRun gpu(test, {});
     cpu.steps(5);
     gpu.steps(5);
-    const std::vector<Tensor> a = parameters(cpu), b = parameters(gpu);
+    const std::vector<Tensor> a = cpu.parameters(), b = gpu.parameters();
     for (size_t p = 0; p < a.size(); ++p)
       EXPECT_LT(largest_difference(a[p], b[p]), 2e-6) << test.name() << ": parameter " << p;
   }
@@ -198,7 +191,7 @@ TEST_F(GpuExecutor, TheGpuTrainsAsTheCpuDoesInFp64) {
     TestRun on_host(test, simulated_ranks(test));
     on_device.steps(5);
     on_host.steps(5);
-    const std::vector<Tensor> a = parameters(on_device), b = parameters(on_host);
+    const std::vector<Tensor> a = on_device.parameters(), b = on_host.parameters();
     for (size_t p = 0; p < a.size(); ++p) EXPECT_LT(largest_difference(a[p], b[p]), 1e-9) << "parameter " << p;
     EXPECT_NEAR(on_device.executor->loss_sum(), on_host.executor->loss_sum(), 1e-9);
   }

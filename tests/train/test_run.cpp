@@ -118,6 +118,12 @@ void TestRun::steps(int count) {
     executor->step(executor->schedule().options.optimizer == OptimizerKind::adamw ? 1e-3 : 0.1);
 }
 
+std::vector<Tensor> TestRun::parameters() {
+  std::vector<Tensor> all;
+  for (size_t p = 0; p < model.params.size(); ++p) all.push_back(executor->parameter(static_cast<ParamId>(p)));
+  return all;
+}
+
 double largest_difference(const Tensor& a, const Tensor& b) {
   return a.to(at::kDouble).sub(b.to(at::kDouble)).abs().max().item<double>();
 }

@@ -47,6 +47,7 @@ struct TestRun {
   // `first_sample`: the place of its first sample among all that can be made.
   TestRun(const TestCase& test, Ranks ranks, int64_t first_sample = 0);
   void steps(int count);
+  std::vector<Tensor> parameters();  // every rank must call it
   Batch samples(int64_t count, int64_t first = 0) const;
   Model model;
   std::unique_ptr<Executor> executor;
