@@ -1,4 +1,4 @@
-# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, VEIL_HAS_CURL, and the target VeilBackends that links them.
+# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, VEIL_HAS_CURL, VEIL_HAS_IMAGES, and the target VeilBackends that links them.
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -22,6 +22,7 @@ set(VEIL_HAS_NCCL ON)
 set(VEIL_HAS_MPI ON)
 set(VEIL_HAS_UNICODE ON)
 set(VEIL_HAS_CURL ON)
+set(VEIL_HAS_IMAGES ON)
 
 # CUDA: a compiler, and a LibTorch that has it.
 if(VEIL_CUDA STREQUAL OFF)
@@ -117,8 +118,21 @@ else()
   endif()
 endif()
 
+# libpng and libjpeg read and write image files.
+if(VEIL_IMAGES STREQUAL OFF)
+  veil_left_out(images "it is switched off (VEIL_IMAGES=OFF)" "")
+else()
+  find_package(PNG 1.6 QUIET)
+  find_package(JPEG QUIET)
+  if(PNG_FOUND AND JPEG_FOUND)
+    target_link_libraries(VeilBackends INTERFACE PNG::PNG JPEG::JPEG)
+  else()
+    veil_left_out(images "no libpng 1.6 or no libjpeg was found" "apt-get install libpng-dev libjpeg-dev")
+  endif()
+endif()
+
 message(STATUS "Veil: LibTorch ${VEIL_TORCH_VERSION} in ${VEIL_TORCH_DIR}")
-message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}, curl ${VEIL_HAS_CURL}")
+message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}, curl ${VEIL_HAS_CURL}, images ${VEIL_HAS_IMAGES}")
 foreach(line ${VEIL_LEFT_OUT})
   message(STATUS "Veil: left out: ${line}")
 endforeach()

@@ -78,7 +78,7 @@ MUTANTS = [
            [('src/train/executor.cpp', '  if (!graphs_[0]) begin_observing();', '  if (micro_batches_ == 0) return;\n  if (!graphs_[0]) begin_observing();')],
            tests='PrivateStep.AnEmptyBatchStillAddsNoise'),
     Mutant('empty-batch-not-counted', 'the trainer leaves a step out whose draw is empty',
-           [('src/train/trainer.cpp', '    StepLine line;\n    line.step = step;', '    if (options_.privacy && batch->rows == 0) continue;\n    StepLine line;\n    line.step = step;')],
+           [('src/train/trainer.cpp', '    StepLine line;\n    line.step = step;', '    if (options_.privacy && batch->samples.empty()) continue;\n    StepLine line;\n    line.step = step;')],
            tests='ProgramPrivateTrain.AnEmptyBatchStillStepsAndCounts'),
     Mutant('padding-counts', 'a sample that pads a micro-batch is counted',
            [('src/kernels/coefficients.cpp', '                        counted, coefficients.data_ptr<double>(), of.last',

@@ -18,7 +18,7 @@ fail() { say "$*"; exit 3; }
 
 # --- system packages ---------------------------------------------------------------------------------------------------------------------------
 packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin gnuplot-nox
-  libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev python3 python3-venv ca-certificates)
+  libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev libpng-dev libjpeg-dev python3 python3-venv ca-certificates)
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
 if command -v dpkg-query >/dev/null; then
   present=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ' || true) "  # dpkg-query fails where one is unknown

@@ -22,6 +22,7 @@ int run_privacy(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_profile(const std::vector<std::string>& arguments);
 int run_suite(const std::vector<std::string>& arguments);
+int run_sample(const std::vector<std::string>& arguments);
 int run_train(const std::vector<std::string>& arguments);
 int run_report(const std::vector<std::string>& arguments);
 int run_tokenize(const std::vector<std::string>& arguments);

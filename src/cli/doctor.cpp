@@ -10,13 +10,14 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "data/http.h"
+#include "data/image_file.h"
 #include "suite/link_check.h"
 #include "suite/machine.h"
 
 namespace veil {
 namespace {
 
-enum class Need { cuda, gpu, nccl, mpi, unicode, curl, gnuplot };
+enum class Need { cuda, gpu, nccl, mpi, unicode, curl, images, gnuplot };
 const NameTable<Need>& names(Need) {
   static const NameTable<Need> table = {{Need::cuda, "cuda"},
                                         {Need::gpu, "gpu", {"gpus"}},
@@ -24,6 +25,7 @@ const NameTable<Need>& names(Need) {
                                         {Need::mpi, "mpi"},
                                         {Need::unicode, "unicode", {"pcre2", "utf8proc"}},
                                         {Need::curl, "curl"},
+                                        {Need::images, "images", {"png", "jpeg"}},
                                         {Need::gnuplot, "gnuplot"}};
   return table;
 }
@@ -100,6 +102,11 @@ std::optional<Absence> absence(Need need, const Health& health) {
         return Absence{"this build has no libcurl, so `veil fetch` does not work",
                        "`apt-get install libcurl4-openssl-dev libssl-dev`, then `make clean build`"};
       return {};
+    case Need::images:
+      if (!data::built_with_images())
+        return Absence{"this build has no libpng and libjpeg, so no images can be read or written",
+                       "`apt-get install libpng-dev libjpeg-dev`, then `make clean build`"};
+      return {};
     case Need::gnuplot:
       if (health.gnuplot.empty()) return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
       return {};
@@ -127,8 +134,9 @@ std::string health_table(const Health& health) {
       {"veil", fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
       {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "", build.compiler)},
       {"flags", build.flags},
-      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}", yes(build.cuda), yes(build.nccl),
-                               yes(build.mpi), yes(build.unicode), yes(build.curl))},
+      {"backends",
+       fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}, images {}", yes(build.cuda), yes(build.nccl),
+                   yes(build.mpi), yes(build.unicode), yes(build.curl), yes(data::built_with_images()))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
       {"CPU",
@@ -145,6 +153,7 @@ std::string health_table(const Health& health) {
   rows.push_back({"NCCL", or_none(machine.nccl)});
   rows.push_back({"MPI", or_none(machine.mpi)});
   rows.push_back({"curl", or_none(http_library_version())});
+  rows.push_back({"images", or_none(data::image_library_versions())});
   rows.push_back({"mpirun", or_none(health.mpirun)});
   rows.push_back({"gnuplot", or_none(health.gnuplot)});
   for (const auto& [need, missing] : all_absences(health)) {
@@ -155,6 +164,7 @@ std::string health_table(const Health& health) {
 
 nlohmann::json health_json(const Health& health) {
   nlohmann::json result = {{"build", build_json()}, {"machine", machine_json(health.machine)}};
+  result["image_libraries"] = data::image_library_versions();
   result["programs"] = {{"mpirun", health.mpirun}, {"gnuplot", health.gnuplot}};
   result["missing"] = nlohmann::json::array();
   for (const auto& [need, missing] : all_absences(health)) {

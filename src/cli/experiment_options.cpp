@@ -8,11 +8,12 @@ namespace veil {
 
 void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
   e.hub_cache = hub_cache_root(hub_variables_from_environment());
-  options.add("model", e.model,
-              {.aliases = {"model_name"},
-               .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., linear-stack), a folder with "
-                       "config.json, or a fetched hub id",
-               .value = "NAME"});
+  options.add(
+      "model", e.model,
+      {.aliases = {"model_name"},
+       .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., dit-l/8, ..., linear-stack), a folder with "
+               "config.json, or a fetched hub id",
+       .value = "NAME"});
   options.add("seq-length", e.seq_length,
               {.aliases = {"seq", "seq_len", "max_length", "sequence_length"},
                .help = "tokens in a sequence of a language model",
@@ -29,6 +30,19 @@ void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
   options.add(
       "layers", e.layers,
       {.aliases = {"num_layers"}, .help = "layers; as many as ranks if not given", .minimum = 1, .maximum = 100000});
+  DiffusionChoice& d = e.diffusion;
+  options.add("image-size", d.image_size, {.help = "of a diffusion transformer: pixels of a side", .minimum = 1});
+  options.add("patch-size", d.patch, {.help = "of a diffusion transformer: pixels of a patch's side", .minimum = 1});
+  options.add(
+      "channels", d.channels,
+      {.aliases = {"in_channels"}, .help = "of a diffusion transformer: 3, or 1 for grey in training", .minimum = 1});
+  options.add("classes", d.classes,
+              {.aliases = {"num_classes"},
+               .help = "of a diffusion transformer; in training as many as the data has",
+               .minimum = 1});
+  options.add("hidden-dim", d.hidden, {.help = "of a diffusion transformer: width of its hidden states", .minimum = 1});
+  options.add("heads", d.heads,
+              {.aliases = {"num_heads"}, .help = "of a diffusion transformer's attention", .minimum = 1});
   if (!searched) {
     options.add("batch-size", e.batch_size, {.help = "samples a rank and micro-batch", .minimum = 1});
     options.add("total-batch-size", e.total_batch_size,
@@ -74,13 +88,20 @@ void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
 }
 
 void use_language_defaults(const Options& options, ExperimentOptions& e) {
-  if (!model_source(e).config) return;
+  const ModelSource source = model_source(e);
+  const bool diffusion = source.diffusion.has_value();
+  if (!diffusion && !source.config) return;
   const bool gpu = e.device == DeviceKind::gpu || (e.device == DeviceKind::automatic && gpu_count() > 0);
   auto open = [&](const char* name) { return !options.has(name) || !options.given(name); };
+  if (diffusion) {  // shown resolved
+    const DitConfig& c = *source.diffusion;
+    e.diffusion = {c.image_size, c.patch, c.channels, c.classes, c.hidden, c.heads};
+    e.layers = c.layers;
+  }
   if (open("batch-size")) e.batch_size = 2;
   if (open("optimizer")) e.optimizer = OptimizerKind::adamw;
   if (open("learning-rate")) e.learning_rate = 1e-5;
-  if (open("weight-decay") && e.optimizer == OptimizerKind::adamw) e.weight_decay = 0.1;
+  if (open("weight-decay") && e.optimizer == OptimizerKind::adamw && !diffusion) e.weight_decay = 0.1;
   if (open("compute") && gpu) e.compute = Precision::bf16;
 }
 
@@ -128,12 +149,14 @@ void add_measuring_options(Options& options, ExperimentOptions& e) {
   options.add("tokenizer", e.tokenizer,
               {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's own, else byte",
                .value = "PATH"});
-  options.add(
-      "warmup", e.warmup,
-      {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
-  options.add(
-      "iterations", e.iterations,
-      {.aliases = {"steps", "num_steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
+  options.add("warmup", e.warmup,
+              {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations", "warmup_iter"},
+               .help = "steps before measuring",
+               .minimum = 0});
+  options.add("iterations", e.iterations,
+              {.aliases = {"steps", "num_steps", "num_iterations", "num_iter", "iters"},
+               .help = "steps that are measured",
+               .minimum = 1});
   options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
 }
 

@@ -6,6 +6,7 @@
 #include "cli/experiment_options.h"
 #include "cli/progress.h"
 #include "report/report.h"
+#include "suite/dit.h"
 #include "suite/linear.h"
 #include "suite/profile_run.h"
 #include "suite/zero.h"
@@ -19,6 +20,7 @@ using Plan = std::vector<PlannedExperiment>;
 struct SuiteCommand {
   ExperimentOptions experiment;
   ZeroGrid zero;
+  DitGrid dit;
   std::string output_dir = "results", resume;
   bool dry_run = false, json = false;
 };
@@ -114,12 +116,77 @@ Plan plan_zero(const Options& options, SuiteCommand& command) {
                                                     and_own({"strategies", "batch-sizes", "accumulations"})));
 }
 
+void set_dit_defaults(SuiteCommand& command) {
+  ExperimentOptions& e = command.experiment;
+  e.model = "dit-l/8";
+  e.batch_size = 2;
+  e.warmup = 0;
+  e.iterations = 3;
+  e.optimizer = OptimizerKind::adamw;
+  command.output_dir = "memory_profiling_results";
+}
+
+void add_dit_options(Options& options, SuiteCommand& command) {
+  DitGrid& grid = command.dit;
+  add_private_step_options(options, command.experiment);
+  options.add("modes", grid.modes, {.aliases = {"experiments"}, .help = "ways to clip that are compared"});
+  options.add("models", grid.models, {.help = "one after another, instead of --model: dit-l/8,dit-xl/8"});
+  options.add("image-sizes", grid.image_sizes, {.help = "one after another, instead of --image-size", .minimum = 1});
+  options.add("patch-sizes", grid.patch_sizes, {.help = "one after another, instead of --patch-size", .minimum = 1});
+  options.add("batch-sizes", grid.batch_sizes, {.help = "one after another, instead of --batch-size", .minimum = 1});
+  options.add("accumulations", grid.accumulations,
+              {.help = "one after another, instead of --accumulation", .minimum = 1, .maximum = 1000000});
+  options.add("attentions", grid.attentions, {.help = "one after another, instead of --attention"});
+  options.refuse({"mode"}, "the suite compares several; name them with --modes");
+  options.refuse({"input-size", "seq-length", "task", "labels", "data", "tokenizer"},
+                 "this suite measures diffusion transformers on synthetic images");
+  options.preset("tiny", {{"model", "dit-tiny"}, {"batch-size", "8"}, {"warmup", "1"}});
+}
+
+Plan plan_dit(const Options& options, SuiteCommand& command) {
+  ExperimentOptions& e = command.experiment;
+  // Every model with every size, before the first experiment.
+  for (const std::string& model : command.dit.models.empty() ? std::vector{e.model} : command.dit.models) {
+    ExperimentOptions tried = e;
+    tried.model = model;
+    if (!find_model(model, e.hub_cache).diffusion)
+      user_error("--model {}: this suite measures diffusion transformers; presets are {}", model,
+                 join(dit_preset_names(), ", "));
+    for (const int64_t image : command.dit.image_sizes.empty() ? std::vector<int64_t>{0} : command.dit.image_sizes) {
+      if (image > 0) tried.diffusion.image_size = image;
+      for (const int64_t patch : command.dit.patch_sizes.empty() ? std::vector<int64_t>{0} : command.dit.patch_sizes) {
+        if (patch > 0) tried.diffusion.patch = patch;
+        model_source(tried);
+      }
+    }
+  }
+  check_options(e);
+  check_world(command);
+  std::vector<std::string> always = {"model", "batch-size", "warmup", "iterations", "optimizer"};
+  std::vector<std::string> listed = {"modes",       "models",        "image-sizes", "patch-sizes",
+                                     "batch-sizes", "accumulations", "attentions"};
+  const auto instead = [&](bool given, const char* name) {
+    if (!given) return;
+    listed.push_back(name);
+    std::erase(always, name);
+  };
+  instead(!command.dit.models.empty(), "model");
+  instead(!command.dit.image_sizes.empty(), "image-size");
+  instead(!command.dit.patch_sizes.empty(), "patch-size");
+  instead(!command.dit.batch_sizes.empty(), "batch-size");
+  instead(!command.dit.accumulations.empty(), "accumulation");
+  instead(!command.dit.attentions.empty(), "attention");
+  return dit_suite(command.dit, options.passed_on(always, and_own(listed)));
+}
+
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
       {"linear", "DDP or FSDP on a stack of linear layers: basic DDP, basic FSDP, for memory, for speed",
        set_linear_defaults, add_linear_options, plan_linear},
       {"zero", "ZeRO 2 or 3 on a language model: strategies by batch sizes by gradient accumulation", set_zero_defaults,
        add_zero_options, plan_zero},
+      {"dit-dp", "ways to clip on a diffusion transformer: memory by component, and time", set_dit_defaults,
+       add_dit_options, plan_dit},
   };
   return all;
 }

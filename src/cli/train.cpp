@@ -1,4 +1,4 @@
-// veil train: a language model on a folder of text.
+// veil train: a language model on a folder of text, or a diffusion transformer on images.
 #include <cmath>
 #include <filesystem>
 
@@ -26,10 +26,12 @@ std::string run_folder(const TrainCommand& command, const RankInfo& info) {
 
 int run_train(const std::vector<std::string>& arguments) {
   TrainCommand command;
-  Options options("train", "trains a language model on your text; privately with --epsilon or --sigma");
+  Options options("train",
+                  "trains a language model on your text or a diffusion transformer on your images; privately with "
+                  "--epsilon or --sigma");
   add_train_options(options, command);
   if (!options.parse(arguments)) return kExitDone;
-  use_language_defaults(options, command.experiment);
+  use_train_defaults(options, command);
   check_options(command.experiment);
   check_train_options(command, options);
 

@@ -49,11 +49,12 @@ void settle_private_options(TrainCommand& c, const Options& options) {
 
 void add_train_options(Options& options, TrainCommand& c) {
   options.section("data");
-  options.add("data", c.data,
-              {.aliases = {"data_folder"},
-               .help = "folder of .txt, .json and .jsonl files, or a token store of `veil tokenize`",
-               .required = true,
-               .value = "PATH"});
+  options.add(
+      "data", c.data,
+      {.aliases = {"data_folder"},
+       .help = "text: folder of .txt, .json and .jsonl files, or a token store of `veil tokenize`; images: folder "
+               "of PNG and JPEG files, a sub-folder a class, or shapes, drawn by rule",
+       .value = "PATH"});
   options.add("tokenizer", c.tokenizer,
               {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's own, else byte",
                .value = "PATH"});
@@ -61,7 +62,8 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add("label-key", c.corpus.label_key,
               {.help = "what holds the label; `label` for sequence classification", .value = "KEY"});
   options.add("label-names", c.corpus.label_names, {.help = "labels that are words: their names, from 0 on"});
-  options.add("skip-bad", c.corpus.skip_bad, {.help = "leave bad lines out and count them, instead of stopping"});
+  options.add("skip-bad", c.corpus.skip_bad,
+              {.help = "leave bad lines or images out and count them, instead of stopping"});
   options.add("samples", c.samples,
               {.help = "what one sample is: packed text, or one document a sequence; labelled for classification"});
   options.add("held-out", c.held_out,
@@ -70,6 +72,9 @@ void add_train_options(Options& options, TrainCommand& c) {
                .maximum = 0.9});
   options.add("evaluation-samples", c.evaluation_samples,
               {.help = "held-out samples an evaluation takes; 0: all", .minimum = 0});
+  options.add("shapes", c.shapes, {.help = "how many images --data shapes has", .minimum = 1, .maximum = 1 << 30});
+  options.add("loader-threads", c.loader_threads,
+              {.help = "batches of images that are decoded ahead at a time", .minimum = 1, .maximum = 256});
   options.section("model and step");
   add_step_options(options, c.experiment);
   options.section("training");
@@ -85,6 +90,16 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add("epsilon-adam", c.adam_epsilon, {.help = "of adamw", .minimum = 0});
   options.add("max-grad-norm", c.max_grad_norm,
               {.help = "of plain training: scale the whole gradient down to this norm; 0: never", .minimum = 0});
+  options.add("label-drop", c.label_drop,
+              {.help = "of a diffusion transformer: part of the samples whose class is hidden, for guidance",
+               .minimum = 0,
+               .maximum = 1});
+  options.add("ema", c.average,
+              {.aliases = {"ema_decay"},
+               .help = "decay of the weights' moving average, which is then what --export writes; 0: none. 0.999 for a "
+                       "diffusion transformer",
+               .minimum = 0,
+               .maximum = 0.999999});
   add_privacy_options(options, c.privacy);
   options.section("the run's folder, and what is said");
   options.add("evaluate-every", c.evaluate_every, {.help = "steps; 0: at the end only", .minimum = 0});
@@ -123,7 +138,31 @@ std::optional<int64_t> profiled_step(const std::string& wish) {
 
 }  // namespace
 
+void use_train_defaults(const Options& options, TrainCommand& c) {
+  use_language_defaults(options, c.experiment);
+  c.is_diffusion = model_source(c.experiment).diffusion.has_value();
+  if (!c.is_diffusion) return;
+  auto open = [&](const char* name) { return !options.given(name); };
+  if (open("classes")) c.experiment.diffusion.classes.reset();  // the data decides
+  if (open("data")) c.data = kShapes;
+  if (open("learning-rate")) c.experiment.learning_rate = 1e-4;
+  if (open("schedule")) c.schedule = LearningRateKind::constant;
+  if (open("beta2")) c.beta2 = 0.999;
+  if (open("ema")) c.average = 0.999;
+  c.held_out = 0;
+}
+
 void check_train_options(TrainCommand& c, const Options& options) {
+  for (const char* name : {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples", "held-out",
+                           "evaluation-samples", "evaluate-every"}) {
+    if (c.is_diffusion && options.given(name))
+      user_error("--{}: it belongs to a language model, and {} is a diffusion transformer", name, c.experiment.model);
+  }
+  for (const char* name : {"shapes", "loader-threads", "label-drop"}) {
+    if (!c.is_diffusion && options.given(name))
+      user_error("--{}: it belongs to a diffusion transformer, and {} is none", name, c.experiment.model);
+  }
+  if (c.data.empty()) user_error("--data is missing: {}", "a folder of text, or a token store of `veil tokenize`");
   c.profile_step = profiled_step(c.profile);
   if (c.experiment.tf32) user_error("--tf32: training multiplies fp32 whole; `veil profile` can measure it");
   settle_privacy(options, c.privacy);
@@ -132,10 +171,12 @@ void check_train_options(TrainCommand& c, const Options& options) {
   if (c.steps && c.epochs) user_error("--steps {} and --epochs {}: one of them is allowed", *c.steps, *c.epochs);
   if (!c.steps && !c.epochs) c.epochs = 1;
   const ModelSource source = model_source(c.experiment);
-  if (!source.config)
-    user_error("--model {}: `veil train` trains language models; `veil profile` measures the linear stack",
-               c.experiment.model);
-  if (source.config->task == Task::sequence_classification) {
+  if (!source.config && !source.diffusion)
+    user_error(
+        "--model {}: `veil train` trains language models and diffusion transformers; `veil profile` measures the "
+        "linear stack",
+        c.experiment.model);
+  if (source.config && source.config->task == Task::sequence_classification) {
     c.samples = data::SampleKind::labelled;
     if (c.corpus.label_key.empty()) c.corpus.label_key = "label";
   } else if (c.samples == data::SampleKind::labelled) {
@@ -158,7 +199,8 @@ void check_resumed_options(const std::string& run_folder, const Options& options
   const nlohmann::json state = checkpoint_state(*checkpoint), begun = state.value("settings", nlohmann::json::object());
   const nlohmann::json now = options.json();
   for (const char* name :
-       {"model", "task", "labels", "layers", "seq-length", "seed", "samples", "held-out", "optimizer"}) {
+       {"model", "task", "labels", "layers", "seq-length", "seed", "samples", "held-out", "optimizer", "image-size",
+        "patch-size", "channels", "classes", "hidden-dim", "heads", "shapes", "label-drop", "ema"}) {
     if (!begun.contains(name) || same_setting(begun[name], now[name])) continue;
     user_error(
         "--{} {}: the run in {} was begun with {}; strategy, ranks, checkpointing and device may change, this may not",

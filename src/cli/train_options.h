@@ -9,12 +9,19 @@
 
 namespace veil {
 
+inline constexpr const char* kShapes = "shapes";  // --data: images drawn by rule
+
 struct TrainCommand {
   ExperimentOptions experiment;
+  bool is_diffusion = false;  // what --model names: known once the options are checked
   std::string data, tokenizer;
   data::CorpusOptions corpus;
   data::SampleKind samples = data::SampleKind::packed;
   double held_out = 0.05;
+  int64_t shapes = 4096;
+  int loader_threads = 2;
+  double label_drop = 0.1;
+  double average = 0;  // decay of the weights' moving average; 0: none is kept
   int64_t evaluation_samples = 0;
   std::optional<int64_t> steps;
   std::optional<double> epochs;
@@ -33,6 +40,9 @@ struct TrainCommand {
 };
 
 void add_train_options(Options& options, TrainCommand& command);
+
+// Defaults that depend on what --model names, beside those of use_language_defaults.
+void use_train_defaults(const Options& options, TrainCommand& command);
 
 // Everything that can be wrong with the words alone; settles what depends on the model's task.
 void check_train_options(TrainCommand& command, const Options& options);

@@ -44,20 +44,6 @@ double rounding_slack(Precision compute) {
   check_failed(__FILE__, __LINE__, "not reached", "a precision without a case");
 }
 
-// Documents as they stand, by their texts' hashes: what makes two data sets the same.
-void add_data(privacy::SecretTag& tag, const data::Samples& samples) {
-  const data::TokenStore& store = samples.store();
-  const data::StoreHeader& header = store.header();
-  tag.add(header.tokenizer.hash);
-  tag.add(static_cast<uint64_t>(header.documents));
-  tag.add(static_cast<uint64_t>(header.tokens));
-  for (int64_t document = 0; document < header.documents; ++document) {
-    tag.add(store.hash(document));
-    tag.add(static_cast<uint64_t>(store.size(document)));
-    if (header.labelled) tag.add(static_cast<uint64_t>(store.label(document)));
-  }
-}
-
 // The files that a model starts from, by name, size and time.
 nlohmann::json file_facts(const std::string& folder) {
   nlohmann::json facts = nlohmann::json::object();
@@ -83,10 +69,10 @@ privacy::JournalStart start_of(const TrainCommand& command, const std::string& f
   return start;
 }
 
-privacy::PrivacyPlan plan_of(const TrainCommand& c, const data::Samples& samples, const ModelShape& shape) {
+privacy::PrivacyPlan plan_of(const TrainCommand& c, const TrainTask& task, const ModelShape& shape) {
   PrivateSetting setting;
-  setting.samples = samples.count();
-  setting.one_sequence_a_document = c.samples != data::SampleKind::packed;
+  setting.samples = task.samples()->count();
+  setting.one_sequence_a_document = task.one_sample_a_document();
   setting.expected_batch = *c.expected_batch;
   setting.steps = c.steps;
   setting.epochs = c.epochs.value_or(1);
@@ -153,11 +139,10 @@ void settle_private_batch(TrainCommand& command, const Options& options, int wor
 }
 
 TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, const RankInfo& info,
-                           const std::string& folder, const data::Samples& samples, const Model& model,
-                           const std::string& model_folder, Device device)
+                           const std::string& folder, const TrainTask& task, const Model& model, Device device)
     : choice_(command.privacy),
       info_(info),
-      plan_(plan_of(command, samples, shape_of(command, model, device))),
+      plan_(plan_of(command, task, shape_of(command, model, device))),
       clip_plan_(veil::clip_plan(choice_.clip_choice, shape_of(command, model, device),
                                  private_step_options(command, info, device), choice_.clip == ClipFunction::per_layer)),
       last_step_(steps()) {
@@ -175,14 +160,15 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
           event.data_size, plan_.request().data_size);
     }
   }
-  input.settings = deciding_settings(options, model_folder, device);
-  input.add_data = [&](privacy::SecretTag& tag) { add_data(tag, samples); };
+  input.settings = deciding_settings(options, task.model_folder(), device);
+  input.add_data = [&](privacy::SecretTag& tag) { task.add_data(tag); };
   input.replayable = !device.is_cuda() || command.experiment.deterministic;
   input.generator = choice_.rng;
   journal_ = std::make_unique<privacy::Journal>(plan_, input);
   noise_ = journal_->key(KeyDomain::noise);
   sampling_ = journal_->key(KeyDomain::sampling);
   clip_count_ = journal_->key(KeyDomain::clip_count);
+  draws_ = journal_->key(KeyDomain::draws);
   if (choice_.epsilon && input.start.steps < steps()) {
     last_step_ = journal_->ledger().reach_within(*choice_.epsilon, choice_.accountant, *choice_.delta, steps());
     if (last_step_ <= input.start.steps) {
@@ -216,19 +202,19 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
 
 void TrainPrivacy::share(Communicator* lane, Device device) {
   if (!lane) return;
-  ChaChaKey* const keys[] = {&noise_, &sampling_, &clip_count_};
-  Tensor numbers = empty_tensor({25}, at::kDouble, cpu_device()).zero_();
+  ChaChaKey* const keys[] = {&noise_, &sampling_, &clip_count_, &draws_};
+  Tensor numbers = empty_tensor({33}, at::kDouble, cpu_device()).zero_();
   double* values = numbers.data_ptr<double>();
-  values[24] = static_cast<double>(last_step_);
-  for (int key = 0; key < 3; ++key) {
+  values[32] = static_cast<double>(last_step_);
+  for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) values[8 * key + word] = keys[key]->word[word];
   }
   numbers = numbers.to(device);
   lane->broadcast(numbers, 0)->wait();
   numbers = numbers.cpu();
   values = numbers.data_ptr<double>();
-  last_step_ = static_cast<int64_t>(values[24]);
-  for (int key = 0; key < 3; ++key) {
+  last_step_ = static_cast<int64_t>(values[32]);
+  for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) keys[key]->word[word] = static_cast<uint32_t>(values[8 * key + word]);
   }
 }
@@ -254,6 +240,7 @@ PrivateTraining TrainPrivacy::training(const nlohmann::ordered_json& state) {
   training.generator = choice_.rng;
   training.sampling = sampling_;
   training.clip_count = clip_count_;
+  training.draws = uint64_t{draws_.word[1]} << 32 | draws_.word[0];
   training.clip_norm = plan_.request().clip_norm;
   if (choice_.clip == ClipFunction::adaptive && state.contains("privacy"))
     training.clip_norm = state["privacy"].value("clip_norm", training.clip_norm);

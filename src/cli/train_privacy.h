@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/train_options.h"
+#include "cli/train_task.h"
 #include "comm/launch.h"
 #include "privacy/journal.h"
 #include "train/trainer.h"
@@ -12,7 +13,7 @@ class TrainPrivacy {
  public:
   // Every rank makes one, with the same plan. UserError where the wishes do not go together or what was done before does not allow them.
   TrainPrivacy(const TrainCommand& command, const Options& options, const RankInfo& info, const std::string& folder,
-               const data::Samples& samples, const Model& model, const std::string& model_folder, Device device);
+               const TrainTask& task, const Model& model, Device device);
 
   const privacy::PrivacyPlan& plan() const { return plan_; }
   const privacy::ClipPlan& clip_plan() const { return clip_plan_; }
@@ -45,7 +46,7 @@ class TrainPrivacy {
   privacy::ClipPlan clip_plan_;
   std::unique_ptr<privacy::Journal> journal_;  // rank 0
   std::unique_ptr<privacy::SpentCurve> curve_;
-  ChaChaKey noise_ = {}, sampling_ = {}, clip_count_ = {};
+  ChaChaKey noise_ = {}, sampling_ = {}, clip_count_ = {}, draws_ = {};
   int64_t last_step_ = 0;
 };
 

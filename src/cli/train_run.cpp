@@ -9,8 +9,8 @@
 #include "cli/terminal.h"
 #include "cli/train_log.h"
 #include "cli/train_privacy.h"
+#include "cli/train_task.h"
 #include "models/export.h"
-#include "models/load.h"
 #include "models/weight_tensors.h"
 #include "profile/kineto.h"
 #include "suite/machine.h"
@@ -48,11 +48,12 @@ class TrainRun {
 
   int run() {
     set_arithmetic(c_.experiment);
-    load_samples();
-    const Model model = make_model(c_.experiment, source_, info_.world);
+    task_ = c_.is_diffusion ? make_image_task(c_, device_, speaks()) : make_text_task(c_, device_, speaks());
+    samples_ = task_->samples();
+    held_out_ = task_->held_out();
+    const Model model = task_->model(info_.world);
     if (c_.privacy.is_private())
-      privacy_ =
-          std::make_unique<TrainPrivacy>(c_, options_, info_, folder_, *samples_, model, source_.folder, device_);
+      privacy_ = std::make_unique<TrainPrivacy>(c_, options_, info_, folder_, *task_, model, device_);
     make_executor(model);
     TrainOptions train = train_options();
     if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
@@ -87,39 +88,6 @@ class TrainRun {
  private:
   bool speaks() const { return info_.rank == 0; }
 
-  void load_samples() {
-    source_ = model_source(c_.experiment);
-    std::string name = c_.tokenizer;
-    if (name.empty() && !source_.folder.empty() && fs::exists(fs::path(source_.folder) / "tokenizer.json"))
-      name = source_.folder;
-    const bool store = fs::is_regular_file(c_.data) && data::is_token_store(c_.data);
-    if (name.empty() && !store) name = "byte";
-    if (!name.empty()) tokenizer_ = data::load_tokenizer(name);
-    data::EncodeOptions encode;
-    const auto tokens = data::load_data(c_.data, tokenizer_.get(), c_.corpus, encode, [&](const data::Corpus& corpus) {
-      if (!speaks()) return;
-      for (const data::BadLine& line : corpus.bad_lines())
-        fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"), line.message());
-    });
-    tokens->require_vocabulary(source_.config->vocabulary);
-    if (c_.samples == data::SampleKind::labelled) {
-      if (tokens->label_count() > source_.config->labels)
-        user_error("{}: labels go up to {}, the model has {}; pass --labels {}", c_.data, tokens->label_count() - 1,
-                   source_.config->labels, tokens->label_count());
-      // Padding must be told from text: the data's own padding token, where the config names none.
-      if (source_.config->padding_id < 0) {
-        const auto& identity = tokens->header().tokenizer;
-        source_.config->padding_id = identity.padding.value_or(identity.end_of_text.value_or(0));
-      }
-    }
-    auto split = [&](data::Split part) {
-      return std::make_shared<const data::Samples>(
-          tokens, data::SampleOptions{c_.samples, c_.experiment.seq_length, part, c_.held_out});
-    };
-    samples_ = split(c_.held_out > 0 ? data::Split::train : data::Split::all);
-    if (c_.held_out > 0) held_out_ = split(data::Split::held_out);
-  }
-
   void make_executor(const Model& model) {
     const int64_t batch = privacy_ ? c_.experiment.batch_size : rank_batch(c_.experiment, info_.world);
     Ranks ranks = make_ranks(c_.experiment, info_, device_);
@@ -142,14 +110,10 @@ class TrainRun {
     settings.optimizer.epsilon = c_.adam_epsilon;
     settings.seed = static_cast<uint64_t>(c_.experiment.seed);
     settings.graph = c_.experiment.graph;
-    if (source_.has_weights()) {
-      const InitialWeights initial = load_weights(source_.folder, *source_.config, model.params);
-      settings.initial = initial.fill;
-      if (speaks()) {
-        for (const std::string& notice : initial.notices)
-          fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), notice);
-      }
-    }
+    const InitialWeights initial = task_->initial_weights(model);
+    settings.initial = initial.fill;
+    for (const std::string& notice : speaks() ? initial.notices : std::vector<std::string>())
+      fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), notice);
     const int64_t rows = batch * c_.experiment.accumulation;
     Batch data;
     {
@@ -157,9 +121,10 @@ class TrainRun {
       auto room = [&](const DataShape& shape) {
         std::vector<int64_t> dims{rows};
         dims.insert(dims.end(), shape.dims.begin(), shape.dims.end());
-        return empty_tensor(dims, at::kLong, device_).zero_();
+        return empty_tensor(dims, shape.dtype.value_or(settings.step.compute), device_).zero_();
       };
-      data = {room(model.input), room(model.target), {}};
+      data = {room(model.input), room(model.target)};
+      if (model.condition) data.conditions = room(*model.condition);
     }
     executor_ = std::make_unique<Executor>(model, batch, settings, device_, std::move(data), std::move(ranks));
     global_batch_ = rows * info_.world;
@@ -168,12 +133,15 @@ class TrainRun {
   data::Position resume(TrainOptions& train) {
     data::Position start;
     Json state;
-    if (!c_.resume.empty()) {
-      const auto checkpoint = newest_checkpoint(folder_);
-      if (checkpoint) {
-        state = load_checkpoint(*checkpoint, *executor_);
-        start = data::position_from_json(state.at("position"));
-      }
+    const auto checkpoint = c_.resume.empty() ? std::nullopt : newest_checkpoint(folder_);
+    if (checkpoint) {
+      state = load_checkpoint(*checkpoint, *executor_);
+      start = data::position_from_json(state.at("position"));
+    }
+    if (c_.average > 0) {
+      average_ = std::make_unique<WeightAverage>(*executor_, c_.average);
+      if (checkpoint) load_average(*checkpoint, *average_);
+      train.average = average_.get();
     }
     if (privacy_) {
       train.privacy = privacy_->training(state);
@@ -217,13 +185,7 @@ class TrainRun {
       return;
     }
     fmt::print("{}\n", options_.table());
-    const auto& header = samples_->store().header();
-    fmt::print("model     {}: {} parameters, {}, attention {}\n", source_.name,
-               format_count(static_cast<double>(executor_->shape().param_count())), name_of(source_.config->task),
-               attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
-    fmt::print("data      {} documents, {} tokens ({}); {} samples of {} tokens, {} held out\n", header.documents,
-               format_count(static_cast<double>(header.tokens)), header.tokenizer.name, samples_->count(),
-               samples_->length(), held_out_ ? held_out_->count() : 0);
+    task_->announce(executor_->shape().param_count());
     fmt::print(
         "step      {} on {} {}, graph {}\n",
         privacy_ ? fmt::format("{:g} samples expected, {} a micro-batch,", *c_.expected_batch, c_.experiment.batch_size)
@@ -259,29 +221,27 @@ class TrainRun {
     }
   }
 
-  // Rank 0 writes while the others take part in gathering, parameter by parameter in one order.
+  // Rank 0 writes while the others take part in gathering, parameter by parameter in one order. Where an average of the weights is kept, it is the model.
   void export_trained(const Model& model) {
+    auto whole = [this](size_t i) {
+      const auto id = static_cast<ParamId>(i);
+      return average_ ? average_->parameter(id) : executor_->parameter(id);
+    };
     if (!speaks()) {
-      for (size_t i = 0; i < model.params.size(); ++i) executor_->parameter(static_cast<ParamId>(i));
+      for (size_t i = 0; i < model.params.size(); ++i) whole(i);
       return;
     }
     std::vector<TensorSource> sources;
-    const StoredType type =
-        stored_type(dtype_of(c_.experiment.storage) == at::kDouble ? at::kFloat : dtype_of(c_.experiment.storage));
+    const DType storage = dtype_of(c_.experiment.storage);
+    const StoredType type = stored_type(average_ || storage == at::kDouble ? at::kFloat : storage);
     for (size_t i = 0; i < model.params.size(); ++i) {
       TensorSource source{model.params[i].name, type, model.params[i].dims, {}};
-      source.produce = [this, i, name = source.name, type](const AppendBytes& append) {
-        tensor_source(name, executor_->parameter(static_cast<ParamId>(i)), type).produce(append);
+      source.produce = [whole, i, name = source.name, type](const AppendBytes& append) {
+        tensor_source(name, whole(i), type).produce(append);
       };
       sources.push_back(std::move(source));
     }
-    std::vector<std::pair<std::string, std::string>> files = {
-        {"config.json", config_json(*source_.config).dump(2) + "\n"}};
-    for (const char* name :
-         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
-      const std::string path = source_.folder.empty() ? "" : join_path(source_.folder, name);
-      if (!path.empty() && fs::exists(path)) files.emplace_back(name, read_file(path));
-    }
+    std::vector<std::pair<std::string, std::string>> files = task_->export_files();
     if (privacy_) files.emplace_back("privacy.json", privacy_->guarantee_json().dump(2) + "\n");
     export_model(c_.export_folder, files, sources, {.replace = true});
   }
@@ -291,11 +251,11 @@ class TrainRun {
   RankInfo info_;
   std::string folder_;
   Device device_;
-  ModelSource source_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
-  std::shared_ptr<const data::Samples> samples_, held_out_;
+  std::unique_ptr<TrainTask> task_;
+  std::shared_ptr<const Feed> samples_, held_out_;
   std::unique_ptr<TrainPrivacy> privacy_;  // of a private run
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<WeightAverage> average_;
   int64_t global_batch_ = 0;
   std::unique_ptr<RunLock> lock_;
 };

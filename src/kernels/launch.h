@@ -90,9 +90,13 @@ struct Norm {
   int64_t rows, width;
   double epsilon;
   void* stream;
+  // modulated_norm: weight (the scale), bias (the shift) and gate are each sample's own, their rows `stride` elements apart.
+  const void* gate = nullptr;
+  int64_t sample_rows = 0, stride = 0;
 };
 void rms_norm(const Norm& norm);
 void layer_norm(const Norm& norm);
+void modulated_norm(const Norm& norm);
 
 struct NormBackward {
   const void *dy, *x, *weight;
@@ -105,9 +109,35 @@ struct NormBackward {
   Element element;
   int64_t batch, rows, width;  // rows of one sample
   void* stream;
+  int64_t stride = 0,
+          grad_stride = 0;  // modulated_norm_backward: from one sample's weight, and its gradients, to the next's
 };
 void rms_norm_backward(const NormBackward& norm);
 void layer_norm_backward(const NormBackward& norm);
+void modulated_norm_backward(const NormBackward& norm);
+
+struct GatedAdd {
+  const void *x, *add, *gate;  // gate: rows `gate_stride` elements apart
+  void* out;
+  Element element;
+  int64_t batch, rows, width, gate_stride;
+  void* stream;
+};
+void gated_add(const GatedAdd& gated);
+
+struct GatedAddBackward {
+  const void *dy, *add, *gate;
+  void* d_add;
+  void *gate_grad, *add_sum;  // Real; gate_grad's rows grad_stride apart, add_sum's width
+  void* partial;              // Real: twice batch * sample_strips * width, where there is more than one strip
+  Element element;
+  int64_t batch, rows, width, gate_stride, grad_stride;
+  void* stream;
+};
+void gated_add_backward(const GatedAddBackward& gated);
+
+void timestep_features(const int64_t* condition, int64_t labels, void* features, Element element, int64_t* ids,
+                       int64_t batch, int64_t width, void* stream);
 
 // Into how many strips of consecutive rows a sample is cut where sums over its rows are made: about 512 blocks in all, at least four rows each. A strip has
 // strip_rows(...) rows, the last what is left. Neither depends on the device, so sums are the same on all.

@@ -43,6 +43,21 @@ void rms_norm_backward(const NormBackward&) {
 void layer_norm_backward(const NormBackward&) {
   not_built();
 }
+void modulated_norm(const Norm&) {
+  not_built();
+}
+void modulated_norm_backward(const NormBackward&) {
+  not_built();
+}
+void gated_add(const GatedAdd&) {
+  not_built();
+}
+void gated_add_backward(const GatedAddBackward&) {
+  not_built();
+}
+void timestep_features(const int64_t*, int64_t, void*, Element, int64_t*, int64_t, int64_t, void*) {
+  not_built();
+}
 void token_sum(const TokenSum&) {
   not_built();
 }

@@ -1,4 +1,4 @@
-// rms_norm and layer_norm (kCentred) as CUDA kernels: a row is read once and stays in registers. For .cu files.
+// rms_norm, layer_norm (kCentred) and modulated_norm (kModulated) as CUDA kernels: a row is read once and stays in registers. For .cu files.
 #pragma once
 
 #include "kernels/launch.h"
@@ -24,7 +24,7 @@ RowShape row_shape(int64_t width, bool packs) {
 }
 
 // A row to a block's x dimension; several rows a block only where that is one warp.
-template <typename T, bool kCentred, int kSlots>
+template <typename T, bool kCentred, bool kModulated, int kSlots>
 __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   using Real = RealOf<T>;
   constexpr int kWide = kWideOf<T>;
@@ -33,15 +33,20 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   if (row >= n.rows) return;
   const int vectors = static_cast<int>(n.width / kWide);
   const T* x = static_cast<const T*>(n.x) + row * n.width;
-  Pack<T, kWide> value[kSlots] = {}, add[kSlots] = {}, weight[kSlots] = {}, bias[kCentred ? kSlots : 1] = {};
+  const int64_t own = kModulated ? row / n.sample_rows * n.stride : 0;  // where this sample's weights begin
+  Pack<T, kWide> value[kSlots] = {}, add[kSlots] = {}, weight[kSlots] = {}, bias[kCentred ? kSlots : 1] = {},
+                 gate[kModulated ? kSlots : 1] = {};
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
     if (v < vectors) {
       value[s] = load_pack<kWide>(x + v * kWide);
       if (n.add) add[s] = load_pack<kWide>(static_cast<const T*>(n.add) + row * n.width + v * kWide);
-      weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + v * kWide);
-      if constexpr (kCentred) bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + v * kWide);
+      weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + own + v * kWide);
+      if constexpr (kCentred) bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + own + v * kWide);
+      if constexpr (kModulated) {
+        if (n.add) gate[s] = load_pack<kWide>(static_cast<const T*>(n.gate) + own + v * kWide);
+      }
     }
   }
   if (n.add) {
@@ -50,7 +55,8 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
       const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
       Real sums[kWide];
 #pragma unroll
-      for (int k = 0; k < kWide; ++k) sums[k] = value[s].at(k) + add[s].at(k);
+      for (int k = 0; k < kWide; ++k)
+        sums[k] = value[s].at(k) + (kModulated ? gate[kModulated ? s : 0].at(k) * add[s].at(k) : add[s].at(k));
       value[s] = Pack<T, kWide>::of(sums);
       if (v < vectors) store_pack<kWide>(static_cast<T*>(n.sum) + row * n.width + v * kWide, value[s]);
     }
@@ -89,7 +95,7 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
     Real out[kWide];
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      out[k] = (value[s].at(k) - mean) * r * weight[s].at(k);
+      out[k] = (value[s].at(k) - mean) * r * (weight[s].at(k) + Real(kModulated));
       if constexpr (kCentred) out[k] += bias[s].at(k);
     }
     if (v < vectors) store_pack<kWide>(static_cast<T*>(n.out) + row * n.width + v * kWide, Pack<T, kWide>::of(out));
@@ -97,16 +103,18 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
 }
 
 // Any width and address, an element at a time.
-template <typename T, bool kCentred>
+template <typename T, bool kCentred, bool kModulated>
 __global__ void norm_plain_kernel(Norm n) {
   using Real = RealOf<T>;
   __shared__ Real lanes[2][32];
   const int64_t at = static_cast<int64_t>(blockIdx.x) * n.width;
-  const T *x = static_cast<const T*>(n.x) + at, *weight = static_cast<const T*>(n.weight);
+  const int64_t own = kModulated ? blockIdx.x / n.sample_rows * n.stride : 0;
+  const T *x = static_cast<const T*>(n.x) + at, *weight = static_cast<const T*>(n.weight) + own;
   if (n.add) {
-    const T* add = static_cast<const T*>(n.add) + at;
+    const T *add = static_cast<const T*>(n.add) + at, *gate = static_cast<const T*>(n.gate) + own;
     T* sum = static_cast<T*>(n.sum) + at;
-    for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) sum[j] = rounded<T>(real(x[j]) + real(add[j]));
+    for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x)
+      sum[j] = rounded<T>(real(x[j]) + (kModulated ? real(gate[j]) * real(add[j]) : real(add[j])));
     x = sum;  // each thread reads again only what it wrote
   }
   const Real width = static_cast<Real>(n.width);
@@ -127,41 +135,42 @@ __global__ void norm_plain_kernel(Norm n) {
   }
   T* out = static_cast<T*>(n.out) + at;
   for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-    Real y = (real(x[j]) - mean) * r * real(weight[j]);
-    if constexpr (kCentred) y += real(static_cast<const T*>(n.bias)[j]);
+    Real y = (real(x[j]) - mean) * r * (real(weight[j]) + Real(kModulated));
+    if constexpr (kCentred) y += real(static_cast<const T*>(n.bias)[own + j]);
     out[j] = rounded<T>(y);
   }
 }
 
-template <typename T, bool kCentred>
+template <typename T, bool kCentred, bool kModulated = false>
 void run_norm(const Norm& n) {
   const auto stream = static_cast<cudaStream_t>(n.stream);
-  const bool packs =
-      aligned(n.x) && aligned(n.add) && aligned(n.weight) && aligned(n.bias) && aligned(n.sum) && aligned(n.out);
+  const bool packs = aligned(n.x) && aligned(n.add) && aligned(n.weight) && aligned(n.bias) && aligned(n.sum) &&
+                     aligned(n.out) && aligned(n.gate) && n.stride % kWideOf<T> == 0;
   const RowShape shape = row_shape<T>(n.width, packs);
   const int rows_a_block = shape.threads == 32 ? 4 : 1;
   const dim3 block(static_cast<unsigned>(shape.threads), static_cast<unsigned>(rows_a_block));
   const auto blocks = static_cast<unsigned>((n.rows + rows_a_block - 1) / rows_a_block);
   switch (shape.slots) {
     case 0:
-      norm_plain_kernel<T, kCentred><<<static_cast<unsigned>(n.rows), shape.threads, 0, stream>>>(n);
+      norm_plain_kernel<T, kCentred, kModulated><<<static_cast<unsigned>(n.rows), shape.threads, 0, stream>>>(n);
       break;
     case 1:
-      norm_kernel<T, kCentred, 1><<<blocks, block, 0, stream>>>(n);
+      norm_kernel<T, kCentred, kModulated, 1><<<blocks, block, 0, stream>>>(n);
       break;
     case 2:
-      norm_kernel<T, kCentred, 2><<<blocks, block, 0, stream>>>(n);
+      norm_kernel<T, kCentred, kModulated, 2><<<blocks, block, 0, stream>>>(n);
       break;
     default:
-      norm_kernel<T, kCentred, 4><<<blocks, block, 0, stream>>>(n);
+      norm_kernel<T, kCentred, kModulated, 4><<<blocks, block, 0, stream>>>(n);
   }
-  check_launch(kCentred ? "layer_norm" : "rms_norm");
+  check_launch(kModulated ? "modulated_norm" : kCentred ? "layer_norm" : "rms_norm");
 }
 
 // A block walks a strip of one sample's rows: dx row by row, the columns' sums of dy y (and of dy) in registers. The next row is on its way while the block adds up.
-template <typename T, bool kCentred, int kSlots>
-__global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip,
-                                                            RealOf<T>* weight_sums, RealOf<T>* bias_sums) {
+template <typename T, bool kCentred, bool kModulated, int kSlots>
+__global__ void __launch_bounds__(512)
+    norm_backward_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip, RealOf<T>* weight_sums,
+                         RealOf<T>* bias_sums, int64_t sums_stride) {
   using Real = RealOf<T>;
   using Packs = Pack<T, kWideOf<T>>;
   constexpr int kWide = kWideOf<T>;
@@ -196,7 +205,8 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-    if (v < vectors) weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + v * kWide);
+    if (v < vectors)
+      weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + (kModulated ? sample * n.stride : 0) + v * kWide);
   }
   if (begin < end) fetch(begin, x, dy, before, r, mean);
   for (int64_t row = begin; row < end; ++row) {
@@ -205,7 +215,7 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
     for (int s = 0; s < kSlots; ++s) {
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {  // packs behind the row's end are 0 and add nothing
-        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r, g = d * weight[s].at(k);
+        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r, g = d * (weight[s].at(k) + Real(kModulated));
         sums[0] += g * y;
         weight_sum[s][k] += d * y;
         if constexpr (kCentred) {
@@ -226,7 +236,7 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
       Real dx[kWide];
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {
-        const Real g = dy[s].at(k) * weight[s].at(k), y = (x[s].at(k) - mean) * r;
+        const Real g = dy[s].at(k) * (weight[s].at(k) + Real(kModulated)), y = (x[s].at(k) - mean) * r;
         dx[k] = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
         if (residual_at) dx[k] += before[s].at(k);
       }
@@ -248,7 +258,7 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
     if (v >= vectors) break;
-    const int64_t at = static_cast<int64_t>(blockIdx.x) * n.width + v * kWide;
+    const int64_t at = static_cast<int64_t>(blockIdx.x) * sums_stride + v * kWide;
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
       weight_sums[at + k] = weight_sum[s][k];
@@ -258,18 +268,18 @@ __global__ void __launch_bounds__(512) norm_backward_kernel(NormBackward n, int6
 }
 
 // Any width and address; the columns' sums stand in memory, each with the thread that owns the column.
-template <typename T, bool kCentred>
+template <typename T, bool kCentred, bool kModulated>
 __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip, RealOf<T>* weight_sums,
-                                           RealOf<T>* bias_sums) {
+                                           RealOf<T>* bias_sums, int64_t sums_stride) {
   using Real = RealOf<T>;
   __shared__ Real lanes[2][2 * 32];
   const int64_t sample = blockIdx.x / strips, strip = blockIdx.x % strips;
   const int64_t begin = sample * n.rows + strip * rows_a_strip, last = (sample + 1) * n.rows;
   const int64_t end = begin + rows_a_strip < last ? begin + rows_a_strip : last;
-  const T* weight = static_cast<const T*>(n.weight);
+  const T* weight = static_cast<const T*>(n.weight) + (kModulated ? sample * n.stride : 0);
   const Real width = static_cast<Real>(n.width);
-  weight_sums += static_cast<int64_t>(blockIdx.x) * n.width;
-  if constexpr (kCentred) bias_sums += static_cast<int64_t>(blockIdx.x) * n.width;
+  weight_sums += static_cast<int64_t>(blockIdx.x) * sums_stride;
+  if constexpr (kCentred) bias_sums += static_cast<int64_t>(blockIdx.x) * sums_stride;
   for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
     weight_sums[j] = 0;
     if constexpr (kCentred) bias_sums[j] = 0;
@@ -283,14 +293,14 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
     if constexpr (kCentred) mean = static_cast<const Real*>(n.mean)[row];
     Real sums[kCentred ? 2 : 1] = {};
     for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-      const Real g = real(dy[j]) * real(weight[j]);
+      const Real g = real(dy[j]) * (real(weight[j]) + Real(kModulated));
       sums[0] += g * ((real(x[j]) - mean) * r);
       if constexpr (kCentred) sums[1] += g;
     }
     block_sum(sums, lanes[(row - begin) % 2]);
     const Real mean_gy = sums[0] / width, mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
     for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-      const Real d = real(dy[j]), g = d * real(weight[j]), y = (real(x[j]) - mean) * r;
+      const Real d = real(dy[j]), g = d * (real(weight[j]) + Real(kModulated)), y = (real(x[j]) - mean) * r;
       weight_sums[j] += d * y;
       if constexpr (kCentred) bias_sums[j] += d;
       Real value = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
@@ -300,7 +310,7 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
   }
 }
 
-template <typename T, bool kCentred>
+template <typename T, bool kCentred, bool kModulated = false>
 void run_norm_backward(const NormBackward& n) {
   using Real = RealOf<T>;
   const auto stream = static_cast<cudaStream_t>(n.stream);
@@ -309,29 +319,33 @@ void run_norm_backward(const NormBackward& n) {
   Real *weight_grad = static_cast<Real*>(n.weight_grad), *bias_grad = static_cast<Real*>(n.bias_grad);
   Real* weight_sums = strips == 1 ? weight_grad : static_cast<Real*>(n.partial);
   Real* bias_sums = strips == 1 ? bias_grad : weight_sums + n.batch * strips * n.width;
-  const bool packs = aligned(n.x) && aligned(n.dy) && aligned(n.weight) && aligned(n.residual) && aligned(n.dx);
+  const int64_t grad_stride = kModulated ? n.grad_stride : n.width, sums_stride = strips == 1 ? grad_stride : n.width;
+  const bool packs = aligned(n.x) && aligned(n.dy) && aligned(n.weight) && aligned(n.residual) && aligned(n.dx) &&
+                     n.stride % kWideOf<T> == 0;
   const RowShape shape = row_shape<T>(n.width, packs);
   const auto blocks = static_cast<unsigned>(n.batch * strips);
   switch (shape.slots) {
     case 0:
-      norm_backward_plain_kernel<T, kCentred>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      norm_backward_plain_kernel<T, kCentred, kModulated>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
       break;
     case 1:
-      norm_backward_kernel<T, kCentred, 1>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      norm_backward_kernel<T, kCentred, kModulated, 1>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
       break;
     case 2:
-      norm_backward_kernel<T, kCentred, 2>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      norm_backward_kernel<T, kCentred, kModulated, 2>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
       break;
     default:
-      norm_backward_kernel<T, kCentred, 4>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums);
+      norm_backward_kernel<T, kCentred, kModulated, 4>
+          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
   }
-  check_launch(kCentred ? "layer_norm_backward" : "rms_norm_backward");
-  if (strips > 1)
-    add_strips(weight_sums, weight_grad, kCentred ? bias_grad : nullptr, n.batch, strips, n.width, stream);
+  check_launch(kModulated ? "modulated_norm_backward" : kCentred ? "layer_norm_backward" : "rms_norm_backward");
+  if (strips > 1) {
+    add_strips(weight_sums, weight_grad, kCentred ? bias_grad : nullptr, n.batch, strips, n.width, stream, grad_stride,
+               grad_stride);
+  }
 }
 
 }  // namespace veil::launch

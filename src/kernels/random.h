@@ -5,7 +5,14 @@
 
 namespace veil {
 
-enum class RandomDomain : uint32_t { parameters = 1, inputs = 2, targets = 3, rounding = 4, simulated = 5 };
+enum class RandomDomain : uint32_t {
+  parameters = 1,
+  inputs = 2,
+  targets = 3,
+  rounding = 4,
+  simulated = 5,
+  conditions = 6
+};
 
 // Uniform in [-half_width, half_width).
 void fill_uniform(const Tensor& out, double half_width, uint64_t seed, RandomDomain domain, int64_t first_index);

@@ -17,7 +17,7 @@ using RunSecret = std::array<uint8_t, 32>;
 using RunNonce = std::array<uint8_t, 16>;
 
 // What a stream is for. Numbers are kept in checkpoints' meaning: never give one to something else.
-enum class KeyDomain : uint32_t { noise = 1, sampling = 2, clip_count = 3, rounding = 4 };
+enum class KeyDomain : uint32_t { noise = 1, sampling = 2, clip_count = 3, rounding = 4, draws = 5 };
 
 // Four bytes, lowest first.
 inline uint32_t word_at(const uint8_t* bytes) {

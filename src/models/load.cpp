@@ -30,27 +30,17 @@ bool remove(std::vector<std::string>& list, const std::string& name) {
   return true;
 }
 
-}  // namespace
+std::vector<WantedTensor> wanted(const std::vector<ParamShape>& params) {
+  std::vector<WantedTensor> list;
+  for (const ParamShape& param : params) list.push_back({param.name, param.dims});
+  return list;
+}
 
-InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
-                            const std::vector<ParamShape>& params) {
-  const auto weights = std::make_shared<Weights>(path);
-  const WeightNames rule = names_of(config);
-  std::vector<WantedTensor> wanted;
-  for (const ParamShape& param : params) wanted.push_back({param.name, param.dims});
-  WeightDifference difference = compare_weights(*weights, wanted, rule);
-
-  InitialWeights initial;
-  if (config.task == Task::sequence_classification && remove(difference.missing, kScore)) {
-    if (remove(difference.extra, kHead))
-      initial.notices.push_back(fmt::format("{}: {} is dropped, a classifier has none", path, kHead));
-    initial.notices.push_back(fmt::format("{}: {} is not in it and starts at random", path, kScore));
-  }
-  expect_no_difference(*weights, difference);
-
+decltype(InitialWeights::fill) filling(const std::shared_ptr<const Weights>& weights,
+                                       const std::vector<ParamShape>& params, const WeightNames& rule) {
   std::vector<const StoredTensor*> stored;
   for (const ParamShape& param : params) stored.push_back(find_weight(*weights, param.name, rule));
-  initial.fill = [weights, stored](ParamId id, int64_t first, const Tensor& out) {
+  return [weights, stored](ParamId id, int64_t first, const Tensor& out) {
     const StoredTensor* tensor = stored[static_cast<size_t>(id)];
     if (!tensor) return false;
     constexpr int64_t kPiece = int64_t{1} << 24;  // elements on their way to a GPU
@@ -67,7 +57,32 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
     }
     return true;
   };
+}
+
+}  // namespace
+
+InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
+                            const std::vector<ParamShape>& params) {
+  const auto weights = std::make_shared<Weights>(path);
+  const WeightNames rule = names_of(config);
+  WeightDifference difference = compare_weights(*weights, wanted(params), rule);
+
+  InitialWeights initial;
+  if (config.task == Task::sequence_classification && remove(difference.missing, kScore)) {
+    if (remove(difference.extra, kHead))
+      initial.notices.push_back(fmt::format("{}: {} is dropped, a classifier has none", path, kHead));
+    initial.notices.push_back(fmt::format("{}: {} is not in it and starts at random", path, kScore));
+  }
+  expect_no_difference(*weights, difference);
+
+  initial.fill = filling(weights, params, rule);
   return initial;
+}
+
+InitialWeights load_weights(const std::string& path, const std::vector<ParamShape>& params) {
+  const auto weights = std::make_shared<Weights>(path);
+  check_weights(*weights, wanted(params));
+  return {filling(weights, params, {}), {}};
 }
 
 }  // namespace veil

@@ -1,4 +1,4 @@
-// A published checkpoint as a language model's initial parameters.
+// A published checkpoint as a model's initial parameters.
 #pragma once
 
 #include <functional>
@@ -20,5 +20,7 @@ struct InitialWeights {
 // classification drops its head and starts `score` at random. A tied model ignores a head stored beside its table.
 InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
                             const std::vector<ParamShape>& params);
+// The same for a model whose names are the file's own.
+InitialWeights load_weights(const std::string& path, const std::vector<ParamShape>& params);
 
 }  // namespace veil

@@ -39,6 +39,7 @@ ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.batch = batch;
   shape.input = input;
   shape.target = target;
+  shape.condition = condition;
   return shape;
 }
 

@@ -46,6 +46,7 @@ struct ModelShape {
   BlockShape loss;
   int64_t batch = 0;  // samples in a micro-batch
   DataShape input, target;
+  std::optional<DataShape> condition;
   int64_t param_count() const;
   int64_t forward_flops() const;  // as run
   int64_t model_flops() const;    // without what is made twice: the convention of MFU
@@ -58,6 +59,7 @@ class Model {
   std::vector<std::unique_ptr<Block>> blocks;
   std::unique_ptr<Loss> loss;
   DataShape input, target;
+  std::optional<DataShape> condition;  // Batch::conditions
   ModelShape shape(int64_t batch, DType compute, bool on_gpu) const;
 };
 

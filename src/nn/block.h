@@ -27,7 +27,7 @@ struct Report {
   bool repeated = false;  // comes in several pieces of the batch, which add up
   int64_t samples = 0, tokens = 1;
   int64_t rows = 0, columns = 0;  // of a product's gradient: [rows, columns], joined parameters together
-  int64_t live_bytes = 0;         // the block's own temporaries at that moment, without the gradient that it returns
+  int64_t live_bytes = 0;         // the block's own then: temporaries, and what is made of the gradient to return
   int64_t held_bytes = 0;         // likewise where every report is held
 };
 
@@ -36,7 +36,8 @@ struct BlockShape {
   std::string name;
   std::vector<ParamId> params;
   std::vector<Report> reports;
-  int64_t output_bytes = 0;             // its flow forwards; the gradient of its output is as large
+  int64_t output_bytes = 0;             // what it adds to the flow
+  int64_t output_grad_bytes = 0;        // the gradient of its output; 0: as large as the output
   int64_t input_grad_bytes = 0;         // the gradient that its backward makes; 0 for the first block
   int64_t saved_bytes = 0;              // the tape's own tensors, without the kept ones
   int64_t kept_bytes = 0;               // what selective checkpointing keeps of it (Tape::kept)
@@ -47,6 +48,7 @@ struct BlockShape {
   int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
   int64_t booked_bytes = 0;             // what its reports hold beside the tape and the gradient of its output
   int64_t book_scratch_bytes = 0;       // as backward_scratch_bytes, where the reports are held; without what they hold
+  bool reports_output_grad = true;      // its reports hold the gradient of its output
   bool recompute_skips_output = false;  // recompute() makes neither the output nor forward's temporaries
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory

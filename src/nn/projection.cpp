@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "base/error.h"
 #include "kernels/token_sum.h"
 #include "tensor/category.h"
 
@@ -57,6 +58,12 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g) const 
   sink.direct(bias, per_sample);
 }
 
+void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g, const Tensor& bias_grad) const {
+  VEIL_CHECK(!in_out && bias >= 0, "sums for a bias that is not there");
+  sink.linear({weight}, a, g);
+  sink.direct(bias, bias_grad);
+}
+
 void Projection::add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const {
   for (int i = 0; i < joined; ++i) shape.params.push_back(weight + i);
   shape.reports.push_back(
@@ -64,6 +71,15 @@ void Projection::add_shape(BlockShape& shape, int64_t batch, int64_t tokens) con
   if (bias < 0) return;
   for (int i = 0; i < joined; ++i) shape.params.push_back(bias + i);
   shape.reports.push_back({bias, out, Report::By::direct, false, batch});
+}
+
+void Projection::set_moment(BlockShape& shape, int64_t live_bytes, int64_t held_bytes, int64_t sums_bytes) const {
+  for (Report& report : shape.reports) {
+    if (report.param != weight && report.param != bias) continue;
+    const int64_t own = report.param == bias ? sums_bytes : 0;
+    report.live_bytes = live_bytes + own;
+    report.held_bytes = held_bytes + own;
+  }
 }
 
 int64_t Projection::report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {

@@ -19,8 +19,12 @@ struct Projection {
   void input_grad(const Params& params, const Tensor& g, const Tensor& result) const;
   // Tells the sink of a [batch, tokens, in] and g [batch, tokens, out], both contiguous.
   void report(GradSink& sink, const Tensor& a, const Tensor& g) const;
+  // Likewise, where g's sums over a sample's tokens are known: bias_grad [batch, out].
+  void report(GradSink& sink, const Tensor& a, const Tensor& g, const Tensor& bias_grad) const;
 
   void add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const;
+  // Report::live_bytes and held_bytes of its reports; at the bias's `sums_bytes` more live, where report() makes them.
+  void set_moment(BlockShape& shape, int64_t live_bytes, int64_t held_bytes, int64_t sums_bytes = 0) const;
   int64_t flops(int64_t rows) const { return 2 * rows * in * out; }
   int64_t report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
 };

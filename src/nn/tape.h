@@ -7,16 +7,31 @@
 
 namespace veil {
 
-// What runs from block to block: the hidden states (token ids before the first block of a language model). (DiT's conditioning will stand beside them.)
+// What runs from block to block: the hidden states (token ids before the first block of a language model, images before that of a diffusion model). Beside them, where a
+// model has one, its conditioning: the first block makes it of Batch::conditions, and the others hand it on as it is. Its gradient, to which every block adds, is fp32
+// (fp64 where the model is).
 struct Flow {
-  Tensor hidden;  // [batch, ...]
+  Tensor hidden;          // [batch, ...]
+  Tensor condition = {};  // [batch, width]
 };
 
 // One micro-batch as a model sees it.
 struct Batch {
-  Tensor inputs;        // [batch, ...]
-  Tensor targets;       // [batch, ...]
-  Tensor counted = {};  // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
+  Tensor inputs;           // [batch, ...]
+  Tensor targets;          // [batch, ...]
+  Tensor counted = {};     // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
+  Tensor conditions = {};  // [batch, ...]; undefined where the model has none
+
+  // What `of` makes of every tensor that is there.
+  template <typename Function>
+  Batch each(const Function& of) const {
+    auto made = [&](const Tensor& tensor) { return tensor.defined() ? of(tensor) : Tensor(); };
+    return {made(inputs), made(targets), made(counted), made(conditions)};
+  }
+  // `count` samples from the one at `first` on, as views.
+  Batch narrow(int64_t first, int64_t count) const {
+    return each([&](const Tensor& tensor) { return tensor.narrow(0, first, count); });
+  }
 };
 
 // `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own;

@@ -66,7 +66,6 @@ void BookSink::replay(int block, const Tape& tape, GradSink& to) {
         to.direct(entry.of.param, entry.g);
         break;
     }
-    entry = {};
   }
   page.clear();
 }

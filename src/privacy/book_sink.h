@@ -22,7 +22,7 @@ class BookSink final : public GradSink {
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
 
-  // Reports what was booked of a block, in its order, and lets it go. `tape`: the block's, made again where its bookings need it.
+  // Reports what was booked of a block, in its order, and then lets it all go. `tape`: the block's, made again where its bookings need it.
   void replay(int block, const Tape& tape, GradSink& to);
   void clear();
 

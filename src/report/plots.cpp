@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "report/bars.h"
 #include "report/canvas.h"
+#include "report/dit_plots.h"
 #include "report/tables.h"
 #include "report/zero_plots.h"
 
@@ -225,10 +226,11 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
 
 std::vector<Plot> make_plots(const std::vector<Record>& records) {
   if (is_zero_suite(records)) return zero_plots(records);
-  std::vector<Plot> plots;
+  const bool dit = is_dit_suite(records);
+  std::vector<Plot> plots = dit ? dit_plots(records) : std::vector<Plot>();
   for (auto plot :
        {time_comparison(records), phase_breakdown(records), memory_breakdown(records), memory_stages(records)}) {
-    if (plot) plots.push_back(std::move(*plot));
+    if (plot && !(dit && plot->name == "memory_breakdown")) plots.push_back(std::move(*plot));
   }
   double largest = 0;  // one scale for all timelines: they are compared
   for (const Record& record : records) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "report/dit_plots.h"
 #include "report/page.h"
 #include "report/plots.h"
 #include "report/tables.h"
@@ -29,6 +30,7 @@ ReportFiles write_report(const std::string& folder, const std::string& output_fo
     report.files.push_back(name);
   };
   write("summary.txt", report.summary);
+  if (is_dit_suite(source.records)) write("visualizations/summary.txt", report.summary);  // where seed 004 has it
   write("summary.csv", summary_csv(source.records));
   if (is_zero_suite(source.records)) {
     write("comparison.csv", zero_csv(source.records));

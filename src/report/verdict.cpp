@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/dit_plots.h"
 #include "report/zero_verdict.h"
 
 namespace veil {
@@ -24,6 +25,8 @@ std::string percent(double share) {
 std::string question_of(const RecordFolder& folder) {
   const std::string& suite = folder.records.front().suite;
   if (suite == "linear") return "DDP or FSDP, and with which options, for my memory and my time?";
+  if (suite == "dit-dp")
+    return "What does clipping cost a diffusion transformer, in memory and in time, and by which way?";
   return "Which set-up, for my memory and my time?";
 }
 
@@ -242,6 +245,31 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
   return result;
 }
 
+bool is_plain(const Record* record) {
+  return canonical(record->mode) == "no-dp";
+}
+
+// What a private step costs beside one that is not, the first plain record of the group.
+std::string price_words(const std::vector<const Record*>& records) {
+  const auto plain = std::find_if(records.begin(), records.end(), is_plain);
+  if (plain == records.end()) return "";
+  const auto plain_ms = compared_ms(**plain), plain_bytes = peak_bytes(**plain);
+  if (!plain_ms || !plain_bytes || *plain_ms <= 0 || *plain_bytes <= 0) return "";
+  std::vector<std::string> words;
+  for (const Record* record : records) {
+    const auto ms = compared_ms(*record), bytes = peak_bytes(*record);
+    if (is_plain(record) || !ms || !bytes) continue;
+    words.push_back(fmt::format("{} {:.2f} times the time, {:.2f} times the memory", record->label, *ms / *plain_ms,
+                                *bytes / *plain_bytes));
+  }
+  return words.empty() ? "" : fmt::format("Beside {}, which protects nobody: {}.", (*plain)->label, join(words, "; "));
+}
+
+// A step that is not private is what the others are measured against, and none of the choices.
+void leave_plain_out(RecordGroup& group) {
+  if (!std::all_of(group.records.begin(), group.records.end(), is_plain)) std::erase_if(group.records, is_plain);
+}
+
 }  // namespace
 
 std::optional<double> compared_ms(const Record& record) {
@@ -292,10 +320,15 @@ Verdict judge(const RecordFolder& folder) {
   Verdict verdict;
   verdict.question = question_of(folder);
   verdict.caveats = caveats_of(folder);
-  const std::vector<RecordGroup> groups = comparable_groups(folder.records);
+  std::vector<RecordGroup> groups = comparable_groups(folder.records);
   std::vector<std::string> headlines;
-  for (const RecordGroup& group : groups) {
+  for (RecordGroup& group : groups) {
     const std::string where = groups.size() > 1 && !group.name.empty() ? group.name + ": " : "";
+    if (is_dit_suite(folder.records)) {
+      const std::string words = price_words(group.records);
+      if (!words.empty()) verdict.findings.push_back(where + words);
+      leave_plain_out(group);
+    }
     headlines.push_back(where + headline_of(group));
     for (const std::string& words :
          {time_words(group.records), memory_words(group.records), strategy_words(group.records),

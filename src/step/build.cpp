@@ -111,7 +111,8 @@ void Builder::choose_clipping() {
   if (plan.pass != privacy::PassPlan::keep) return;
   for (const BlockShape& block : shape_.blocks) {
     for (const Report& report : block.reports) {
-      if (report.by == Report::By::embedding && report.param != schedule_.tied_table)
+      // Of a table that a sample reads one row of, a sample's gradient is made like any other's.
+      if (report.by == Report::By::embedding && report.tokens > 1 && report.param != schedule_.tied_table)
         schedule_.booked_param[static_cast<size_t>(report.param)] = true;
     }
   }
@@ -184,7 +185,8 @@ std::vector<int> Builder::waits_for_params(int b) {
 }
 
 void Builder::add_resident() {
-  const int64_t sample_bytes = shape_.input.bytes(options_.compute) + shape_.target.bytes(options_.compute);
+  const int64_t sample_bytes = shape_.input.bytes(options_.compute) + shape_.target.bytes(options_.compute) +
+                               (shape_.condition ? shape_.condition->bytes(options_.compute) : 0);
   if (!options_.varying) {
     schedule_.resident.push_back(
         {BufferRole::data, 0, sample_bytes * shape_.batch * options_.micro_batches, Category::data, device()});

@@ -223,6 +223,7 @@ void Builder::emit_backward(int b, GradUse use) {
   if (use == GradUse::book) {
     add(op.creates, booked(b));
     if (schedule_.remakes_tape[b]) add(op.frees, tape(b));
+    if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
   } else {
     if (!booked_table_block(b)) op.frees.push_back(flow_grad(b));
     if (last_pass) {
@@ -249,27 +250,34 @@ void Builder::add_final_frees(Op& op, int b) const {
 int64_t Builder::sink_scratch(const BlockShape& block, GradUse use) const {
   int64_t largest = 0;
   for (const Report& report : block.reports) {
-    int64_t bytes = 0;
-    if (use == GradUse::norm || use == GradUse::book) {
-      const ParamShape& param = shape_.params[static_cast<size_t>(report.param)];
-      bytes = privacy::norm_sink_scratch_bytes(
-          report,
-          {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[static_cast<size_t>(report.param)]},
-          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute,
-          options_.on_gpu);
-    } else if (use == GradUse::clip) {
-      bytes = privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
-    } else if (use == GradUse::sum) {
-      const bool table = report.by == Report::By::embedding;
-      const int64_t positions = table ? shape_.input.elements() * shape_.batch : shape_.batch;
-      bytes = summed_sink_scratch_bytes({positions, report.numel, report.by, accumulates_whole_ || report.repeated,
-                                         options_.compute, schedule_.grad_dtype, options_.on_gpu});
-    }
-    if (bytes > 0 && (use == GradUse::norm || (use == GradUse::clip && !books()))) bytes += report.live_bytes;
-    if (bytes > 0 && use == GradUse::book) bytes += report.held_bytes - block.booked_bytes;
+    int64_t bytes = report_scratch(report, use);
+    if (bytes > 0) bytes += use == GradUse::book ? report.held_bytes - block.booked_bytes : report.live_bytes;
     largest = std::max(largest, bytes);
   }
   return largest;
+}
+
+// The sink's own temporaries.
+int64_t Builder::report_scratch(const Report& report, GradUse use) const {
+  const bool table = report.by == Report::By::embedding;
+  switch (use) {
+    case GradUse::norm:
+    case GradUse::book: {
+      const auto id = static_cast<size_t>(report.param);
+      const ParamShape& param = shape_.params[id];
+      return privacy::norm_sink_scratch_bytes(
+          report, {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[id]}, options_.clip->tile,
+          report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute, options_.on_gpu);
+    }
+    case GradUse::clip:
+      return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
+    case GradUse::sum:
+      return summed_sink_scratch_bytes({table ? report.samples * report.tokens : shape_.batch, report.numel, report.by,
+                                        accumulates_whole_ || report.repeated, options_.compute, schedule_.grad_dtype,
+                                        options_.on_gpu});
+    default:
+      return 0;
+  }
 }
 
 // Of one layer, or with -1 of all.
@@ -301,11 +309,12 @@ void Builder::sum_booked(int layer) {
 }
 
 void Builder::emit_weight_grad(int b) {
-  Op op{.kind = OpKind::weight_grad,
-        .block = b,
-        .use = GradUse::clip,
-        .scratch_bytes = sink_scratch(shape_.blocks[b], GradUse::clip)};
-  op.frees.push_back(flow_grad(b));
+  Op op{.kind = OpKind::weight_grad, .block = b, .use = GradUse::clip};
+  for (const Report& report : shape_.blocks[b].reports) {
+    if (books() || schedule_.booked_param[static_cast<size_t>(report.param)])
+      op.scratch_bytes = std::max(op.scratch_bytes, report_scratch(report, GradUse::clip));
+  }
+  if (!books() || books_output_grad(b)) op.frees.push_back(flow_grad(b));
   if (books()) {
     add(op.frees, booked(b));
     add_final_frees(op, b);

@@ -40,6 +40,8 @@ class Builder {
   // Whether block b lets go of its output itself; otherwise whoever reads it as an input does.
   bool block_frees_output(int b) const { return books() ? shape_.blocks[b].keeps_output : output_outlives_forward(b); }
   bool booked_table_block(int b) const;
+  // Whether what block b's reports hold is the gradient of its output.
+  bool books_output_grad(int b) const { return books() && shape_.blocks[b].reports_output_grad; }
 
   // Buffers.
 
@@ -94,7 +96,9 @@ class Builder {
     return {BufferRole::flow, b, shape_.blocks[b].output_bytes, Category::activations, device()};
   }
   Buffer flow_grad(int b) const {
-    return {BufferRole::flow_grad, b, shape_.blocks[b].output_bytes, Category::activations, device()};
+    const BlockShape& block = shape_.blocks[b];
+    return {BufferRole::flow_grad, b, block.output_grad_bytes ? block.output_grad_bytes : block.output_bytes,
+            Category::activations, device()};
   }
   Buffer tape(int b) const {
     const int64_t kept = selective() ? 0 : shape_.blocks[b].kept_bytes;
@@ -145,6 +149,7 @@ class Builder {
   void emit_backward(int b, GradUse use);
   void create_targets(Op& op, int b, GradUse use);
   int64_t sink_scratch(const BlockShape& block, GradUse use) const;
+  int64_t report_scratch(const Report& report, GradUse use) const;
   void reduce_finished(int b);
   void emit_coefficients(int layer);
   void emit_weight_grad(int b);

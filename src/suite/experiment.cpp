@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "models/dit.h"
 #include "models/language_model.h"
 #include "models/linear_stack.h"
 #include "profile/trace.h"
@@ -101,10 +102,39 @@ int64_t rank_batch(const ExperimentOptions& options, int world) {
   return *options.total_batch_size / parts;
 }
 
+namespace {
+
+void set_diffusion(const ExperimentOptions& options, ModelSource& source) {
+  const DiffusionChoice& choice = options.diffusion;
+  DitConfig config = source.diffusion.value_or(DitConfig{});
+  const auto set = [&](const char* name, const std::optional<int64_t>& wish, int64_t& field) {
+    if (!wish) return;
+    if (!source.diffusion)
+      user_error("--{} {}: it belongs to a diffusion transformer, and {} is none; presets are {}", name, *wish,
+                 options.model, join(dit_preset_names(), ", "));
+    if (source.has_weights() && *wish != field)
+      user_error("--{} {}: the model's weights decide it, and they have {}", name, *wish, field);
+    field = *wish;
+  };
+  set("image-size", choice.image_size, config.image_size);
+  set("patch-size", choice.patch, config.patch);
+  set("channels", choice.channels, config.channels);
+  set("classes", choice.classes, config.classes);
+  set("hidden-dim", choice.hidden, config.hidden);
+  set("heads", choice.heads, config.heads);
+  if (!source.diffusion) return;
+  set("layers", options.layers, config.layers);
+  source.diffusion = config;
+  check_config(config, "--model " + options.model);
+}
+
+}  // namespace
+
 ModelSource model_source(const ExperimentOptions& options) {
   ModelSource source = find_model(options.model, options.hub_cache);
+  set_diffusion(options, source);
   if (!source.config) {
-    if (options.task || options.labels) user_error("--task and --labels: the linear stack has neither");
+    if (options.task || options.labels) user_error("--task and --labels: {} has neither", options.model);
     return source;
   }
   if (options.task) source.config->task = *options.task;
@@ -121,6 +151,11 @@ ModelSource model_source(const ExperimentOptions& options) {
 }
 
 Model make_model(const ExperimentOptions& options, const ModelSource& source, int world) {
+  if (source.diffusion) {
+    Model model = dit_model(*source.diffusion, options.attention);
+    model.name = source.name;
+    return model;
+  }
   if (!source.config) return linear_stack(options.input_size, layer_count(options, world));
   Model model = language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention});
   model.name = source.name;
@@ -153,15 +188,18 @@ void check_options(const ExperimentOptions& options) {
 
 std::string configuration_name(const ExperimentOptions& options, int world) {
   std::vector<std::pair<std::string, std::string>> parts;
-  const bool linear = canonical(options.model).rfind("linear", 0) == 0;
-  if (!linear) parts.push_back({"", options.model.substr(options.model.find_last_of('/') + 1)});
+  const bool linear = canonical(options.model).rfind("linear", 0) == 0,
+             diffusion = dit_preset(options.model).has_value();
+  std::string name = diffusion ? canonical(options.model) : options.model.substr(options.model.find_last_of('/') + 1);
+  std::replace(name.begin(), name.end(), '/', '-');  // dit-l/8
+  if (!linear) parts.push_back({"", name});
   parts.push_back({"", name_of(options.strategy)});
   parts.push_back({"w", std::to_string(world)});
   parts.push_back({"bs", std::to_string(rank_batch(options, world))});
   if (linear) {
     parts.push_back({"in", std::to_string(options.input_size)});
     parts.push_back({"l", std::to_string(layer_count(options, world))});
-  } else {
+  } else if (!diffusion) {
     parts.push_back({"seq", std::to_string(options.seq_length)});
   }
   parts.push_back({"bwd-", name_of(options.backward_prefetch)});

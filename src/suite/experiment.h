@@ -22,6 +22,11 @@ enum class Precision { fp32, bf16, fp16, fp64 };
 const NameTable<Precision>& names(Precision);
 DType dtype_of(Precision precision);
 
+// What may differ from a diffusion transformer's config; its layers are ExperimentOptions::layers.
+struct DiffusionChoice {
+  std::optional<int64_t> image_size, patch, channels, classes, hidden, heads;
+};
+
 // Defaults are seed 003's; for language models see use_language_defaults.
 struct ExperimentOptions {
   std::string model = "linear-stack";
@@ -30,6 +35,7 @@ struct ExperimentOptions {
   std::optional<Task> task;  // of a language model; none: as its config says
   std::optional<int64_t> labels;
   AttentionKind attention = AttentionKind::automatic;
+  DiffusionChoice diffusion;
   std::string data, tokenizer;  // text for a language model's steps, and what reads it; "": synthetic tokens
   int64_t input_size = 16384;
   std::optional<int64_t> layers;  // as many as there are ranks
@@ -81,7 +87,7 @@ void make_private(const ExperimentOptions& options, const ModelShape& shape, std
 int64_t layer_count(const ExperimentOptions& options, int world);
 // Samples a rank and micro-batch, from total_batch_size where that is given. UserError where it does not divide.
 int64_t rank_batch(const ExperimentOptions& options, int world);
-// The linear stack or a language model, whose source is found by its name.
+// The linear stack, a language model or a diffusion transformer, whose source is found by its name; what the options set differently is in it.
 ModelSource model_source(const ExperimentOptions& options);
 Model make_model(const ExperimentOptions& options, const ModelSource& source, int world);
 // Throws UserError for what contradicts itself, whatever the machine.

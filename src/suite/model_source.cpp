@@ -27,7 +27,8 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   source.name = name;
   if (canonical(name) == kLinearStack || canonical(name) == "linear") return source;
   source.config = preset_config(name);
-  if (source.config) return source;
+  source.diffusion = dit_preset(name);
+  if (source.config || source.diffusion) return source;
   if (fs::is_directory(name)) {
     if (!fs::exists(fs::path(name) / "config.json")) user_error("--model {}: the folder has no config.json", name);
     source.folder = name;
@@ -35,6 +36,7 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
     source.folder = *found;
   } else {
     std::vector<std::string> known = preset_names();
+    known.insert(known.end(), dit_preset_names().begin(), dit_preset_names().end());
     known.push_back(kLinearStack);
     const std::string meant = nearest(name, known);
     const bool hub_id = name.find('/') != std::string::npos;
@@ -44,7 +46,13 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
                                 : "",
                join(known, ", "));
   }
-  source.config = read_config(join_path(source.folder, "config.json"));
+  const std::string path = join_path(source.folder, "config.json");
+  if (const auto json = nlohmann::ordered_json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+      json.is_object() && is_dit_config(json)) {
+    source.diffusion = parse_dit_config(json, path);
+  } else {
+    source.config = read_config(path);
+  }
   return source;
 }
 

@@ -5,13 +5,15 @@
 #include <string>
 
 #include "models/config.h"
+#include "models/dit.h"
 
 namespace veil {
 
 struct ModelSource {
-  std::string name;                      // as the user gave it
-  std::optional<LanguageConfig> config;  // none: the linear stack
-  std::string folder;                    // with weights and perhaps a tokenizer; "" for a preset
+  std::string name;  // as the user gave it
+  std::optional<LanguageConfig> config;
+  std::optional<DitConfig> diffusion;  // neither: the linear stack
+  std::string folder;                  // with weights and perhaps a tokenizer; "" for a preset
 
   bool is_language_model() const { return config.has_value(); }
   bool has_weights() const;  // a folder may hold config.json alone: then the model starts at random

@@ -9,27 +9,6 @@ const Op& op_of(const RowTime& row, const Schedule& schedule) {
   return schedule.parts[row.part][row.op];
 }
 
-// What a row is called in a step's account: a private step's passes are told apart.
-std::string phase_of(const Op& op, const Schedule& schedule) {
-  if (!schedule.options.clip) return name_of(op.kind);
-  if (op.kind == OpKind::backward) {
-    switch (op.use) {
-      case GradUse::keep:
-        return "backward_and_kept_norms";
-      case GradUse::norm:
-      case GradUse::book:
-        return "backward_and_norms";
-      case GradUse::clip:
-        return "second_backward";
-      default:
-        break;
-    }
-  }
-  if (op.kind == OpKind::loss && op.use == GradUse::clip) return "second_loss";
-  if (op.kind == OpKind::update) return op.note.starts_with("clip") ? "combine_noise_update" : "noise_update";
-  return name_of(op.kind);
-}
-
 int64_t sent_bytes(const Op& op, const Schedule& schedule) {
   const StepOptions& options = schedule.options;
   const UnitLayout& unit = schedule.layout.units[op.unit];
@@ -52,6 +31,26 @@ int64_t sent_bytes(const Op& op, const Schedule& schedule) {
 }
 
 }  // namespace
+
+std::string phase_of(const Op& op, const Schedule& schedule) {
+  if (!schedule.options.clip) return name_of(op.kind);
+  if (op.kind == OpKind::backward) {
+    switch (op.use) {
+      case GradUse::keep:
+        return "backward_and_kept_norms";
+      case GradUse::norm:
+      case GradUse::book:
+        return "backward_and_norms";
+      case GradUse::clip:
+        return "second_backward";
+      default:
+        break;
+    }
+  }
+  if (op.kind == OpKind::loss && op.use == GradUse::clip) return "second_loss";
+  if (op.kind == OpKind::update) return op.note.starts_with("clip") ? "combine_noise_update" : "noise_update";
+  return name_of(op.kind);
+}
 
 double PhaseTimes::sum_ms() const {
   double sum = gap_ms;

@@ -10,6 +10,9 @@
 
 namespace veil {
 
+// What a row is called in a step's account: a private step's passes are told apart.
+std::string phase_of(const Op& op, const Schedule& schedule);
+
 struct LaneTime {
   double total_ms = 0;     // on its own lane
   double exposed_ms = 0;   // while compute waited for it

@@ -46,7 +46,9 @@ Batch make_data(const ExperimentOptions& options, const Model& model, int64_t sa
     }
     return tensor;
   };
-  return {make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  Batch batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  if (model.condition) batch.conditions = make(*model.condition, RandomDomain::conditions);
+  return batch;
 }
 
 double mean(const std::vector<double>& values) {
@@ -113,6 +115,34 @@ Json rows_json(const Executor& executor, Space space) {
   return rows;
 }
 
+// A step's stages: rows of the compute lane by phase, in the order in which the phases begin. Bytes stand at the end of a phase's last row; the peak is that of all its rows.
+void add_step_snapshots(const Executor& executor, Space space, Json& snapshots) {
+  std::vector<std::string> phases;
+  std::map<std::string, std::pair<ledger::RowBytes, CategoryBytes>> last;  // and the phase's highest moment
+  for (const ObservedRow& row : executor.memory_rows()) {
+    const Op& op = executor.schedule().part(row.part)[row.op];
+    if (op.lane != Lane::compute) continue;
+    const ledger::RowBytes& bytes = row.bytes[static_cast<int>(space)];
+    const std::string phase = phase_of(op, executor.schedule());
+    if (!last.count(phase)) {
+      phases.push_back(phase);
+      last[phase] = {bytes, bytes.peak};
+      continue;
+    }
+    last[phase].first = bytes;
+    if (bytes.peak.total() > last[phase].second.total()) last[phase].second = bytes.peak;
+  }
+  for (const std::string& phase : phases) {
+    const auto& [after, peak] = last[phase];
+    snapshots.push_back({{"stage", "step: " + phase},
+                         {"memory_allocated_bytes", after.after.total()},
+                         {"memory_mb", static_cast<double>(after.after.total()) / 1e6},
+                         {"peak_bytes", peak.total()},
+                         {"breakdown", to_json(after.after)},
+                         {"peak_breakdown", to_json(peak)}});
+  }
+}
+
 // One number of every rank, by rank; every rank gets all.
 std::vector<double> of_every_rank(Executor& executor, Device device, double value) {
   Communicator* lane = executor.communicator();
@@ -176,7 +206,8 @@ class Run {
     ExecutorOptions settings;
     settings.step = step_options(options_, world_, device_.is_cuda());
     if (source.has_weights()) {
-      const InitialWeights initial = load_weights(source.folder, *source.config, model.params);
+      const InitialWeights initial = source.config ? load_weights(source.folder, *source.config, model.params)
+                                                   : load_weights(source.folder, model.params);
       settings.initial = initial.fill;
       record_["notices"] = initial.notices;
     }
@@ -209,6 +240,7 @@ class Run {
     record_["end_to_end_seconds"] = (steady_ms() - begin_ms_) / 1e3;
     stage("end");
     record_["snapshots"] = record_["stages"];  // the seeds' name for them
+    if (options_.wants(ProfileKind::memory)) add_step_snapshots(executor, space_, record_["snapshots"]);
     summarise_run(executor);
     if (options_.wants(ProfileKind::kernels)) kernels(executor);
     return record_;
@@ -246,6 +278,17 @@ class Run {
   }
 
   void describe_model(const ModelSource& source, const Model& model) {
+    tokens_ = source.diffusion ? source.diffusion->tokens() : options_.seq_length;
+    if (source.diffusion) {
+      const DitConfig& config = *source.diffusion;
+      record_["diffusion"] = {{"image_size", config.image_size}, {"patch_size", config.patch},
+                              {"in_channels", config.channels},  {"num_classes", config.classes},
+                              {"hidden_dim", config.hidden},     {"num_layers", config.layers},
+                              {"num_heads", config.heads},       {"tokens", config.tokens()}};
+      record_["seq_length"] = config.tokens();
+      record_["attention"] = attention_backend(options_.attention, dtype_of(options_.compute), device_);
+      record_["parameters"] = model.shape(1, dtype_of(options_.compute), device_.is_cuda()).param_count();
+    }
     if (!source.config) return;
     record_["seq_length"] = options_.seq_length;
     record_["task"] = name_of(source.config->task);
@@ -390,8 +433,7 @@ class Run {
   void throughput(const ModelShape& shape) {
     const double seconds = record_.value("modelled_step_ms", mean(times_)) / 1e3;
     const double micro_batches = static_cast<double>(options_.accumulation) * world_;
-    record_["tokens_per_second"] =
-        static_cast<double>(shape.batch * options_.seq_length) * micro_batches / std::max(1e-9, seconds);
+    record_["tokens_per_second"] = static_cast<double>(shape.batch * tokens_) * micro_batches / std::max(1e-9, seconds);
     const double flops = 3.0 * static_cast<double>(shape.model_flops()) * options_.accumulation;
     record_["tflops_per_second_a_rank"] = flops / seconds / 1e12;
     const double peak = device_.is_cuda() ? peak_tflops(dtype_of(options_.compute)) : 0;
@@ -432,6 +474,7 @@ class Run {
   Device device_;
   Space space_;
   Json record_;
+  int64_t tokens_ = 0;  // a sample
   double begin_ms_ = steady_ms(), utilisation_ = -1;
   std::shared_ptr<const data::Samples> samples_;
   std::unique_ptr<TextFeed> feed_;  // none: synthetic data, the same every step

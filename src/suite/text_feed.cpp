@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "data/encode.h"
-#include "train/trainer.h"
+#include "train/text_batches.h"
 
 namespace veil {
 

@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kTimedSteps = 3;
+constexpr double kZeroDeviation = 0.1;
 constexpr int64_t kStackLayers = 3;  // of the linear stack, the same in every world
 
 std::vector<std::vector<double>> rows_of(const Tensor& matrix) {
@@ -77,6 +78,16 @@ std::vector<RowSetting> row_settings(const VerifyOptions& options) {
   return settings;
 }
 
+// A diffusion transformer starts with nothing but zeros in what lets gradients through, which would leave little to verify: here that is random.
+Model verified_model(const VerifyOptions& options, const ModelSource& source, int world) {
+  Model model = make_model(options.experiment, source, world);
+  for (ParamShape& param : model.params) {
+    if (model.condition && param.init.kind == Init::Kind::constant && param.init.scale == 0)
+      param.init = {Init::Kind::normal, kZeroDeviation};
+  }
+  return model;
+}
+
 // One model on the ranks that this process belongs to.
 class Verifier {
  public:
@@ -85,7 +96,7 @@ class Verifier {
         place_(place),
         device_(choose_device(options.experiment, place.info)),
         source_(model_source(options.experiment)),
-        model_(make_model(options.experiment, source_, place.info.world)),
+        model_(verified_model(options, source_, place.info.world)),
         share_(options.experiment.batch_size * options.experiment.accumulation),
         samples_(verify_samples(model_, source_, share_ * place.info.world, dtype_of(options.experiment.compute),
                                 static_cast<uint64_t>(options.experiment.seed))),
@@ -93,9 +104,9 @@ class Verifier {
     const int64_t count = samples_.batch.inputs.size(0), first = share_ * place.info.rank;
     Tensor counted = empty_tensor({count}, at::kByte, cpu_device()).fill_(1);
     if (count > 1) counted.narrow(0, count - 1, 1).zero_();
-    own_ = {samples_.batch.inputs.narrow(0, first, share_).contiguous(),
-            samples_.batch.targets.narrow(0, first, share_).contiguous(),
-            counted.narrow(0, first, share_).contiguous()};
+    own_ = samples_.batch;
+    own_.counted = counted;
+    own_ = own_.narrow(first, share_).each([](const Tensor& tensor) { return tensor.contiguous(); });
   }
 
   Json row(const RowSetting& setting) {
@@ -110,7 +121,10 @@ class Verifier {
     Json row = described(setting);
     if (is_private) set_privacy(setting.mode, settings, row);
     Batch data = own_;
-    if (!is_private) data = {own_.inputs.to(device_), own_.targets.to(device_), {}};
+    if (!is_private) {
+      data.counted.reset();
+      data = data.each([&](const Tensor& tensor) { return tensor.to(device_); });
+    }
     Executor executor(model_, options_.experiment.batch_size, settings, device_, data,
                       make_ranks(options_.experiment, place_.info, device_));
     measure(executor, is_private, row);
@@ -227,8 +241,7 @@ class Verifier {
     const Tensor squared = at::zeros({reference_.squared.size(0), share_}, at::kDouble);
     const Tensor coefficients = at::zeros({reference_.coefficients.size(0), share_}, at::kDouble);
     for (int64_t first = 0; first < share_; first += batch) {
-      executor.load({own_.inputs.narrow(0, first, batch), own_.targets.narrow(0, first, batch),
-                     own_.counted.narrow(0, first, batch)});
+      executor.load(own_.narrow(first, batch));
       executor.gradients();
       squared.narrow(1, first, batch).copy_(executor.squared_norms());
       coefficients.narrow(1, first, batch).copy_(executor.coefficients());
@@ -351,7 +364,8 @@ std::vector<VerifyModel> verify_models(const VerifyOptions& options) {
   std::vector<VerifyModel> models;
   const std::vector<std::string> language = {"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied",
                                              "gpt2-tiny"};
-  if (!options.experiment.task) models.push_back({"linear-stack", std::nullopt});
+  if (!options.experiment.task)
+    models.insert(models.end(), {{"linear-stack", std::nullopt}, {"dit-tiny", std::nullopt}});
   if (options.experiment.task.value_or(Task::causal_lm) == Task::causal_lm) {
     for (const std::string& name : language) models.push_back({name, Task::causal_lm});
   }
@@ -390,7 +404,7 @@ Json run_verify(const VerifyOptions& options, const VerifyPlace& place) {
     VerifyOptions own = options;
     own.experiment.model = model.name;
     own.experiment.task = model.task;
-    if (!model_source(own.experiment).config && !own.experiment.layers) own.experiment.layers = kStackLayers;
+    if (model.name == "linear-stack" && !own.experiment.layers) own.experiment.layers = kStackLayers;
     Verifier verifier(own, place);
     for (const RowSetting& setting : settings) {
       progress(fmt::format("{} {} {} on {} ranks", verifier.name(), name_of(setting.mode), name_of(setting.strategy),

@@ -225,8 +225,7 @@ nlohmann::ordered_json verify_noise(const VerifyOptions& options, const Model& m
   run.settings.initial = initial_from(reference.params);
   Batch samples = own;
   if (own.inputs.size(0) == options.experiment.batch_size)
-    samples = {at::cat({own.inputs, own.inputs}), at::cat({own.targets, own.targets}),
-               at::cat({own.counted, own.counted})};
+    samples = own.each([](const Tensor& tensor) { return at::cat({tensor, tensor}); });
   std::vector<Tensor> noisy, silent;
   for (const double multiplier : {1.0, 0.0}) {
     run.settings.privacy->noise_multiplier = multiplier;

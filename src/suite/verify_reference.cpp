@@ -46,8 +46,12 @@ std::vector<Tensor> stored_params(const VerifyOptions& options, const Model& mod
   settings.step.strategy = Strategy::ddp;
   settings.step.micro_batches = 1;
   settings.seed = static_cast<uint64_t>(options.experiment.seed);
-  if (source.has_weights()) settings.initial = load_weights(source.folder, *source.config, model.params).fill;
-  Executor executor(model, 1, settings, device, {sample.inputs.to(device), sample.targets.to(device)}, {});
+  if (source.has_weights()) {
+    settings.initial = (source.config ? load_weights(source.folder, *source.config, model.params)
+                                      : load_weights(source.folder, model.params))
+                           .fill;
+  }
+  Executor executor(model, 1, settings, device, sample.each([&](const Tensor& t) { return t.to(device); }), {});
   std::vector<Tensor> params;
   for (size_t p = 0; p < model.params.size(); ++p) params.push_back(executor.parameter(static_cast<ParamId>(p)));
   return params;
@@ -76,13 +80,11 @@ VerifyReference verify_reference(const VerifyOptions& options, const Model& mode
                                  const VerifySamples& samples, Device device, int ranks_here) {
   check_memory(model, device, ranks_here);
   auto one = [&](int64_t i) {
-    auto as_double = [](const Tensor& t) { return t.is_floating_point() ? t.to(at::kDouble) : t; };
-    return Batch{as_double(samples.batch.inputs.narrow(0, i, 1)), as_double(samples.batch.targets.narrow(0, i, 1)), {}};
+    return samples.batch.narrow(i, 1).each(
+        [](const Tensor& t) { return t.is_floating_point() ? t.to(at::kDouble) : t; });
   };
   VerifyReference reference;
-  reference.params =
-      stored_params(options, model, source,
-                    {samples.batch.inputs.narrow(0, 0, 1), samples.batch.targets.narrow(0, 0, 1), {}}, device);
+  reference.params = stored_params(options, model, source, samples.batch.narrow(0, 1), device);
   const int64_t count = samples.batch.inputs.size(0);
   const size_t params = model.params.size();
 
@@ -90,8 +92,7 @@ VerifyReference verify_reference(const VerifyOptions& options, const Model& mode
   settings.step = reference_step(device.is_cuda());
   settings.initial = initial_from(reference.params);
   const Batch first = one(0);  // copied: loading a sample overwrites it
-  Executor executor(model, 1, settings, device, {first.inputs.clone().to(device), first.targets.clone().to(device)},
-                    {});
+  Executor executor(model, 1, settings, device, first.each([&](const Tensor& t) { return t.clone().to(device); }), {});
   auto gradient = [&](int64_t i) {
     executor.load(one(i));
     return executor.gradients();

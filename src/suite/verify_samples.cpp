@@ -25,8 +25,8 @@ VerifySamples verify_samples(const Model& model, const ModelSource& source, int6
                              uint64_t seed) {
   VerifySamples made;
   made.batch = {filled(model.input, count, compute, seed, RandomDomain::inputs),
-                filled(model.target, count, compute, seed, RandomDomain::targets),
-                {}};
+                filled(model.target, count, compute, seed, RandomDomain::targets)};
+  if (model.condition) made.batch.conditions = filled(*model.condition, count, compute, seed, RandomDomain::conditions);
   made.padded.assign(static_cast<size_t>(count), false);
   if (!source.config) return made;
   const int64_t tokens = made.batch.inputs.size(1), padding = source.config->padding_id;

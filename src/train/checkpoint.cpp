@@ -19,8 +19,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnfinished = ".unfinished";
 
+constexpr int kAverage = -2;
+
 std::string kind_name(int kind) {
-  return kind < 0 ? "params" : fmt::format("state{}", kind);
+  return kind == kAverage ? "average" : kind < 0 ? "params" : fmt::format("state{}", kind);
 }
 
 int64_t step_of(const fs::path& folder) {
@@ -107,7 +109,8 @@ class Pieces {
 
 }  // namespace
 
-void save_checkpoint(const std::string& run_folder, Executor& executor, const Json& state, int keep) {
+void save_checkpoint(const std::string& run_folder, Executor& executor, Json state, int keep,
+                     const WeightAverage* average) {
   const fs::path parent = fs::path(run_folder) / "checkpoints";
   const fs::path whole = parent / fmt::format("step_{:08}", executor.steps());
   const fs::path unfinished = whole.string() + kUnfinished;
@@ -126,6 +129,13 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, const Js
     };
     add(-1, piece.params);
     for (size_t s = 0; s < piece.optimizer.size(); ++s) add(static_cast<int>(s), piece.optimizer[s]);
+  }
+  if (average) {
+    state["average_updates"] = average->updates();
+    for (const WeightAverage::Piece& piece : average->pieces()) {
+      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kAverage), piece.first), piece.average,
+                                      stored_type(piece.average.scalar_type())));
+    }
   }
   write_safetensors((unfinished / fmt::format("rank_{:05}.safetensors", rank)).string(), sources);
   barrier(executor);
@@ -162,6 +172,14 @@ Json load_checkpoint(const std::string& folder, Executor& executor) {
   executor.restore(state.value("steps", int64_t{0}),
                    [&](int kind, int64_t first, const Tensor& out) { pieces.read(kind, first, out); });
   return state;
+}
+
+void load_average(const std::string& folder, WeightAverage& average) {
+  const Json state = checkpoint_state(folder);
+  if (!state.contains("average_updates")) user_error("{}: the checkpoint holds no average of the weights", folder);
+  const Pieces pieces(folder);
+  average.restore(state["average_updates"].get<int64_t>(),
+                  [&](int64_t first, const Tensor& out) { pieces.read(kAverage, first, out); });
 }
 
 }  // namespace veil

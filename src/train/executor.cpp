@@ -224,7 +224,8 @@ void Executor::allocate_resident() {
         dims[0] = shape_.batch;
         return empty_tensor(dims, samples.scalar_type(), device_);
       };
-      input_ = {like(data_.inputs), like(data_.targets), {}};
+      input_ = {like(data_.inputs), like(data_.targets)};
+      if (data_.conditions.defined()) input_.conditions = like(data_.conditions);
     } else if (buffer.role == BufferRole::knobs) {
       knobs_ = empty_tensor({kKnobsBytes / dtype_bytes(at::kDouble)}, at::kDouble, device_);
       knobs_.zero_();
@@ -342,6 +343,7 @@ void Executor::load(const Batch& samples) {
   }
   data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
   data_.targets.copy_(samples.targets, /*non_blocking=*/true);
+  if (data_.conditions.defined()) data_.conditions.copy_(samples.conditions, /*non_blocking=*/true);
   if (samples.counted.defined()) {
     VEIL_CHECK(clip_, "only a private step leaves samples out");
     if (!data_.counted.defined()) data_.counted = empty_tensor(samples.counted.sizes(), at::kByte, device_);
@@ -454,11 +456,13 @@ void Executor::observe(Part part, int index) {
 
 void Executor::run_compute(const Op& op, int micro_batch) {
   CategoryScope scope(Category::activations);
-  auto input_of = [&](int block) { return block == 0 ? Flow{input_.inputs} : flow_[block - 1]; };
+  auto input_of = [&](int block) { return block == 0 ? Flow{input_.inputs, input_.conditions} : flow_[block - 1]; };
   switch (op.kind) {
     case OpKind::load:
       input_.inputs.copy_(data_.inputs.narrow(0, micro_batch * shape_.batch, shape_.batch));
       input_.targets.copy_(data_.targets.narrow(0, micro_batch * shape_.batch, shape_.batch));
+      if (input_.conditions.defined())
+        input_.conditions.copy_(data_.conditions.narrow(0, micro_batch * shape_.batch, shape_.batch));
       if (clip_ && data_.counted.defined())
         clip_->counted().copy_(data_.counted.narrow(0, micro_batch * shape_.batch, shape_.batch));
       return;

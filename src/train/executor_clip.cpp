@@ -31,7 +31,9 @@ void Executor::run_loss(const Op& op) {
   const bool again = op.use == GradUse::clip || (op.use == GradUse::none && loss_counted_);
   const Tensor sum = again ? clip_->discarded_loss() : knobs_.narrow(0, kLossKnob, 1);
   loss_counted_ = true;
-  Flow grad = model_.loss->run(*params_, flow_[last], input_, sum, sink_for(op));
+  Batch batch = input_;
+  if (clip_) batch.counted = clip_->counted();
+  Flow grad = model_.loss->run(*params_, flow_[last], batch, sum, sink_for(op));
   const bool made_before = op.creates.empty() || op.creates.front().role != BufferRole::flow_grad;
   if (!made_before) flow_grad_[last] = std::move(grad);
   after_reports(op);

@@ -10,7 +10,7 @@ Evaluation Executor::evaluate(const Batch& samples) {
   const Batch training = input_;
   {
     CategoryScope scope(Category::data);
-    input_ = {samples.inputs.to(device_), samples.targets.to(device_)};
+    input_ = samples.each([&](const Tensor& tensor) { return tensor.to(device_); });
   }
   VEIL_CHECK(input_.inputs.size(0) == shape_.batch, "evaluation of {} samples, a micro-batch has {}",
              input_.inputs.size(0), shape_.batch);

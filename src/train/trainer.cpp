@@ -10,32 +10,13 @@
 #include "train/checkpoint.h"
 
 namespace veil {
-namespace {
-
-Tensor whole_numbers(const std::vector<int64_t>& values, c10::IntArrayRef dims) {
-  Tensor tensor = empty_tensor(dims, at::kLong, cpu_device());
-  std::memcpy(tensor.data_ptr<int64_t>(), values.data(), values.size() * sizeof(int64_t));
-  return tensor;
-}
-
-}  // namespace
 
 double EvaluationLine::perplexity() const {
   return std::exp(loss);
 }
 
-Batch batch_tensors(const data::Batch& batch, bool counted) {
-  const std::vector<int64_t> dims = batch.labelled ? std::vector{batch.rows} : std::vector{batch.rows, batch.length};
-  Batch result{whole_numbers(batch.inputs, {batch.rows, batch.length}), whole_numbers(batch.targets, dims), {}};
-  if (!counted) return result;
-  result.counted = empty_tensor({batch.rows}, at::kByte, cpu_device());
-  for (int64_t i = 0; i < batch.rows; ++i)
-    result.counted.data_ptr<uint8_t>()[i] = batch.samples[static_cast<size_t>(i)] != data::kNoSample;
-  return result;
-}
-
-Trainer::Trainer(Executor& executor, std::shared_ptr<const data::Samples> samples,
-                 std::shared_ptr<const data::Samples> held_out, TrainOptions options, TrainEvents events)
+Trainer::Trainer(Executor& executor, std::shared_ptr<const Feed> samples, std::shared_ptr<const Feed> held_out,
+                 TrainOptions options, TrainEvents events)
     : executor_(executor),
       samples_(std::move(samples)),
       held_out_(std::move(held_out)),
@@ -72,19 +53,21 @@ std::unique_ptr<data::Order> Trainer::make_order() const {
 
 bool Trainer::run(data::Position start) {
   const int world = executor_.schedule().options.world;
-  data::Batches batches(samples_, make_order(), start);
+  const std::unique_ptr<FeedStream> batches =
+      samples_->open(make_order(), start, options_.privacy ? options_.privacy->draws : options_.seed);
   const int64_t end = last_step();
   bool stopped = false;
   for (int64_t step = executor_.steps() + 1; step <= end && !stopped; ++step) {
-    const double begin_ms = steady_ms(), waited_before = batches.statistics().waited_ms;
-    const std::optional<data::Batch> batch = batches.next();
+    const double begin_ms = steady_ms(), waited_before = batches->statistics().waited_ms;
+    std::optional<FedBatch> batch = batches->next(step);
     VEIL_CHECK(batch, "a training order has no end");
     StepLine line;
     line.step = step;
     line.epoch = batch->position.epoch;
     line.learning_rate = options_.learning_rate(step);
     if (options_.privacy && options_.privacy->before_step) options_.privacy->before_step(step);
-    executor_.load(batch_tensors(*batch, options_.privacy.has_value()));
+    if (options_.privacy) batch->batch.counted = counted_rows(batch->samples);
+    executor_.load(batch->batch);
     executor_.step(line.learning_rate);
     // The loss waits for the step; ranks also agree on whether to stop.
     const bool asked_to_stop = options_.stop && options_.stop();
@@ -95,11 +78,12 @@ bool Trainer::run(data::Position start) {
     const double samples = options_.privacy ? sums[2] : static_cast<double>(rank_samples() * world);
     line.loss = sums[0] / samples;
     stopped = sums[1] > 0;
+    if (options_.average) options_.average->update();
     if (options_.privacy) finish_private_step(line, sums[2], sums[3], sums[4]);
     if (executor_.schedule().options.grad_norm) line.grad_norm = executor_.grad_norm();
     line.seconds = (steady_ms() - begin_ms) / 1e3;
-    line.tokens_per_second = samples * static_cast<double>(samples_->length()) / std::max(1e-9, line.seconds);
-    line.waited_for_data_seconds = (batches.statistics().waited_ms - waited_before) / 1e3;
+    line.tokens_per_second = samples * static_cast<double>(samples_->tokens()) / std::max(1e-9, line.seconds);
+    line.waited_for_data_seconds = (batches->statistics().waited_ms - waited_before) / 1e3;
     line.peak_bytes = ledger::peak(executor_.schedule().options.on_gpu ? Space::device : Space::host).total();
     if (events_.on_step) events_.on_step(line);
     // A private run goes on: bad samples contribute nothing, and an end that depends on one would tell of it.
@@ -112,9 +96,9 @@ bool Trainer::run(data::Position start) {
     const bool last = step == end;
     auto due = [&](int64_t every) { return last || (every > 0 && step % every == 0); };
     if (held_out_ && due(options_.evaluate_every)) evaluate();
-    if (stopped || due(options_.checkpoint_every)) checkpoint(*batches.position());
+    if (stopped || due(options_.checkpoint_every)) checkpoint(*batches->position());
   }
-  loader_statistics_ = batches.statistics();
+  loader_statistics_ = batches->statistics();
   return executor_.steps() >= end;
 }
 
@@ -147,7 +131,7 @@ void Trainer::checkpoint(const data::Position& next) {
     state["privacy"] = p->state ? p->state(executor_.steps()) : nlohmann::ordered_json::object();
     state["privacy"]["clip_norm"] = p->clip_norm;
   }
-  save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints);
+  save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints, options_.average);
   if (events_.on_checkpoint) events_.on_checkpoint(executor_.steps());
 }
 
@@ -158,18 +142,17 @@ EvaluationLine Trainer::evaluate() {
   const int64_t batch = executor_.shape().batch;
   const int64_t count =
       options_.evaluation_samples > 0 ? std::min(options_.evaluation_samples, held_out_->count()) : held_out_->count();
-  data::Batches batches(held_out_, std::make_unique<data::SequentialOrder>(count, batch * world, rank, world));
+  const std::unique_ptr<FeedStream> batches =
+      held_out_->open(std::make_unique<data::SequentialOrder>(count, batch * world, rank, world), {}, options_.seed);
   double loss = 0, weight = 0, samples = 0, correct = 0;
   bool labelled = false;
-  while (const std::optional<data::Batch> made = batches.next()) {
-    const Evaluation evaluation = executor_.evaluate(batch_tensors(*made));
+  while (const std::optional<FedBatch> made = batches->next(/*step=*/0)) {
+    const Evaluation evaluation = executor_.evaluate(made->batch);
     const double* losses = evaluation.losses.data_ptr<double>();
-    const int64_t targets = static_cast<int64_t>(made->targets.size()) / made->rows;
     labelled = evaluation.correct.defined();
-    for (int64_t i = 0; i < made->rows; ++i) {
-      if (made->samples[static_cast<size_t>(i)] == data::kNoSample) continue;
-      const auto first = made->targets.begin() + i * targets;
-      const auto valid = static_cast<double>(targets - std::count(first, first + targets, data::kIgnoredTarget));
+    for (size_t i = 0; i < made->samples.size(); ++i) {
+      if (made->samples[i] == data::kNoSample) continue;
+      const auto valid = static_cast<double>(made->weights[i]);
       loss += losses[i] * valid;
       weight += valid;
       samples += 1;

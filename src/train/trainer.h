@@ -8,9 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "data/batches.h"
 #include "privacy/plan.h"
 #include "train/executor.h"
+#include "train/feed.h"
+#include "train/weight_average.h"
 
 namespace veil {
 
@@ -20,6 +21,7 @@ struct PrivateTraining {
   privacy::PrivacyPlan plan;
   NoiseGenerator generator = NoiseGenerator::secure;
   ChaChaKey sampling = {}, clip_count = {};       // derived for their domains
+  uint64_t draws = 0;                             // seed of what samples draw for themselves (train/feed.h): secret
   double clip_norm = 0;                           // the next step's C; moves under ClipFunction::adaptive
   int64_t last_step = 0;                          // the budget allows none behind it
   std::function<void(int64_t step)> before_step;  // returns when the step is counted on disk
@@ -31,7 +33,8 @@ struct PrivateTraining {
 struct TrainOptions {
   int64_t steps = 0;                                  // in all, those before a resume included
   std::function<double(int64_t step)> learning_rate;  // of a step, counted from 1
-  uint64_t seed = 0;                                  // of the samples' order
+  uint64_t seed = 0;                                  // of the samples' order and of what they draw
+  WeightAverage* average = nullptr;                   // follows each step and goes into the checkpoints; null: none
   int64_t evaluate_every = 0;                         // steps; 0: at the end only
   int64_t evaluation_samples = 0;                     // 0: all held-out ones
   int64_t checkpoint_every = 0;                       // steps; 0: at the end only
@@ -75,8 +78,8 @@ struct TrainEvents {
 class Trainer {
  public:
   // `held_out` may be null. The executor is prepared and, on a resume, restored; `start` is where its data goes on.
-  Trainer(Executor& executor, std::shared_ptr<const data::Samples> samples,
-          std::shared_ptr<const data::Samples> held_out, TrainOptions options, TrainEvents events);
+  Trainer(Executor& executor, std::shared_ptr<const Feed> samples, std::shared_ptr<const Feed> held_out,
+          TrainOptions options, TrainEvents events);
   // False where it was stopped before the last step. A private run's last step is the last that its budget allows, if that comes first.
   bool run(data::Position start);
   EvaluationLine evaluate();
@@ -91,13 +94,10 @@ class Trainer {
   void finish_private_step(StepLine& line, double samples, double bad_samples, double clip_count);
 
   Executor& executor_;
-  std::shared_ptr<const data::Samples> samples_, held_out_;
+  std::shared_ptr<const Feed> samples_, held_out_;
   TrainOptions options_;
   TrainEvents events_;
   data::LoaderStatistics loader_statistics_;
 };
-
-// The samples as a model takes them: inputs [rows, tokens], targets [rows, tokens] or [rows] labels; on CPU. `counted` says which are padding.
-Batch batch_tensors(const data::Batch& batch, bool counted = false);
 
 }  // namespace veil

@@ -32,7 +32,7 @@ Answer doctor_says(std::vector<std::string> arguments) {
 TEST(Doctor, ItShowsTheBuildAndTheMachine) {
   const Answer answer = doctor_says({});
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
-  for (const char* row : {"LibTorch", "CPU", "GPU", "NCCL", "MPI", "cuDNN", "gnuplot"})
+  for (const char* row : {"LibTorch", "CPU", "GPU", "NCCL", "MPI", "cuDNN", "images", "gnuplot"})
     EXPECT_THAT(answer.out, HasSubstr(row));
   EXPECT_THAT(answer.out, HasSubstr(build_info().torch_version));
 }

@@ -46,6 +46,16 @@ TEST_F(ProgramVerify, OtherTypesClipFunctionsAndCheckpointingPassToo) {
       "--strategy ddp --rng secure,philox --accumulation 1");
 }
 
+TEST_F(ProgramVerify, ADiffusionTransformerPassesInEveryModeWithPaddingAndOneMicroBatch) {
+  const Json record = verified("--model dit-tiny --dtype fp64");
+  EXPECT_EQ(record["rows"].size(), 7u * 3u);
+  for (const Json& row : record["rows"]) EXPECT_LE(row["max_grad_diff"].get<double>(), 1e-10);
+  verified(
+      "--model dit-tiny --clip per-layer --mode flash,bookkeeping --strategy zero3 --accumulation 1 --checkpointing "
+      "full");
+  verified("--model dit-tiny --dtype bf16 --mode ghost,materialize --strategy zero2 --layers 1");
+}
+
 TEST_F(ProgramVerify, NormsAndPhasesAreShownOnRequestAndMarked) {
   const Answer answer = veil(
       "verify --device cpu --model llama-tiny --seq-length 8 --mode flash --strategy ddp --verbose --enable-profiling");

@@ -200,7 +200,8 @@ TEST_F(GpuModelOperations, SquaresOfFp32DoNotOverflow) {
 // Nothing waits for the device or reads from it, sorting included.
 TEST_F(GpuModelOperations, ACapturedGraphGivesTheSameBits) {
   std::vector<Row> rows;
-  for (const auto add : {add_norms, add_ropes, add_activations, add_cross_entropies, add_embedding_grads, add_sums}) {
+  for (const auto add :
+       {add_norms, add_ropes, add_activations, add_cross_entropies, add_embedding_grads, add_sums, add_modulations}) {
     add(rows);
   }
   const StreamGuard guard(Stream::create(gpu_));

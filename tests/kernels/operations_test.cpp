@@ -181,6 +181,7 @@ std::vector<Row> table() {
   add_cross_entropies(rows);
   add_embedding_grads(rows);
   add_sums(rows);
+  add_modulations(rows);
   return rows;
 }
 

@@ -51,9 +51,7 @@ Tensor random(c10::IntArrayRef shape, DType dtype) {
   return at::randn(shape, at::kDouble).to(dtype);
 }
 
-namespace {
-
-// Of results that are rounded to the model's type. A GPU may land on the other side of a rounding: a whole unit in the last place.
+// A GPU may land on the other side of a rounding: a whole unit in the last place.
 Tolerance stored(DType dtype) {
   switch (dtype) {
     case at::kDouble:
@@ -66,10 +64,12 @@ Tolerance stored(DType dtype) {
       return {4.1e-3, 8e-3};
   }
 }
-// Of sums and statistics, which are fp32 where the model is not fp64.
+
 Tolerance summed(DType dtype) {
   return dtype == at::kDouble ? Tolerance{1e-12, 1e-12} : Tolerance{1e-5, 1e-5};
 }
+
+namespace {
 
 Tensor leaf(const Tensor& tensor) {
   return tensor.detach().clone().requires_grad_(true);

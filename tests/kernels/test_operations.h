@@ -29,6 +29,8 @@ inline const DType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf
 
 double rounding_of(DType dtype);  // half a unit in the last place, with room for a few operations
 Tensor random(c10::IntArrayRef shape, DType dtype);
+Tolerance stored(DType dtype);  // of results that are rounded to the model's type
+Tolerance summed(DType dtype);  // of sums and statistics, which are fp32 where the model is not fp64
 
 void add_norms(std::vector<Row>& table);
 void add_ropes(std::vector<Row>& table);
@@ -36,5 +38,6 @@ void add_activations(std::vector<Row>& table);
 void add_cross_entropies(std::vector<Row>& table);
 void add_embedding_grads(std::vector<Row>& table);
 void add_sums(std::vector<Row>& table);
+void add_modulations(std::vector<Row>& table);
 
 }  // namespace veil

@@ -15,11 +15,9 @@
 #include "nn/lm_head.h"
 
 namespace veil {
-namespace {
-
 namespace fs = std::filesystem;
 
-Tensor stored(const SafetensorsFile& file, const std::string& name) {
+Tensor golden_tensor(const SafetensorsFile& file, const std::string& name) {
   const StoredTensor* tensor = file.find(name);
   EXPECT_NE(tensor, nullptr) << file.path() << " has no " << name;
   if (!tensor) return {};
@@ -31,7 +29,14 @@ Tensor stored(const SafetensorsFile& file, const std::string& name) {
   return out;
 }
 
-}  // namespace
+std::map<std::string, Tensor> golden_tensors(const SafetensorsFile& file, const std::string& prefix) {
+  std::map<std::string, Tensor> tensors;
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (tensor.name.rfind(prefix, 0) == 0)
+      tensors[tensor.name.substr(prefix.size())] = golden_tensor(file, tensor.name);
+  }
+  return tensors;
+}
 
 std::vector<LanguageGolden> language_goldens() {
   std::vector<LanguageGolden> found;
@@ -49,29 +54,22 @@ std::vector<LanguageGolden> language_goldens() {
       if (name.rfind("model", 0) == 0 && weights.path().extension() == ".safetensors")
         golden.weight_files.push_back(weights.path().string());
     }
-    golden.batch.inputs = stored(file, "input.input_ids");
-    golden.mask = stored(file, "input.attention_mask");
-    golden.batch.targets = stored(file, "input.labels");
+    golden.batch.inputs = golden_tensor(file, "input.input_ids");
+    golden.mask = golden_tensor(file, "input.attention_mask");
+    golden.batch.targets = golden_tensor(file, "input.labels");
     if (golden.config.task == Task::causal_lm) {
       const int64_t tokens = golden.batch.inputs.size(1);
       const Tensor next = at::full_like(golden.batch.targets, kIgnoreTarget);
       next.narrow(1, 0, tokens - 1).copy_(golden.batch.targets.narrow(1, 1, tokens - 1));
       golden.batch.targets = next;
     }
-    golden.logits = stored(file, "expected.logits");
-    golden.losses = stored(file, "expected.loss");
-    auto by_parameter = [&](const std::string& prefix) {
-      std::map<std::string, Tensor> tensors;
-      for (const StoredTensor& tensor : file.tensors()) {
-        if (tensor.name.rfind(prefix, 0) == 0) tensors[tensor.name.substr(prefix.size())] = stored(file, tensor.name);
-      }
-      return tensors;
-    };
-    golden.grad_sum = by_parameter("expected.grad_sum.");
-    golden.squared_norms = by_parameter("expected.sq_norm.");
-    golden.grad_clipped_sum = by_parameter("expected.grad_clipped_sum.");
-    golden.norms = stored(file, "expected.norm");
-    golden.clip_coefficients = stored(file, "expected.clip_coef");
+    golden.logits = golden_tensor(file, "expected.logits");
+    golden.losses = golden_tensor(file, "expected.loss");
+    golden.grad_sum = golden_tensors(file, "expected.grad_sum.");
+    golden.squared_norms = golden_tensors(file, "expected.sq_norm.");
+    golden.grad_clipped_sum = golden_tensors(file, "expected.grad_clipped_sum.");
+    golden.norms = golden_tensor(file, "expected.norm");
+    golden.clip_coefficients = golden_tensor(file, "expected.clip_coef");
     golden.clip_norm = nlohmann::json::parse(read_file((entry.path() / "golden.json").string())).at("clip_norm");
     found.push_back(std::move(golden));
   }
@@ -104,7 +102,7 @@ Tensor FlatParams::joined(ParamId first, int count) const {
   for (int i = 0; i < count; ++i) numel += views_[static_cast<size_t>(first + i)].numel();
   const Tensor flat = flat_.narrow(0, offsets_[static_cast<size_t>(first)], numel);
   const auto& dims = dims_[static_cast<size_t>(first)];
-  return dims.size() == 1 ? flat : flat.view({-1, dims[1]});
+  return dims.size() == 1 ? flat : flat.view({-1, views_[static_cast<size_t>(first)].numel() / dims[0]});
 }
 
 SummedSink::Target FlatParams::target() const {

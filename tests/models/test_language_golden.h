@@ -6,9 +6,14 @@
 #include <vector>
 
 #include "models/language_model.h"
+#include "models/safetensors.h"
 #include "nn/summed_sink.h"
 
 namespace veil {
+
+// A tensor of a golden file, as int64 or fp64; all of those under a prefix, without it.
+Tensor golden_tensor(const SafetensorsFile& file, const std::string& name);
+std::map<std::string, Tensor> golden_tensors(const SafetensorsFile& file, const std::string& prefix);
 
 struct LanguageGolden {
   std::string name, folder;

@@ -1,4 +1,4 @@
-// Language models under every strategy: ten AdamW steps equal one process's, whatever the world, checkpointing, accumulation and the pieces of the logits.
+// Language and diffusion models under every strategy: ten AdamW steps equal one process's, whatever the world, checkpointing, accumulation and the pieces of the logits.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -53,6 +53,13 @@ TEST(LanguageRanks, TenStepsOfTheFullGridEqualOneProcess) {
   for (const TestCase& test : language_grid(2, at::kDouble)) expect_equals_one_process(test);
 }
 
+// Every setting there is at two ranks, where it is quick.
+TEST(DiffusionRanks, TenStepsEqualOneProcess) {
+  const int world = rank_info_from_environment().world;
+  const std::vector<TestCase> grid = diffusion_grid(world, at::kDouble);
+  for (size_t i = 0; i < grid.size(); i += world == 2 ? 1 : 2) expect_equals_one_process(grid[i]);
+}
+
 TEST(LanguageRanks, ClassifiersAndClippedGradientsEqualOneProcess) {
   std::vector<TestCase> grid = language_grid(rank_info_from_environment().world, at::kDouble);
   for (size_t i = 0; i < grid.size(); i += 11) {
@@ -63,11 +70,13 @@ TEST(LanguageRanks, ClassifiersAndClippedGradientsEqualOneProcess) {
 }
 
 TEST(LanguageRanks, CheckpointingChangesNoBit) {
-  for (Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+  for (const auto& [strategy, model] : {std::pair{Strategy::ddp, "qwen2-tiny-tied"},
+                                        {Strategy::zero3, "qwen2-tiny-tied"},
+                                        {Strategy::zero3, "dit-tiny"}}) {
     std::vector<Tensor> first;
     for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
       TestCase test;
-      test.model = "qwen2-tiny-tied";
+      test.model = model;
       test.step = TestCase::all_of(at::kFloat);
       test.step.strategy = strategy;
       test.step.world = rank_info_from_environment().world;

@@ -157,8 +157,8 @@ TEST(PrivateRanks, OneSampleMovesTheClippedSumByCAtMost) {
   }
 }
 
-TEST(PrivateRanks, EveryGoldenLanguageModelIsExactUnderEveryStrategy) {
-  for (const LanguageGolden& golden : language_goldens()) {
+TEST(PrivateRanks, EveryGoldenModelIsExactUnderEveryStrategy) {
+  for (const PrivateGolden& golden : private_goldens()) {
     size_t turns = 0;
     for (const DType dtype : {at::kDouble, at::kFloat}) {
       for (const Strategy strategy : kStrategies) {

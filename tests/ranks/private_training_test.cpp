@@ -4,7 +4,9 @@
 #include "comm/launch.h"
 #include "privacy/sampler.h"
 #include "ranks/rank_harness.h"
+#include "train/image_feed.h"
 #include "train/test_run.h"
+#include "train/text_batches.h"
 #include "train/trainer.h"
 
 namespace veil {
@@ -35,10 +37,21 @@ struct Trained {
   std::vector<Tensor> params;
 };
 
-Trained train(int world, Strategy strategy, int64_t micro_batch, privacy::ClipFunction clip, double sigma,
-              Ranks ranks) {
+// As TestRun makes it small.
+std::shared_ptr<const Feed> images() {
+  DitConfig config = dit_preset("dit-tiny").value();
+  config.image_size = 8;
+  config.patch = 2;
+  ImageFeedOptions options;
+  options.label_drop = 0.3;
+  options.compute = at::kDouble;
+  return make_image_feed(std::make_shared<data::Shapes>(kSamples, 5), config, options);
+}
+
+Trained train(const std::string& model, int world, Strategy strategy, int64_t micro_batch, privacy::ClipFunction clip,
+              double sigma, Ranks ranks) {
   TestCase test;
-  test.model = "llama-tiny";
+  test.model = model;
   test.tokens = kTokens;
   test.batch = micro_batch;
   test.step.world = world;
@@ -63,6 +76,7 @@ Trained train(int world, Strategy strategy, int64_t micro_batch, privacy::ClipFu
   privacy.sampling = {{1, 2, 3, 4, 5, 6, 7, 8}};
   privacy.clip_count = {{8, 7, 6, 5, 4, 3, 2, 1}};
   privacy.clip_norm = request.clip_norm;
+  privacy.draws = 77;
   privacy.last_step = kSteps;
   Trained result;
   TrainEvents events;
@@ -75,7 +89,7 @@ Trained train(int world, Strategy strategy, int64_t micro_batch, privacy::ClipFu
   options.steps = kSteps;
   options.learning_rate = [](int64_t) { return 0.1; };
   options.privacy = privacy;
-  Trainer trainer(*run.executor, samples(), nullptr, options, events);
+  Trainer trainer(*run.executor, model == "dit-tiny" ? images() : make_text_feed(samples()), nullptr, options, events);
   EXPECT_TRUE(trainer.run({}));
   for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
     result.params.push_back(run.executor->parameter(static_cast<ParamId>(p)));
@@ -84,15 +98,17 @@ Trained train(int world, Strategy strategy, int64_t micro_batch, privacy::ClipFu
 
 TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicroBatch) {
   const int world = rank_info_from_environment().world;
-  for (const privacy::ClipFunction clip : {privacy::ClipFunction::abadi, privacy::ClipFunction::adaptive}) {
-    const Trained alone = train(1, Strategy::ddp, 1, clip, 0.8, {});
+  for (const auto& [model, clip] : {std::pair("llama-tiny", privacy::ClipFunction::abadi),
+                                    {"llama-tiny", privacy::ClipFunction::adaptive},
+                                    {"dit-tiny", privacy::ClipFunction::abadi}}) {
+    const Trained alone = train(model, 1, Strategy::ddp, 1, clip, 0.8, {});
     std::vector<int64_t> expected;
     for (int step = 0; step < kSteps; ++step)
       expected.push_back(static_cast<int64_t>(
           privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples).size()));
     EXPECT_EQ(alone.drawn, expected);
     for (const auto& [strategy, micro_batch] : {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
-      const Trained mine = train(world, strategy, micro_batch, clip, 0.8, both_lanes());
+      const Trained mine = train(model, world, strategy, micro_batch, clip, 0.8, both_lanes());
       EXPECT_EQ(mine.drawn, alone.drawn);
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(mine.losses[step], alone.losses[step], 1e-9);
@@ -100,7 +116,7 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
       }
       for (size_t p = 0; p < mine.params.size(); ++p)
         EXPECT_LT(largest_difference(mine.params[p], alone.params[p]), 1e-9)
-            << name_of(clip) << " " << name_of(strategy) << " parameter " << p;
+            << model << " " << name_of(clip) << " " << name_of(strategy) << " parameter " << p;
     }
   }
 }

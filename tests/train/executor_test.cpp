@@ -106,10 +106,26 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfLanguageModelsAreTheLedgersAtEveryRow) 
   }
 }
 
+TEST_F(ExecutorTest, TheEstimatorsBytesOfDiffusionModelsAreTheLedgersAtEveryRow) {
+  for (int world : {1, 3}) {
+    std::vector<TestCase> grid = diffusion_grid(world, at::kFloat);
+    for (size_t i = 0; i < grid.size(); ++i) {
+      if (i % 3 == 1) grid[i].step.compute = at::kBFloat16;
+      if (i % 4 == 2) grid[i].max_grad_norm = 1;
+      expect_bytes_as_estimated(grid[i], 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_F(ExecutorTest, TheEstimatorsBytesOfPrivateStepsAreTheLedgersAtEveryRow) {
   for (TestCase test : private_grid(at::kFloat)) {
     const bool classifies = test.task == Task::sequence_classification;
     expect_bytes_as_estimated(test, classifies ? 24 * test.batch * test.tokens : 0);
+    if (HasFatalFailure()) return;
+    if (test.model != "dit-tiny") continue;
+    test.step.compute = at::kBFloat16;  // gradients of its conditioning are then of two types
+    expect_bytes_as_estimated(test, 0);
     if (HasFatalFailure()) return;
   }
 }

@@ -1,4 +1,4 @@
-// Norms, coefficients and clipped sums of every golden language model through the executor's private step: every rule, plan and strategy.
+// Norms, coefficients and clipped sums of every golden model through the executor's private step: every rule, plan and strategy.
 #include <gtest/gtest.h>
 
 #include "train/test_private_golden.h"
@@ -10,7 +10,7 @@ using privacy::NormRule;
 using privacy::PassPlan;
 
 TEST(PrivateGolden, EveryRuleAndPlanIsExactThroughTheExecutor) {
-  for (const LanguageGolden& golden : language_goldens()) {
+  for (const PrivateGolden& golden : private_goldens()) {
     size_t turn = 0;
     for (const DType dtype : {at::kDouble, at::kFloat}) {
       for (const PassPlan pass : {PassPlan::keep, PassPlan::book, PassPlan::two_pass, PassPlan::per_layer}) {

@@ -32,7 +32,8 @@ TEST(Sensitivity, RemovingASampleAltogetherIsNoWorse) {
         return at::cat(
             {tensor.narrow(0, 0, left_out), tensor.narrow(0, left_out + 1, 5 - left_out), tensor.narrow(0, 0, 1)});
       };
-      Batch batch{rest(all.inputs), rest(all.targets), empty_tensor({6}, at::kByte, cpu_device()).fill_(1)};
+      Batch batch = all.each(rest);
+      batch.counted = empty_tensor({6}, at::kByte, cpu_device()).fill_(1);
       batch.counted.narrow(0, 5, 1).zero_();
       return batch;
     };

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 
-#include "models/load.h"
 #include "privacy/sampler.h"
 
 namespace veil {
@@ -19,24 +18,59 @@ double largest(const Tensor& tensor) {
 }
 
 // The rows of a batch that are dealt to a rank; padding repeats the first sample and does not count.
-Batch rows_of(const Batch& all, const std::vector<int64_t>& samples) {
+Batch rows_of(const Batch& all, const std::vector<int64_t>& samples, DType dtype) {
   Tensor index = empty_tensor({static_cast<int64_t>(samples.size())}, at::kLong, cpu_device());
   Tensor counted = empty_tensor({static_cast<int64_t>(samples.size())}, at::kByte, cpu_device());
   for (size_t i = 0; i < samples.size(); ++i) {
     index.data_ptr<int64_t>()[i] = std::max<int64_t>(0, samples[i]);
     counted.data_ptr<uint8_t>()[i] = samples[i] != data::kNoSample;
   }
-  return {at::index_select(all.inputs, 0, index), at::index_select(all.targets, 0, index), counted};
+  Batch rows = all.each([&](const Tensor& t) {
+    return at::index_select(t, 0, index).to(t.is_floating_point() ? dtype : t.scalar_type());
+  });
+  rows.counted = counted;
+  return rows;
+}
+
+template <typename Golden>
+PrivateGolden common(const Golden& golden) {
+  PrivateGolden found;
+  found.name = golden.name;
+  found.batch = golden.batch;
+  found.clip_norm = golden.clip_norm;
+  found.norms = golden.norms;
+  found.clip_coefficients = golden.clip_coefficients;
+  found.grad_sum = golden.grad_sum;
+  found.squared_norms = golden.squared_norms;
+  found.grad_clipped_sum = golden.grad_clipped_sum;
+  return found;
 }
 
 }  // namespace
+
+std::vector<PrivateGolden> private_goldens() {
+  std::vector<PrivateGolden> all;
+  for (const LanguageGolden& golden : language_goldens()) {
+    all.push_back(common(golden));
+    all.back().model = [golden] { return golden.model(); };
+    all.back().weights = [golden](const Model& model) {
+      return load_weights(golden.weight_files.front(), golden.config, model.params);
+    };
+  }
+  for (const DiffusionGolden& golden : diffusion_goldens()) {
+    all.push_back(common(golden));
+    all.back().model = [golden] { return dit_model(golden.config); };
+    all.back().weights = [golden](const Model& model) { return load_weights(golden.folder, model.params); };
+  }
+  return all;
+}
 
 std::string GoldenSetting::name() const {
   return fmt::format("{} {} tile {} {} {}{}", name_of(pass), name_of(rule), tile, name_of(strategy), dtype_name(dtype),
                      single ? " one sample at a time" : "");
 }
 
-void expect_private_golden(const LanguageGolden& golden, const GoldenSetting& setting, double allowed, int world,
+void expect_private_golden(const PrivateGolden& golden, const GoldenSetting& setting, double allowed, int world,
                            Ranks ranks) {
   SCOPED_TRACE(golden.name + " " + setting.name());
   const Model model = golden.model();
@@ -44,7 +78,7 @@ void expect_private_golden(const LanguageGolden& golden, const GoldenSetting& se
   std::vector<int64_t> all;
   for (int64_t i = 0; i < samples; ++i) all.push_back(i);
   const privacy::Deal deal = privacy::deal_out(all, batch, ranks.rank(), world);
-  const InitialWeights initial = load_weights(golden.weight_files.front(), golden.config, model.params);
+  const InitialWeights initial = golden.weights(model);
   const bool by_layer = setting.pass == privacy::PassPlan::per_layer;
   const ModelShape shape = model.shape(batch, setting.dtype, /*on_gpu=*/false);
 
@@ -64,13 +98,12 @@ void expect_private_golden(const LanguageGolden& golden, const GoldenSetting& se
   } else {
     options.privacy->clip_norms = {golden.clip_norm};
   }
-  const Batch own = rows_of(golden.batch, deal.samples);
+  const Batch own = rows_of(golden.batch, deal.samples, setting.dtype);
   Executor executor(model, batch, options, cpu_device(), own, std::move(ranks));
   executor.prepare();
 
   for (int64_t m = 0; m < deal.micro_batches; ++m) {
-    executor.load({own.inputs.narrow(0, m * batch, batch), own.targets.narrow(0, m * batch, batch),
-                   own.counted.narrow(0, m * batch, batch)});
+    executor.load(own.narrow(m * batch, batch));
     executor.gradients();
     const Tensor squared = executor.squared_norms(), coefficients = executor.coefficients();
     for (int64_t i = 0; i < batch; ++i) {

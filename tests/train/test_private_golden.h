@@ -1,12 +1,27 @@
-// The golden language models through the executor's private step, on any ranks.
+// The golden models through the executor's private step, on any ranks.
 #pragma once
 
+#include <functional>
 #include <vector>
 
+#include "models/load.h"
+#include "models/test_diffusion_golden.h"
 #include "models/test_language_golden.h"
 #include "train/executor.h"
 
 namespace veil {
+
+// What a golden says of a private step, whatever its model is.
+struct PrivateGolden {
+  std::string name;
+  std::function<Model()> model;
+  std::function<InitialWeights(const Model&)> weights;
+  Batch batch;  // real numbers in fp64
+  double clip_norm = 0;
+  Tensor norms, clip_coefficients;                                          // fp64 [batch]
+  std::map<std::string, Tensor> grad_sum, squared_norms, grad_clipped_sum;  // by parameter
+};
+std::vector<PrivateGolden> private_goldens();
 
 struct GoldenSetting {
   privacy::PassPlan pass = privacy::PassPlan::two_pass;
@@ -20,7 +35,7 @@ struct GoldenSetting {
 
 // Samples are dealt out to the ranks as training does it, the last micro-batches padded. Holds per-parameter norms, coefficients and clipped sums against the
 // golden's: `allowed` is relative. per_layer clips nothing (C is infinite), for the goldens have no layers; its sums are the plain ones. Every rank must call it.
-void expect_private_golden(const LanguageGolden& golden, const GoldenSetting& setting, double allowed, int world,
+void expect_private_golden(const PrivateGolden& golden, const GoldenSetting& setting, double allowed, int world,
                            Ranks ranks);
 
 }  // namespace veil

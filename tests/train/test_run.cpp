@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/random.h"
+#include "models/dit.h"
 #include "models/linear_stack.h"
 #include "models/presets.h"
 
@@ -36,6 +37,15 @@ namespace {
 
 Model test_model(const TestCase& test) {
   if (test.model.empty()) return linear_stack(test.width, test.layers);
+  if (std::optional<DitConfig> config = dit_preset(test.model)) {
+    config->image_size = 8;
+    config->patch = 2;
+    config->hidden = 24;
+    config->heads = 3;
+    config->time_features = 10;
+    config->zero_deviation = 0.2;
+    return dit_model(*config);
+  }
   LanguageConfig config = preset_config(test.model).value();
   config.task = test.task;
   config.padding_id = 7;
@@ -98,7 +108,9 @@ Batch TestRun::samples(int64_t count, int64_t first) const {
     }
     return tensor.to(test_.device);
   };
-  return {make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  Batch batch{make(model.input, RandomDomain::inputs), make(model.target, RandomDomain::targets)};
+  if (model.condition) batch.conditions = make(*model.condition, RandomDomain::conditions);
+  return batch;
 }
 
 void TestRun::steps(int count) {
@@ -122,9 +134,11 @@ Ranks simulated_ranks(const TestCase& test, int rank) {
           make_simulated_communicator(rank, test.step.world, test.device)};
 }
 
-std::vector<TestCase> language_grid(int world, DType dtype) {
+namespace {
+
+std::vector<TestCase> grid_of(const std::vector<std::string>& models, int world, DType dtype) {
   std::vector<TestCase> grid;
-  for (const char* model : {"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"}) {
+  for (const std::string& model : models) {
     for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
       for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
         for (int micro_batches : {1, 2}) {
@@ -153,10 +167,21 @@ std::vector<TestCase> language_grid(int world, DType dtype) {
   return grid;
 }
 
+}  // namespace
+
+std::vector<TestCase> language_grid(int world, DType dtype) {
+  return grid_of({"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"}, world, dtype);
+}
+
+std::vector<TestCase> diffusion_grid(int world, DType dtype) {
+  return grid_of({"dit-tiny"}, world, dtype);
+}
+
 std::vector<TestCase> private_grid(DType dtype) {
   using privacy::ClipFunction, privacy::NormRule, privacy::PassPlan;
   std::vector<TestCase> grid;
-  for (const char* model : {"", "llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"}) {
+  for (const char* model :
+       {"", "llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny", "dit-tiny"}) {
     for (PassPlan pass : {PassPlan::keep, PassPlan::book, PassPlan::two_pass, PassPlan::per_layer}) {
       for (NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {
         for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {

@@ -13,7 +13,7 @@
 namespace veil {
 
 struct TestCase {
-  std::string model = "";  // a language model's preset; "": the linear stack
+  std::string model = "";  // a language or diffusion model's preset; "": the linear stack
   Task task = Task::causal_lm;
   int64_t tokens = 12;  // in its sequences
   int64_t logit_piece_bytes = 0;
@@ -63,6 +63,7 @@ Ranks simulated_ranks(const TestCase& test, int rank = 1);
 std::vector<TestCase> full_grid(int world, DType dtype);
 // Language models, each in a few settings that matter to them: strategies, checkpointing, accumulation, wrapping, prefetch.
 std::vector<TestCase> language_grid(int world, DType dtype);
+std::vector<TestCase> diffusion_grid(int world, DType dtype);  // the same settings for a diffusion transformer
 // Every model, plan, rule, function, strategy, checkpointing, accumulation and wrapping of a private step on kPrivateGridSamples samples; not all products of them.
 std::vector<TestCase> private_grid(DType dtype);
 inline constexpr int64_t kPrivateGridSamples = 6;

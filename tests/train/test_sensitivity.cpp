@@ -10,7 +10,7 @@ using privacy::PassPlan;
 
 std::vector<TestCase> sensitivity_cases(int world) {
   std::vector<TestCase> cases;
-  const std::vector<std::string> models = {"", "llama-tiny", "qwen2-tiny-tied", "gpt2-tiny"};
+  const std::vector<std::string> models = {"", "llama-tiny", "qwen2-tiny-tied", "gpt2-tiny", "dit-tiny"};
   for (const DType dtype : {at::kFloat, at::kBFloat16}) {
     for (const PassPlan pass : {PassPlan::keep, PassPlan::book, PassPlan::two_pass}) {
       for (const NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {

@@ -1,0 +1,177 @@
+// jpeglib.h wants size_t and FILE before it.
+// clang-format off
+#include <csetjmp>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <jpeglib.h>
+#include <png.h>
+// clang-format on
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "data/image_file.h"
+
+namespace veil::data {
+namespace {
+
+[[noreturn]] void bad_picture(const std::string& path, const std::string& why) {
+  user_error("{}: {}", path, printable(why));
+}
+
+void check_size(const std::string& path, int64_t width, int64_t height) {
+  if (width < 1 || height < 1) bad_picture(path, "an image without pixels");
+  if (width > kMostPixels / height)
+    bad_picture(path, fmt::format("{} x {} pixels are more than the {} that are allowed", width, height, kMostPixels));
+}
+
+// libpng's simplified interface, let go whatever happens.
+struct PngImage {
+  png_image image{};
+  PngImage() { image.version = PNG_IMAGE_VERSION; }
+  ~PngImage() { png_image_free(&image); }
+  PngImage(const PngImage&) = delete;
+  PngImage& operator=(const PngImage&) = delete;
+};
+
+Picture read_png(const std::string& path, const std::string& bytes, bool pixels) {
+  PngImage png;
+  if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size()))
+    bad_picture(path, fmt::format("not a sound PNG file ({})", png.image.message));
+  check_size(path, png.image.width, png.image.height);
+  Picture picture{png.image.width, png.image.height, {}};
+  if (!pixels) return picture;
+  png.image.format = PNG_FORMAT_RGB;
+  picture.rgb.resize(PNG_IMAGE_SIZE(png.image));
+  const png_color black{0, 0, 0};
+  if (!png_image_finish_read(&png.image, &black, picture.rgb.data(), 0, nullptr))
+    bad_picture(path, fmt::format("not a sound PNG file ({})", png.image.message));
+  return picture;
+}
+
+// libjpeg leaves by longjmp where something is wrong, and counts what it could mend.
+struct JpegErrors {
+  jpeg_error_mgr base;
+  std::jmp_buf leave;
+  char message[JMSG_LENGTH_MAX];
+};
+
+void leave_decoder(j_common_ptr info) {
+  auto* errors = reinterpret_cast<JpegErrors*>(info->err);
+  info->err->format_message(info, errors->message);
+  std::longjmp(errors->leave, 1);
+}
+
+void keep_message(j_common_ptr info) {
+  auto* errors = reinterpret_cast<JpegErrors*>(info->err);
+  info->err->format_message(info, errors->message);
+}
+
+// Nothing with a destructor lives in here. `out` is asked for memory once the size is known; it answers null for a size that is not allowed or not wanted.
+struct JpegTarget {
+  uint8_t* (*room)(void* context, int64_t width, int64_t height);
+  void* context;
+};
+bool decode_jpeg(const unsigned char* bytes, size_t count, const JpegTarget& target, JpegErrors& errors) {
+  jpeg_decompress_struct info;
+  info.err = jpeg_std_error(&errors.base);
+  errors.base.error_exit = leave_decoder;
+  errors.base.output_message = keep_message;
+  errors.message[0] = 0;
+  jpeg_create_decompress(&info);
+  if (setjmp(errors.leave)) {
+    jpeg_destroy_decompress(&info);
+    return false;
+  }
+  jpeg_mem_src(&info, bytes, count);
+  jpeg_read_header(&info, TRUE);
+  uint8_t* const out = target.room(target.context, info.image_width, info.image_height);
+  if (out) {
+    info.out_color_space = JCS_RGB;
+    jpeg_start_decompress(&info);
+    while (info.output_scanline < info.output_height) {
+      JSAMPROW row = out + static_cast<size_t>(info.output_scanline) * info.output_width * 3;
+      jpeg_read_scanlines(&info, &row, 1);
+    }
+    jpeg_finish_decompress(&info);
+  }
+  const bool sound = errors.base.num_warnings == 0;  // a file that ends early is a warning to libjpeg
+  jpeg_destroy_decompress(&info);
+  return sound;
+}
+
+struct JpegRoom {
+  const std::string* path;
+  Picture* picture;
+  bool pixels;
+  std::string refused;
+};
+
+Picture read_jpeg(const std::string& path, const std::string& bytes, bool pixels) {
+  Picture picture;
+  JpegRoom room{&path, &picture, pixels, {}};
+  JpegErrors errors;
+  const JpegTarget target{[](void* context, int64_t width, int64_t height) -> uint8_t* {
+                            auto& own = *static_cast<JpegRoom*>(context);
+                            own.picture->width = width;
+                            own.picture->height = height;
+                            const bool allowed = width > 0 && height > 0 && width <= kMostPixels / height;
+                            if (!allowed || !own.pixels) return nullptr;
+                            own.picture->rgb.resize(static_cast<size_t>(width * height * 3));
+                            return own.picture->rgb.data();
+                          },
+                          &room};
+  const bool sound = decode_jpeg(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), target, errors);
+  if (!sound) bad_picture(path, fmt::format("not a sound JPEG file ({})", errors.message));
+  check_size(path, picture.width, picture.height);
+  return picture;
+}
+
+Picture read_either(const std::string& path, bool pixels) {
+  const std::string bytes = read_file(path);
+  if (bytes.size() >= 8 && png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) == 0)
+    return read_png(path, bytes, pixels);
+  if (bytes.size() >= 3 && std::memcmp(bytes.data(), "\xFF\xD8\xFF", 3) == 0) return read_jpeg(path, bytes, pixels);
+  bad_picture(path, bytes.empty() ? "an empty file" : "neither a PNG nor a JPEG file");
+}
+
+}  // namespace
+
+bool built_with_images() {
+  return true;
+}
+
+std::string image_library_versions() {
+  return fmt::format("libpng {}, libjpeg {}", PNG_LIBPNG_VER_STRING, JPEG_LIB_VERSION);
+}
+
+Picture read_picture(const std::string& path) {
+  return read_either(path, /*pixels=*/true);
+}
+
+Picture read_picture_size(const std::string& path) {
+  return read_either(path, /*pixels=*/false);
+}
+
+void write_png(const std::string& path, const Picture& picture) {
+  VEIL_CHECK(static_cast<int64_t>(picture.rgb.size()) == picture.width * picture.height * 3,
+             "a picture of {} x {} with {} bytes", picture.width, picture.height, picture.rgb.size());
+  PngImage png;
+  png.image.width = static_cast<png_uint_32>(picture.width);
+  png.image.height = static_cast<png_uint_32>(picture.height);
+  png.image.format = PNG_FORMAT_RGB;
+  png_alloc_size_t size = 0;
+  std::string bytes;
+  if (png_image_write_get_memory_size(png.image, size, 0, picture.rgb.data(), 0, nullptr)) {
+    bytes.resize(size);
+    if (png_image_write_to_memory(&png.image, bytes.data(), &size, 0, picture.rgb.data(), 0, nullptr)) {
+      bytes.resize(size);
+      write_file_atomically(path, bytes);
+      return;
+    }
+  }
+  user_error("{}: libpng could not write it ({})", path, png.image.message);
+}
+
+}  // namespace veil::data

@@ -1,0 +1,67 @@
+// Images with a class each: from a folder, or drawn by rule.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/image_file.h"
+
+namespace veil::data {
+
+class ImageSource {
+ public:
+  virtual ~ImageSource() = default;
+  virtual int64_t count() const = 0;
+  virtual std::vector<std::string> class_names() const = 0;
+  virtual int64_t label(int64_t sample) const = 0;
+  // [3, size, size] in [-1, 1]. Any number of threads. UserError that names the file where it cannot be read.
+  virtual void read(int64_t sample, int64_t size, float* out) const = 0;
+  // Of what the sample is made from: tells two data sets apart. Any number of threads.
+  virtual uint64_t hash(int64_t sample) const = 0;
+};
+
+// PNG and JPEG files (.png, .jpg, .jpeg in any case) below the folder's sub-folders; a sub-folder is a class, in alphabetical order. Names that begin with a dot are passed over. The head of
+// every file is read at once. A file that is no sound image is a UserError; with `skip_bad` every file is decoded at once on `threads`, and bad ones are left out.
+class ImageFolder final : public ImageSource {
+ public:
+  ImageFolder(const std::string& folder, bool skip_bad, int threads);
+  int64_t count() const override { return static_cast<int64_t>(files_.size()); }
+  std::vector<std::string> class_names() const override { return classes_; }
+  int64_t label(int64_t sample) const override { return files_[static_cast<size_t>(sample)].label; }
+  void read(int64_t sample, int64_t size, float* out) const override;
+  uint64_t hash(int64_t sample) const override;                           // of the file's bytes
+  const std::vector<std::string>& left_out() const { return left_out_; }  // messages
+
+ private:
+  struct File {
+    std::string path;
+    int64_t label;
+  };
+  std::vector<File> files_;
+  std::vector<std::string> classes_, left_out_;
+};
+
+// Discs, squares, triangles and crosses near the middle, of random place, size and hue: class = sample modulo 4, the rest by Philox from (seed, sample).
+class Shapes final : public ImageSource {
+ public:
+  Shapes(int64_t count, uint64_t seed) : count_(count), seed_(seed) {}
+  int64_t count() const override { return count_; }
+  std::vector<std::string> class_names() const override { return {"disc", "square", "triangle", "cross"}; }
+  int64_t label(int64_t sample) const override { return sample % 4; }
+  void read(int64_t sample, int64_t size, float* out) const override;
+  uint64_t hash(int64_t sample) const override;
+
+ private:
+  int64_t count_;
+  uint64_t seed_;
+};
+
+// The largest square in the middle, resized to size x size: each pixel is the mean of what it covers. [3, size, size] in [-1, 1].
+void centre_crop(const Picture& picture, int64_t size, float* out);
+
+// Images beside each other, `columns` in a row with a line of `gap` white pixels between them: [count, 3, size, size] in [-1, 1].
+Picture enlarged(const Picture& picture, int64_t times);  // every pixel a square of them
+Picture picture_grid(const float* images, int64_t count, int64_t size, int64_t columns, int64_t gap = 2);
+
+}  // namespace veil::data

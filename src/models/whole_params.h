@@ -1,0 +1,25 @@
+// A model's parameters, whole on one device: for evaluation and sampling outside of a training step.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "models/shape.h"
+
+namespace veil {
+
+class WholeParams final : public Params {
+ public:
+  // `fill` as InitialWeights::fill (models/load.h); it must know every parameter.
+  WholeParams(const std::vector<ParamShape>& params, DType dtype, Device device,
+              const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill);
+  const Tensor& operator[](ParamId id) const override { return views_[static_cast<size_t>(id)]; }
+  Tensor joined(ParamId first, int count) const override;
+
+ private:
+  Tensor flat_;
+  std::vector<int64_t> offsets_;
+  std::vector<Tensor> views_;
+};
+
+}  // namespace veil

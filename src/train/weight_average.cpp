@@ -1,0 +1,55 @@
+#include "train/weight_average.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace veil {
+
+WeightAverage::WeightAverage(Executor& executor, double decay) : executor_(executor), decay_(decay) {
+  CategoryScope scope(Category::optimizer);
+  for (const Executor::StatePiece& piece : executor.state()) {
+    const DType real = sum_dtype(piece.params.scalar_type());
+    pieces_.push_back({piece.first, piece.params.to(real, /*non_blocking=*/false, /*copy=*/true)});
+  }
+}
+
+void WeightAverage::update() {
+  ++updates_;
+  const double n = static_cast<double>(updates_), decay = std::min(decay_, (1 + n) / (10 + n));
+  const std::vector<Executor::StatePiece> now = executor_.state();
+  CategoryScope scope(Category::temporary);
+  for (size_t i = 0; i < pieces_.size(); ++i)
+    pieces_[i].average.mul_(decay).add_(now[i].params.to(pieces_[i].average.scalar_type()), 1 - decay);
+  synchronize(executor_.device());  // the next step changes the parameters on a stream of its own
+}
+
+int64_t WeightAverage::place_of(ParamId id) const {
+  const Layout& layout = executor_.schedule().layout;
+  return layout.units[static_cast<size_t>(layout.unit_of_param[static_cast<size_t>(id)])].base +
+         layout.offset_of_param[static_cast<size_t>(id)];
+}
+
+Tensor WeightAverage::parameter(ParamId id) {
+  const ParamShape& param = executor_.shape().params[static_cast<size_t>(id)];
+  const int64_t begin = place_of(id), end = begin + param.numel();
+  CategoryScope scope(Category::temporary);
+  // The ranks' pieces do not overlap: their sum is the whole.
+  const Tensor whole =
+      at::zeros({param.numel()}, pieces_.empty() ? at::TensorOptions(at::kFloat).device(executor_.device())
+                                                 : pieces_[0].average.options());
+  for (const Piece& piece : pieces_) {
+    const int64_t from = std::max(begin, piece.first), to = std::min(end, piece.first + piece.average.numel());
+    if (from < to)
+      whole.narrow(0, from - begin, to - from).copy_(piece.average.narrow(0, from - piece.first, to - from));
+  }
+  if (Communicator* lane = executor_.communicator()) lane->all_reduce(whole)->wait();
+  return whole.cpu().view(param.dims);
+}
+
+void WeightAverage::restore(int64_t updates, const std::function<void(int64_t first, const Tensor& out)>& read) {
+  updates_ = updates;
+  for (const Piece& piece : pieces_) read(piece.first, piece.average);
+}
+
+}  // namespace veil

@@ -1,0 +1,195 @@
+// Images from files and by rule: what is read, what is refused, and batches made ahead.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "data/image_batches.h"
+
+namespace veil::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+Picture plain(int64_t width, int64_t height, uint8_t red, uint8_t green, uint8_t blue) {
+  Picture picture{width, height, {}};
+  for (int64_t i = 0; i < width * height; ++i) picture.rgb.insert(picture.rgb.end(), {red, green, blue});
+  return picture;
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class Images : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!built_with_images()) GTEST_SKIP() << "no libpng or libjpeg";
+    root_ = fs::temp_directory_path() / ("veil_images_" + std::to_string(getpid()));
+    fs::create_directories(root_ / "cats/deep");
+    fs::create_directories(root_ / "dogs");
+    fs::create_directories(root_ / "empty");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  std::string at(const std::string& name) const { return (root_ / name).string(); }
+  fs::path root_;
+};
+
+TEST_F(Images, APngComesBackAsItWasWritten) {
+  Picture picture = plain(5, 3, 10, 20, 30);
+  picture.rgb[7] = 200;
+  write_png(at("a.png"), picture);
+  const Picture read = read_picture(at("a.png"));
+  EXPECT_EQ(read.width, 5);
+  EXPECT_EQ(read.height, 3);
+  EXPECT_EQ(read.rgb, picture.rgb);
+}
+
+// 8 x 4 pixels of (230, 120, 40), as libjpeg wrote them at quality 90; in hexadecimal.
+constexpr const char* kJpeg =
+    "ffd8ffe000104a46494600010100000100010000ffdb0043000302020302020303030304030304050805050404050a070706"
+    "080c0a0c0c0b0a0b0b0d0e12100d0e110e0b0b1016101113141515150c0f171816141812141514ffdb004301030404050405"
+    "09050509140d0b0d141414141414141414141414141414141414141414141414141414141414141414141414141414141414"
+    "1414141414141414ffc00011080004000803011100021101031101ffc40014000100000000000000000000000000000006ff"
+    "c40014100100000000000000000000000000000000ffc40014010100000000000000000000000000000008ffc40014110100"
+    "000000000000000000000000000000ffda000c03010002110311003f00563114afffd9";
+
+std::string bytes_of(const std::string& digits) {
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+TEST_F(Images, AJpegIsDecodedAndTruncatedOnesAreRefused) {
+  const std::string bytes = bytes_of(kJpeg);
+  write_file_atomically(at("dogs/whole.jpg"), bytes);
+  const Picture read = read_picture(at("dogs/whole.jpg"));
+  ASSERT_EQ(read.width, 8);
+  ASSERT_EQ(read.height, 4);
+  const int expected[3] = {230, 120, 40};
+  for (size_t i = 0; i < read.rgb.size(); ++i) EXPECT_NEAR(read.rgb[i], expected[i % 3], 3) << i;
+  const ImageFolder folder(root_.string(), /*skip_bad=*/false, 1);
+  std::vector<float> pixels(3 * 2 * 2);
+  folder.read(0, 2, pixels.data());
+  EXPECT_NEAR(pixels[0], 230 / 127.5 - 1, 0.03);
+  EXPECT_NEAR(pixels[8], 40 / 127.5 - 1, 0.03);
+  const uint64_t hash = folder.hash(0);
+  write_file_atomically(at("dogs/whole.jpg"), bytes + "x");
+  EXPECT_NE(folder.hash(0), hash);
+  write_file_atomically(at("dogs/cut.jpg"), bytes.substr(0, bytes.size() / 3));
+  EXPECT_NE(message_of([&] { read_picture(at("dogs/cut.jpg")); }).find("dogs/cut.jpg"), std::string::npos);
+}
+
+TEST_F(Images, PaddingIsAnEmptyImageWithoutAClassOfItsOwn) {
+  const Shapes shapes(10, 3);
+  const ImageBatch batch = make_image_batch(shapes, {7, kNoSample}, 4, 3);
+  EXPECT_EQ(batch.labels, (std::vector<int64_t>{3, 0}));
+  EXPECT_NE(batch.pixels[0], 0);
+  for (size_t i = 48; i < 96; ++i) EXPECT_EQ(batch.pixels[i], 0);
+}
+
+TEST_F(Images, AFolderGivesItsSubFoldersAsClassesInOrder) {
+  write_png(at("dogs/x.png"), plain(4, 4, 255, 0, 0));
+  write_png(at("cats/b.PNG"), plain(4, 4, 0, 255, 0));
+  write_png(at("cats/deep/a.png"), plain(4, 4, 0, 0, 255));
+  write_file_atomically(at("cats/notes.txt"), "no image");
+  write_file_atomically(at("cats/.hidden.png"), "no image");
+  const ImageFolder folder(root_.string(), false, 2);
+  EXPECT_EQ(folder.class_names(), (std::vector<std::string>{"cats", "dogs"}));
+  ASSERT_EQ(folder.count(), 3);
+  EXPECT_EQ(folder.label(0), 0);
+  EXPECT_EQ(folder.label(2), 1);
+  std::vector<float> pixels(3 * 2 * 2);
+  folder.read(2, 2, pixels.data());
+  EXPECT_EQ(pixels, (std::vector<float>{1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1}));
+}
+
+TEST_F(Images, TheMiddleIsCutOutAndResizedByArea) {
+  // 6 x 2: the middle square's columns are black and white.
+  Picture picture = plain(6, 2, 0, 0, 0);
+  for (int64_t y = 0; y < 2; ++y) {
+    for (int64_t c = 0; c < 3; ++c) picture.rgb[static_cast<size_t>((y * 6 + 3) * 3 + c)] = 255;
+  }
+  std::vector<float> one(3), three(27);
+  centre_crop(picture, 1, one.data());
+  for (const float value : one) EXPECT_NEAR(value, 0, 1e-6);
+  centre_crop(picture, 3, three.data());
+  EXPECT_NEAR(three[0], -1, 1e-6);
+  EXPECT_NEAR(three[1], 0, 1e-6);
+  EXPECT_NEAR(three[2], 1, 1e-6);
+}
+
+TEST_F(Images, BadFilesAreNamedAndCanBeLeftOut) {
+  write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
+  const std::string sound = read_file(at("cats/good.png"));
+  write_file_atomically(at("dogs/cut.png"), sound.substr(0, sound.size() / 2));
+  write_file_atomically(at("dogs/text.jpg"), "this is no image");
+  write_file_atomically(at("dogs/void.png"), "");
+  write_file_atomically(at("dogs/broken.jpeg"), std::string("\xFF\xD8\xFF\xE0 and then nonsense", 21));
+  for (const char* name : {"dogs/cut.png", "dogs/text.jpg", "dogs/void.png", "dogs/broken.jpeg"}) {
+    const std::string message = message_of([&] { read_picture(at(name)); });
+    EXPECT_EQ(message.find(at(name)), 0U) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  }
+  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), false, 2); }), "");
+  const ImageFolder folder(root_.string(), true, 2);
+  EXPECT_EQ(folder.count(), 1);
+  EXPECT_EQ(folder.left_out().size(), 4U);
+}
+
+TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
+  // A PNG head alone: 100000 x 100000 pixels.
+  std::string bytes("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\1\x86\xA0\0\1\x86\xA0\x8\x2\0\0\0", 29);
+  bytes += std::string("\x4C\x6F\xA2\x4F", 4);
+  write_file_atomically(at("dogs/huge.png"), bytes);
+  const std::string message = message_of([&] { read_picture(at("dogs/huge.png")); });
+  EXPECT_EQ(message.find(at("dogs/huge.png")), 0U) << message;
+}
+
+TEST_F(Images, AFolderWithoutImagesIsSaid) {
+  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), false, 1); }).find("holds no images"), std::string::npos);
+  EXPECT_NE(message_of([&] { ImageFolder(at("nowhere"), false, 1); }).find("is no folder"), std::string::npos);
+}
+
+TEST(ImageBatches, AreTheOrdersAndGoOnWhereTheyWereLeft) {
+  const auto shapes = std::make_shared<Shapes>(20, 3);
+  auto order = [] { return std::make_unique<ShuffledOrder>(20, 8, 5); };
+  ImageBatches all(shapes, order(), 8, 3, {}, 3);
+  std::vector<ImageBatch> taken;
+  for (int i = 0; i < 3; ++i) taken.push_back(all.next().value());
+  for (const ImageBatch& batch : taken) {
+    EXPECT_EQ(batch.samples, order()->samples(batch.position));
+    for (size_t i = 0; i < batch.samples.size(); ++i) EXPECT_EQ(batch.labels[i], batch.samples[i] % 4);
+  }
+  ImageBatches later(shapes, order(), 8, 3, taken[2].position, 1);
+  EXPECT_EQ(later.next()->pixels, taken[2].pixels);
+}
+
+TEST(ImageBatches, GreyIsTheColoursMean) {
+  const Shapes shapes(4, 1);
+  const ImageBatch grey = make_image_batch(shapes, {2}, 6, 1), color = make_image_batch(shapes, {2}, 6, 3);
+  for (size_t p = 0; p < 36; ++p)
+    EXPECT_NEAR(grey.pixels[p], (color.pixels[p] + color.pixels[36 + p] + color.pixels[72 + p]) / 3, 1e-6);
+}
+
+TEST(Shapes, DifferByClassAndComeBackTheSame) {
+  const Shapes shapes(8, 1);
+  std::vector<float> first(3 * 16 * 16), second(first.size());
+  shapes.read(1, 16, first.data());
+  shapes.read(1, 16, second.data());
+  EXPECT_EQ(first, second);
+  shapes.read(5, 16, second.data());
+  EXPECT_NE(first, second);
+  for (const float value : first) EXPECT_LE(std::fabs(value), 1);
+}
+
+}  // namespace
+}  // namespace veil::data
