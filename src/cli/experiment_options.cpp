@@ -125,13 +125,17 @@ void add_measuring_options(Options& options, ExperimentOptions& e) {
   options.add("tokenizer", e.tokenizer,
               {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's own, else byte",
                .value = "PATH"});
+  options.add("warmup", e.warmup,
+              {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations", "warmup_iter"},
+               .help = "steps before measuring",
+               .minimum = 0});
+  options.add("iterations", e.iterations,
+              {.aliases = {"steps", "num_steps", "num_iterations", "iters", "num_iter"},
+               .help = "steps that are measured",
+               .minimum = 1});
   options.add(
-      "warmup", e.warmup,
-      {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations"}, .help = "steps before measuring", .minimum = 0});
-  options.add(
-      "iterations", e.iterations,
-      {.aliases = {"steps", "num_steps", "num_iterations", "iters"}, .help = "steps that are measured", .minimum = 1});
-  options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
+      "profile", e.profile,
+      {.help = "what is watched: phases, layers, norms (apart from backward), kernels (Kineto), memory, or none"});
 }
 
 void add_experiment_presets(Options& options, bool measuring) {

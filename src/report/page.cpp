@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "report/html.h"
+#include "report/mode_figures.h"
 #include "report/page_style.h"
 #include "report/tables.h"
 
@@ -78,7 +79,7 @@ std::string choice_table(const RecordGroup& group) {
 }
 
 std::string figures(const PageSource& source) {
-  const std::string folder = join_path(source.output_folder, "visualizations");
+  const std::string& folder = source.pictures;
   std::string out;
   if (!source.plots_hint.empty()) out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
   out += "<div class=\"figures\">\n";
@@ -219,6 +220,10 @@ std::string make_page(const PageSource& source) {
   out += section("All set-ups", html_table(summary_table(records),
                                            "Mean step, standard deviation of single steps, and memory of the rank that "
                                            "holds most; * computing measured, communication modelled"));
+  if (is_bottleneck_suite(records))
+    out += section("Growth with the sequence", html_table(growth_table(records),
+                                                          "Fits of c T^k by least squares of logarithms, with "
+                                                          "95% confidence"));
   out += section("Plots", figures(source));
   const Table communication = communication_table(records);
   if (communication.rows() > 0)

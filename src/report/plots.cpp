@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "report/bars.h"
 #include "report/canvas.h"
+#include "report/mode_plots.h"
 #include "report/tables.h"
 #include "report/zero_plots.h"
 
@@ -226,10 +227,17 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
 std::vector<Plot> make_plots(const std::vector<Record>& records) {
   if (is_zero_suite(records)) return zero_plots(records);
   std::vector<Plot> plots;
-  for (auto plot :
-       {time_comparison(records), phase_breakdown(records), memory_breakdown(records), memory_stages(records)}) {
+  const auto add = [&](std::optional<Plot> plot) {
     if (plot) plots.push_back(std::move(*plot));
+  };
+  if (is_llama3_suite(records) || is_bottleneck_suite(records)) {
+    plots = is_bottleneck_suite(records) ? bottleneck_plots(records) : llama3_plots(records);
+  } else {
+    add(time_comparison(records));
   }
+  if (!is_bottleneck_suite(records)) add(phase_breakdown(records));
+  add(memory_breakdown(records));
+  if (!is_llama3_suite(records) && !is_bottleneck_suite(records)) add(memory_stages(records));
   double largest = 0;  // one scale for all timelines: they are compared
   for (const Record& record : records) {
     for (const RecordRow& row : record.memory_rows) {

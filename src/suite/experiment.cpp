@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "models/language_model.h"
 #include "models/linear_stack.h"
+#include "models/presets.h"
 #include "profile/trace.h"
 
 namespace veil {
@@ -18,11 +19,9 @@ const NameTable<DeviceKind>& names(DeviceKind) {
 }
 
 const NameTable<ProfileKind>& names(ProfileKind) {
-  static const NameTable<ProfileKind> table = {{ProfileKind::phases, "phases"},
-                                               {ProfileKind::layers, "layers"},
-                                               {ProfileKind::kernels, "kernels"},
-                                               {ProfileKind::memory, "memory"},
-                                               {ProfileKind::none, "none", {"off"}}};
+  static const NameTable<ProfileKind> table = {{ProfileKind::phases, "phases"}, {ProfileKind::layers, "layers"},
+                                               {ProfileKind::norms, "norms"},   {ProfileKind::kernels, "kernels"},
+                                               {ProfileKind::memory, "memory"}, {ProfileKind::none, "none", {"off"}}};
   return table;
 }
 
@@ -103,7 +102,9 @@ int64_t rank_batch(const ExperimentOptions& options, int world) {
 }
 
 ModelSource model_source(const ExperimentOptions& options) {
-  ModelSource source = find_model(options.model, options.hub_cache);
+  std::string name = options.model;
+  if (options.shapes_do && !is_fetched(name, options.hub_cache)) name = preset_of_hub_id(name).value_or(name);
+  ModelSource source = find_model(name, options.hub_cache);
   if (!source.config) {
     if (options.task || options.labels) user_error("--task and --labels: the linear stack has neither");
     return source;

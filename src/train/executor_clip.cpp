@@ -20,7 +20,8 @@ std::unique_ptr<Executor::ClipState> Executor::make_clip_state() {
 }
 
 GradSink& Executor::sink_for(const Op& op) {
-  return clip_ ? clip_->sink(op.use, op.block) : *sink_;
+  GradSink& sink = clip_ ? clip_->sink(op.use, op.block) : *sink_;
+  return timed_sink_ ? timed_sink_->around(sink) : sink;
 }
 
 void Executor::run_loss(const Op& op) {
@@ -37,8 +38,12 @@ void Executor::run_loss(const Op& op) {
 
 // A block's reports have been made: kept gradients get their norms, and what no later pass reads is let go.
 void Executor::after_reports(const Op& op) {
-  if (op.use == GradUse::keep)
-    clip_->norm_kept(op.block, [&](int unit) { return units_[unit].sample_grads.view({shape_.batch, -1}); });
+  if (op.use == GradUse::keep) {
+    const auto norm = [&] {
+      clip_->norm_kept(op.block, [&](int unit) { return units_[unit].sample_grads.view({shape_.batch, -1}); });
+    };
+    timed_sink_ ? timed_sink_->timed(norm) : norm();
+  }
   if (op.kind != OpKind::backward || op.use == GradUse::book) return;
   Tape& tape = tape_[op.block];
   const bool comes_again = clip_ && options_.step.clip->pass == privacy::PassPlan::two_pass && !second_pass_;
