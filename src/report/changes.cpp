@@ -175,7 +175,7 @@ std::string change_markdown(const Changes& changes) {
   std::string out = fmt::format("### What changed\n\n**{}**\n\n{}\n{}\n", change_headline(changes),
                                 change_table(changes).markdown(), kNoiseWords);
   out += notes(changes, "- ");
-  if (!changes.settings.empty()) out += "\n" + settings_table(changes).markdown();
+  if (!changes.settings.empty()) out += fmt::format("\n{}", settings_table(changes).markdown());
   return out;
 }
 

@@ -149,8 +149,13 @@ std::string curves_script(const Curves& curves) {
   if (curves.logarithmic) {
     std::vector<std::string> marks;
     for (const double x : ticks) marks.push_back(fmt::format("{:.6g}", x));
-    axes = fmt::format("set logscale xy\nset xrange [{}:{}]\nset yrange [{}:{}]\nset xtics ({})\nset format y '%g'\n",
-                       x_low / 1.15, x_high * 1.15, y_low / 1.5, y_high * 1.5, join(marks, ", "));
+    // A decade alone would often leave one mark or none.
+    std::vector<std::string> heights;
+    for (double decade = std::pow(10, std::floor(std::log10(y_low / 1.5))); decade < y_high * 1.5; decade *= 10) {
+      for (const double step : {1, 2, 5}) heights.push_back(fmt::format("{:.6g}", step * decade));
+    }
+    axes = fmt::format("set logscale xy\nset xrange [{}:{}]\nset yrange [{}:{}]\nset xtics ({})\nset ytics ({})\n",
+                       x_low / 1.15, x_high * 1.15, y_low / 1.5, y_high * 1.5, join(marks, ", "), join(heights, ", "));
   } else {
     axes = fmt::format("set xrange [0:{}]\nset yrange [0:{}]\nset xtics autofreq\n", x_high > 0 ? 1.2 * x_high : 1,
                        y_high > 0 ? 1.15 * y_high : 1);

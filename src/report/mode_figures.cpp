@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -16,7 +17,7 @@ namespace {
 constexpr const char* kBase = "no_dp";
 
 std::string shown_change(std::optional<double> change, const std::string& words) {
-  return change ? (*change >= 0 ? "+" : "-") + words : "-";
+  return change ? fmt::format("{}{}", *change >= 0 ? "+" : "-", words) : "-";
 }
 
 // Growth of each part of `amounts` over the lengths, and of their whole.
@@ -117,8 +118,12 @@ const ModeFigures* find_mode(const std::vector<ModeFigures>& all, const std::str
 
 Table mode_table(const std::vector<Record>& records) {
   const std::vector<ModeFigures> all = mode_figures(records);
-  Table table({"mode", "T", "step", "spread", "peak memory", "memory over no_dp", "time over no_dp", "tokens/s",
-               "batch", "ranks", "outcome"});
+  const bool based =
+      std::any_of(all.begin(), all.end(), [](const ModeFigures& f) { return f.more_bytes || f.more_share; });
+  std::vector<std::string> header = {"mode", "T", "step", "spread", "peak memory"};
+  if (based) header.insert(header.end(), {"memory over no_dp", "time over no_dp"});
+  header.insert(header.end(), {"tokens/s", "batch", "ranks", "outcome"});
+  Table table(header);
   for (const int64_t length : lengths_of(all)) {
     for (const std::string& mode : modes_of(all)) {
       const ModeFigures* f = find_mode(all, mode, length);
@@ -126,18 +131,20 @@ Table mode_table(const std::vector<Record>& records) {
       const Record& record = *f->record;
       std::string step = shown_ms(f->ms);
       if (f->ms && record.simulated && record.modelled_step_ms) step += "*";
-      const std::string bytes = f->more_bytes ? shown_bytes(std::abs(*f->more_bytes)) : "";
-      const std::string share =
-          f->more_share ? fmt::format("{} ({:.1f}%)", shown_ms(std::abs(*f->more_ms)), 100 * std::abs(*f->more_share))
-                        : "";
-      table.row({mode, std::to_string(length), step, f->ms ? shown_ms(f->spread_ms) : "-", shown_bytes(f->bytes),
-                 shown_change(f->more_bytes, bytes), shown_change(f->more_share, share),
-                 record.tokens_per_second && f->ms ? format_count(*record.tokens_per_second) : "-",
-                 record.batch_size ? std::to_string(*record.batch_size) : "-",
-                 record.world      ? std::to_string(*record.world)
-                 : record.num_gpus ? std::to_string(*record.num_gpus)
-                                   : "-",
-                 record.outcome.empty() ? "ok" : outcome_words(record)});
+      std::vector<std::string> cells = {mode, std::to_string(length), step, f->ms ? shown_ms(f->spread_ms) : "-",
+                                        shown_bytes(f->bytes)};
+      if (based) {
+        cells.push_back(shown_change(f->more_bytes, shown_bytes(std::abs(f->more_bytes.value_or(0)))));
+        cells.push_back(
+            shown_change(f->more_share, fmt::format("{} ({:.1f}%)", shown_ms(std::abs(f->more_ms.value_or(0))),
+                                                    100 * std::abs(f->more_share.value_or(0)))));
+      }
+      const auto ranks = record.world ? record.world : record.num_gpus;
+      cells.insert(cells.end(),
+                   {record.tokens_per_second && f->ms ? format_count(*record.tokens_per_second) : "-",
+                    record.batch_size ? std::to_string(*record.batch_size) : "-", ranks ? std::to_string(*ranks) : "-",
+                    record.outcome.empty() ? "ok" : outcome_words(record)});
+      table.row(std::move(cells));
     }
   }
   return table;

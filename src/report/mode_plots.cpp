@@ -19,6 +19,7 @@ using Member = std::optional<double> ModeFigures::*;
 
 constexpr const char* kLengthAxis = "tokens in a sequence (T)";
 constexpr size_t kMostPhases = 6;  // curves of one picture
+constexpr const char* kRest = "rest";
 
 std::string titled(const std::string& title, const std::vector<Record>& records) {
   const bool modelled = std::any_of(records.begin(), records.end(), [](const Record& r) { return r.simulated; });
@@ -131,11 +132,13 @@ Plot overhead_analysis(All all, const std::vector<Record>& records) {
   }
   GroupedBars bars{
       "overhead_analysis", titled("What privacy costs over no_dp", records), kLengthAxis, length_names(all), {}};
-  // GB is 10^9 bytes, as in the records' keys.
-  const auto memory = series_of(all, &ModeFigures::more_bytes, nullptr, 1e9);
+  // GB is 10^9 bytes, as in the records' keys; a tiny model's overheads are fewer.
+  const double largest = largest_of(all, &ModeFigures::more_bytes);
+  const Unit unit = largest >= 1e8 ? Unit{1e9, "GB"} : largest >= 1e5 ? Unit{1e6, "MB"} : Unit{1e3, "kB"};
+  const auto memory = series_of(all, &ModeFigures::more_bytes, nullptr, unit.size);
   const auto time = series_of(all, &ModeFigures::more_share, nullptr, 1);
   if (memory.empty() || time.empty()) return {};
-  bars.panels.push_back({"GB over no_dp", memory, [](double gb) { return fmt::format("{:.2g}", gb); }});
+  bars.panels.push_back({unit.name + " over no_dp", memory, [](double gb) { return fmt::format("{:.2g}", gb); }});
   bars.panels.push_back({"% of no_dp's time more", time, [](double share) { return fmt::format("{:.0f}", share); }});
   return Plot{bars.name,
               bars.title,
@@ -233,37 +236,60 @@ Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) 
               curves_script(curves)};
 }
 
-Plot phases_by_length(const std::vector<Record>& records) {
-  Stack stack{.name = "phases_by_length",
-              .title = titled("Where a step's time goes, by length", records),
-              .spoken = "",
-              .parts = step_parts_of(records),
-              .amounts = {},
-              .unit = {1, "% of a step"},
-              .total_text = {},
-              .each = 40};
-  if (stack.parts.empty()) return {};
+// Shares of a step in percent; parts that are small in every record are one.
+std::vector<Amounts> shares_of(const std::vector<Record>& records) {
+  constexpr double kSmallPercent = 1.5;
+  std::vector<Amounts> all;
+  Amounts most;
   for (const Record& record : records) {
     Amounts parts = step_parts(record);
     double sum = 0;
     for (const auto& [part, ms] : parts) sum += ms;
-    std::vector<std::string> words;
     for (auto& [part, ms] : parts) {
       ms = sum > 0 ? 100 * ms / sum : 0;
-      words.push_back(fmt::format("{} {:.1f} %", spaced(part), ms));
+      most[part] = std::max(most[part], ms);
     }
-    stack.amounts.push_back(parts);
-    stack.end_texts.push_back(record.ok() ? shown_ms(sum) : outcome_words(record));
-    stack.spoken += fmt::format(" {}: {}.", record.label, words.empty() ? "not recorded" : join(words, ", "));
+    all.push_back(std::move(parts));
   }
-  return Plot{
-      stack.name,
-      stack.title,
-      "Phases on the compute lane, its waits for other lanes, and what lies in neither (other); at the end of a "
-      "bar the whole step.",
-      stack.spoken,
-      phase_table(records),
-      stacked_script(stack, records)};
+  for (Amounts& parts : all) {
+    Amounts kept;
+    for (const auto& [part, share] : parts) kept[most[part] < kSmallPercent ? kRest : part] += share;
+    parts = std::move(kept);
+  }
+  return all;
+}
+
+Plot phases_by_length(const std::vector<Record>& records) {
+  Stack stack{.name = "phases_by_length",
+              .title = titled("Where a step's time goes, by length", records),
+              .spoken = "",
+              .parts = {},
+              .amounts = shares_of(records),
+              .unit = {1, "% of a step"},
+              .total_text = {},
+              .each = 40};
+  const auto present = [&](const std::string& part) {
+    return std::any_of(stack.amounts.begin(), stack.amounts.end(),
+                       [&](const Amounts& parts) { return parts.count(part) > 0; });
+  };
+  for (const std::string& part : step_parts_of(records)) {
+    if (present(part)) stack.parts.push_back(part);
+  }
+  if (stack.parts.empty()) return {};
+  if (present(kRest)) stack.parts.push_back(kRest);
+  for (size_t i = 0; i < records.size(); ++i) {
+    std::vector<std::string> words;
+    for (const auto& [part, share] : stack.amounts[i]) words.push_back(fmt::format("{} {:.1f} %", spaced(part), share));
+    stack.end_texts.push_back(records[i].ok() ? shown_ms(compared_ms(records[i])) : outcome_words(records[i]));
+    stack.spoken += fmt::format(" {}: {}.", records[i].label, words.empty() ? "not recorded" : join(words, ", "));
+  }
+  return Plot{stack.name,
+              stack.title,
+              "Phases on the compute lane, its waits for other lanes, and what lies in neither (other); parts that are "
+              "small everywhere are one (rest). At the end of a bar the whole step.",
+              stack.spoken,
+              phase_table(records),
+              stacked_script(stack, records)};
 }
 
 std::vector<Plot> those_that_are(std::vector<Plot> plots) {

@@ -79,13 +79,15 @@ std::vector<KeyFigure> llama3_figures(const All& all) {
     if (f.more_bytes && (!smallest || *f.more_bytes < *smallest->more_bytes)) smallest = &f;
   }
   if (cheapest)
-    figures.push_back({"least time for privacy",
-                       (*cheapest->more_share < 0 ? "-" : "+") + percent(std::abs(*cheapest->more_share)),
-                       fmt::format("{}, T = {}", cheapest->mode, cheapest->length)});
+    figures.push_back(
+        {"least time for privacy",
+         fmt::format("{}{}", *cheapest->more_share < 0 ? "-" : "+", percent(std::abs(*cheapest->more_share))),
+         fmt::format("{}, T = {}", cheapest->mode, cheapest->length)});
   if (smallest)
-    figures.push_back({"least memory for privacy",
-                       (*smallest->more_bytes < 0 ? "-" : "+") + shown_bytes(std::abs(*smallest->more_bytes)),
-                       fmt::format("{}, T = {}", smallest->mode, smallest->length)});
+    figures.push_back(
+        {"least memory for privacy",
+         fmt::format("{}{}", *smallest->more_bytes < 0 ? "-" : "+", shown_bytes(std::abs(*smallest->more_bytes))),
+         fmt::format("{}, T = {}", smallest->mode, smallest->length)});
   const auto ended = std::count_if(all.begin(), all.end(), [](const ModeFigures& f) { return f.ms.has_value(); });
   figures.push_back({"experiments", fmt::format("{} of {} ended well", ended, all.size()),
                      all.front().record->device.empty() ? "" : all.front().record->device});
@@ -110,13 +112,14 @@ std::vector<std::string> mode_words(const All& all) {
 
 std::string growth_sentence(const std::vector<Record>& records, const std::string& mode) {
   std::vector<std::string> parts;
-  for (const auto& [growth, whole, name] :
-       {std::tuple(time_growth, "step", "time"), std::tuple(memory_growth, "peak", "memory")}) {
-    for (const PartGrowth& part : growth(records, mode)) {
+  const auto add = [&](const std::vector<PartGrowth>& growth, const char* whole, const char* name) {
+    for (const PartGrowth& part : growth) {
       if (part.part == whole && part.fit && part.fit->points > 2)
         parts.push_back(fmt::format("{} {}, {}", name, growth_words(*part.fit), exponent_words(*part.fit)));
     }
-  }
+  };
+  add(time_growth(records, mode), "step", "time");
+  add(memory_growth(records, mode), "peak", "memory");
   return parts.empty() ? "" : fmt::format("Growth of {}: {}.", mode, join(parts, "; "));
 }
 
@@ -136,19 +139,19 @@ std::string pass_plan_of(const Record& record) {
 }
 
 std::string quoted_command(const std::string& words) {
-  return "`" + words + "`";
+  return fmt::format("`{}`", words);
 }
 
 void judge_mode(const std::vector<Record>& records, const std::string& mode, Verdict& verdict) {
   const auto found = bottleneck_of(records, mode);
   if (!found) return;
   const Record& longest = *longest_of(records, mode);
-  std::string law = found->fit && found->fit->points > 2
-                        ? fmt::format(", and {}, {}", growth_words(*found->fit), exponent_words(*found->fit))
-                        : "";
-  verdict.findings.push_back(fmt::format("Bottleneck of {}: {} takes {} of a step at T = {} ({} of {}){}.", mode,
-                                         spaced(found->part), percent(found->share), found->length, shown_ms(found->ms),
-                                         shown_ms(compared_ms(longest)), law));
+  const std::string law = found->fit && found->fit->points > 2
+                              ? fmt::format(", which {}, {}", growth_words(*found->fit), exponent_words(*found->fit))
+                              : "";
+  verdict.findings.push_back(fmt::format("Bottleneck of {}: {} of a step at T = {} ({} of {}) goes to {}{}.", mode,
+                                         percent(found->share), found->length, shown_ms(found->ms),
+                                         shown_ms(compared_ms(longest)), spaced(found->part), law));
   std::vector<std::string> next;
   for (const PartGrowth& part : time_growth(records, mode)) {
     if (part.part == "step" || part.part == found->part || part.share < 0.03 || next.size() >= 4) continue;
@@ -162,10 +165,11 @@ void judge_mode(const std::vector<Record>& records, const std::string& mode, Ver
   for (const PartGrowth& part : memory_growth(records, mode)) {
     if (part.part == "peak" || part.share < kLargeMemoryShare) continue;
     const std::vector<std::string> help = advice_on_memory(longest, part.part);
-    verdict.findings.push_back(fmt::format("Memory of {}: {} fills {} of the peak at T = {}{}{}.", mode,
-                                           spaced(part.part), percent(part.share), found->length,
-                                           part.fit && part.fit->points > 2 ? " and " + growth_words(*part.fit) : "",
-                                           help.empty() ? "" : "; " + join(help, "; ")));
+    verdict.findings.push_back(
+        fmt::format("Memory of {}: {} of the peak at T = {} is for {}{}{}.", mode, percent(part.share), found->length,
+                    spaced(part.part),
+                    part.fit && part.fit->points > 2 ? fmt::format(", an amount that {}", growth_words(*part.fit)) : "",
+                    help.empty() ? "" : fmt::format("; {}", join(help, "; "))));
     break;
   }
   // Communication that computing hid is no bottleneck, but a person wants to know that it was.
@@ -278,8 +282,8 @@ Verdict judge_bottlenecks(const RecordFolder& folder, std::vector<std::string> c
   std::vector<std::string> parts;
   for (const std::string& mode : modes_of(all)) {
     if (const auto found = bottleneck_of(folder.records, mode))
-      parts.push_back(fmt::format("in {} {} takes {} of a step at T = {}", mode, spaced(found->part),
-                                  percent(found->share), found->length));
+      parts.push_back(fmt::format("in {} {} of a step at T = {} goes to {}", mode, percent(found->share), found->length,
+                                  spaced(found->part)));
     judge_mode(folder.records, mode, verdict);
   }
   std::string headline = parts.empty()

@@ -21,12 +21,22 @@ using nlohmann::json;
 
 namespace {
 
+// Words with `commands` in them.
+std::string with_commands(const std::string& words) {
+  const std::vector<std::string> pieces = split(words, '`');
+  if (pieces.size() % 2 == 0) return escaped(words);  // one that does not close
+  std::string out;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    out += i % 2 ? fmt::format("<code>{}</code>", escaped(pieces[i])) : escaped(pieces[i]);
+  return out;
+}
+
 // "Time: ..." with its first word set off.
 std::string finding(const std::string& words) {
   const size_t colon = words.find(": ");
-  if (colon == std::string::npos || colon > 60) return escaped(words);
+  if (colon == std::string::npos || colon > 60) return with_commands(words);
   return fmt::format("<span class=\"lead\">{}</span> {}", escaped(words.substr(0, colon + 1)),
-                     escaped(words.substr(colon + 2)));
+                     with_commands(words.substr(colon + 2)));
 }
 
 std::string list_of(const std::vector<std::string>& items, bool set_off) {

@@ -16,7 +16,7 @@ struct Plot {
   std::string title;                          // of the figure
   std::string caption;                        // how to read it
   std::string spoken;                         // its main figures, for those who cannot see it
-  Table figures{std::vector<std::string>{}};  // all of them
+  Table figures{std::vector<std::string>{"figure"}};  // all of them
   std::string script;
 };
 

@@ -128,10 +128,10 @@ TEST_F(ProgramModeSuite, EveryCommandLineOfTheSeedsIsTaken) {
       {"suite llama3-dp", " --dry-run"},
       {"profile --mode ghost_fsdp --seq-length 2048 --batch-size 2 --num-iter 3 --warmup-iter 1 --output "
        "results/test_result.json "
-       "--model-name meta-llama/Llama-3.1-8B-Instruct --token secret",
+       "--model-name meta-llama/Llama-3.1-8B-Instruct --token hf_OfTheTest",
        " --layers 1 --help"},
       {"profile --mode ghost_fsdp --batch-size 2 --num-iter 3 --warmup-iter 1 --output results/test_result.json "
-       "--token secret",
+       "--token hf_OfTheTest",
        " --model llama-tiny --seq-length 16" + tiny},
       {"report --input-dir results --output-dir results/visualizations", ""},
       // 001
@@ -158,11 +158,11 @@ TEST_F(ProgramModeSuite, EveryCommandLineOfTheSeedsIsTaken) {
   for (const Line& line : lines) {
     const Answer answer = veil(line.words + line.shorter);
     EXPECT_EQ(answer.code, kExitDone) << line.words << "\n" << answer.err;
-    EXPECT_THAT(answer.out + answer.err, ::testing::Not(HasSubstr("secret "))) << line.words;
+    EXPECT_THAT(answer.out + answer.err, ::testing::Not(HasSubstr("hf_OfTheTest"))) << line.words;
   }
   const Json record = read(work() / "results" / "test_result.json");
   EXPECT_EQ(record["mode"].get<std::string>(), "ghost_fsdp");
-  EXPECT_THAT(record.dump(), ::testing::Not(HasSubstr("secret\"")));
+  EXPECT_THAT(record.dump(), ::testing::Not(HasSubstr("hf_OfTheTest")));
   EXPECT_TRUE(fs::exists(work() / "results" / "visualizations" / "summary.txt"));
 }
 
@@ -245,7 +245,7 @@ TEST_F(ProgramModeSuite, TheBottleneckSuiteNamesThePhaseThatIsSlowedDownOnPurpos
   const Answer answer =
       veil("suite bottlenecks --preset tiny --device cpu --mode flash --tile-size 1 --seq-length 16,32,64");
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
-  EXPECT_THAT(answer.out, HasSubstr("In flash norms takes"));
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("In flash [0-9]+% of a step at T = 64 goes to norms"));
   EXPECT_THAT(answer.out, HasSubstr("--tile-size"));
   EXPECT_TRUE(fs::exists(only_run(work() / "results") / "scaling.csv"));
 }
