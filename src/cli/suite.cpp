@@ -154,9 +154,6 @@ SweepOptions sweep_options(const Suite& suite, SuiteCommand& command) {
   SweepOptions sweep;
   sweep.suite = suite.name;
   sweep.resume = !command.resume.empty();
-  if (command.resume == "latest") command.resume = newest_run_folder(command.output_dir);
-  if (sweep.resume && !std::filesystem::is_directory(command.resume))
-    user_error("--resume {}: no such folder", command.resume);
   sweep.folder = sweep.resume ? command.resume : new_run_folder(command.output_dir);
   sweep.repeat = command.repeat;
   sweep.timeout_s = command.timeout_s;
@@ -284,6 +281,9 @@ int run_suite(const std::vector<std::string>& arguments) {
     again.insert(again.end(), begun->begin(), begun->end());
     return run_suite(again);
   }
+  if (command.resume == "latest") command.resume = newest_run_folder(command.output_dir);
+  if (!command.resume.empty() && !std::filesystem::is_directory(command.resume))
+    user_error("--resume {}: no such folder", command.resume);
   const Plan plan = suite.plan(options, command);
   if (command.dry_run) {
     print_plan(plan, command);

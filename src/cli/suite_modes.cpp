@@ -24,7 +24,7 @@ void take_bf16_on_gpus(const Options& options, SuiteCommand& command) {
 
 Plan plan_modes(const Options& options, SuiteCommand& command, const std::string& suite) {
   ExperimentOptions& e = command.experiment;
-  if (!model_source(e).is_language_model())
+  if (canonical(e.model).rfind("linear", 0) == 0)
     user_error("--model {}: this suite compares on a language model; `veil suite linear` takes the linear stack",
                e.model);
   offer_tiny(command, suite);
