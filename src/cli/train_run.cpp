@@ -262,7 +262,8 @@ class TrainRun {
     for (const auto& [phase, ms] : times.compute_ms) add(phase, ms);
     for (const auto& [lane, time] : times.lanes) add("waiting for " + lane, time.exposed_ms);
     add("gap", times.gap_ms);
-    fmt::print(c_.json ? stderr : stdout, "\n{}\n", table.text());
+    fmt::print(c_.json ? stderr : stdout, "\nphases of {} steps{}\n{}\n", warm.size(), privacy_ ? " (not private)" : "",
+               table.text());
   }
 
   // Kineto around the step that was asked for and the one behind it.
