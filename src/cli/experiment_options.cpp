@@ -154,10 +154,12 @@ void add_measuring_options(Options& options, ExperimentOptions& e) {
                .help = "steps before measuring",
                .minimum = 0});
   options.add("iterations", e.iterations,
-              {.aliases = {"steps", "num_steps", "num_iterations", "num_iter", "iters"},
+              {.aliases = {"steps", "num_steps", "num_iterations", "iters", "num_iter"},
                .help = "steps that are measured",
                .minimum = 1});
-  options.add("profile", e.profile, {.help = "what is watched: phases, layers, kernels (Kineto), memory, or none"});
+  options.add(
+      "profile", e.profile,
+      {.help = "what is watched: phases, layers, norms (apart from backward), kernels (Kineto), memory, or none"});
 }
 
 void add_experiment_presets(Options& options, bool measuring) {

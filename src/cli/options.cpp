@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 namespace veil {
 namespace {
@@ -36,8 +37,21 @@ void Options::insert(Setting setting) {
 }
 
 void Options::preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values) {
-  if (presets_.empty()) add("preset", preset_, {.help = "a named set of values beneath all others", .value = "NAME"});
+  if (!has("preset"))
+    add("preset", preset_,
+        {.help = "a named set of values beneath all others, or a TOML file of yours", .value = "NAME"});
   presets_[name] = std::move(values);
+}
+
+void Options::preset_text(const std::string& name, const std::string& toml) {
+  preset(name, {});
+  preset_texts_[name] = toml;
+}
+
+void Options::drop(const std::string& name) {
+  const Setting* setting = find(name);
+  VEIL_CHECK(setting, "no option {}", name);
+  settings_.erase(settings_.begin() + (setting - settings_.data()));
 }
 
 void Options::refuse(const std::vector<std::string>& names, const std::string& why) {
@@ -102,6 +116,10 @@ void Options::read_file(const std::string& path) {
   std::error_code ignored;
   if (!stream || std::filesystem::is_directory(path, ignored))
     user_error("--config {}: no such file can be read", path);
+  read_toml(stream, path, Source::file);
+}
+
+void Options::read_toml(std::istream& stream, const std::string& path, Source source) {
   std::set<std::string> seen;
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
     if (item.name == "++" || item.name == "--" || !item.parents.empty()) {
@@ -109,7 +127,9 @@ void Options::read_file(const std::string& path) {
                  item.parents.empty() ? item.name : join(item.parents, "."));
     }
     Setting* setting = find(item.name);
-    if (!setting || setting->name == "config") {
+    const bool nested =
+        setting && (setting->name == "config" || (setting->name == "preset" && source == Source::preset_value));
+    if (!setting || nested) {
       const std::string meant = nearest(item.name, option_names());
       user_error("{}: unknown key '{}': {}`veil {} --help` lists all options", path, item.name,
                  meant.empty() ? "" : fmt::format("did you mean {}? ", meant), command_);
@@ -122,7 +142,46 @@ void Options::read_file(const std::string& path) {
                    setting->spec.secret ? kRedacted : value);
       }
     }
-    set(*setting, item.inputs, Source::file);
+    if (source == Source::preset_value && !setting->refused.empty())
+      user_error("{}: {}: {}", path, setting->name, setting->refused);
+    // A preset lies beneath the file, which has been read.
+    if (source == Source::file || setting->source.empty()) set(*setting, item.inputs, source);
+  }
+}
+
+void Options::apply_preset() {
+  namespace fs = std::filesystem;
+  std::vector<std::string> known;
+  for (const auto& [name, unused] : presets_) known.push_back(name);
+  const auto found = presets_.find(preset_);
+  std::string path = preset_.ends_with(".toml") ? preset_ : "";
+  if (found == presets_.end() && path.empty() && preset_.find('/') == std::string::npos) {
+    const std::string last = command_.substr(command_.find_last_of(' ') + 1);
+    for (const std::string& folder : {"presets/" + last, std::string("presets")}) {
+      std::error_code ignored;
+      if (path.empty() && fs::is_regular_file(folder + "/" + preset_ + ".toml", ignored))
+        path = folder + "/" + preset_ + ".toml";
+    }
+  }
+  if (!path.empty()) {
+    std::ifstream stream(path);
+    std::error_code ignored;
+    if (!stream || fs::is_directory(path, ignored)) user_error("--preset {}: no such file can be read", path);
+    read_toml(stream, path, Source::preset_value);
+    return;
+  }
+  if (found == presets_.end()) {
+    user_error("--preset {}: allowed are {}, or a file NAME.toml{}", preset_, join(known, ", "),
+               option_values::did_you_mean(preset_, known));
+  }
+  if (const auto text = preset_texts_.find(preset_); text != preset_texts_.end()) {
+    std::istringstream stream(text->second);
+    read_toml(stream, "preset " + preset_, Source::preset_value);
+  }
+  for (const auto& [name, value] : found->second) {
+    Setting* setting = find(name);
+    VEIL_CHECK(setting, "preset {} sets an unknown option {}", preset_, name);
+    if (setting->source.empty()) set(*setting, {value}, Source::preset_value);
   }
 }
 
@@ -214,20 +273,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   const std::string preset_from_command_line = preset_;
   if (!file_.empty()) read_file(file_);
   if (!preset_from_command_line.empty()) preset_ = preset_from_command_line;
-  if (!preset_.empty()) {
-    std::vector<std::string> known;
-    for (const auto& [name, unused] : presets_) known.push_back(name);
-    const auto found = presets_.find(preset_);
-    if (found == presets_.end()) {
-      user_error("--preset {}: allowed are {}{}", preset_, join(known, ", "),
-                 option_values::did_you_mean(preset_, known));
-    }
-    for (const auto& [name, value] : found->second) {
-      Setting* setting = find(name);
-      VEIL_CHECK(setting, "preset {} sets an unknown option {}", preset_, name);
-      if (setting->source.empty()) set(*setting, {value}, Source::preset_value);  // the file has been read and wins
-    }
-  }
+  if (!preset_.empty()) apply_preset();
   for (size_t i = 0; i < settings_.size(); ++i) apply(i);
   for (const Setting& setting : settings_) {
     if (setting.spec.required && setting.source.empty()) {

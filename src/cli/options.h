@@ -16,6 +16,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -42,6 +43,12 @@ class Options {
 
   // A named set of values; the first one brings the option --preset.
   void preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values);
+  // The same as the text of a TOML file. Where a command has presets, `--preset PATH.toml` takes a person's own file, and a bare name also one of presets/NAME.toml or
+  // presets/<the command's last word>/NAME.toml below the working folder.
+  void preset_text(const std::string& name, const std::string& toml);
+
+  // Takes an option of a shared set away, so that the command can add one of the same name and another kind (a list of what is varied).
+  void drop(const std::string& name);
 
   // An option that stands in a shared set but has no meaning here: not listed, and `why` answers whoever gives it.
   void refuse(const std::vector<std::string>& names, const std::string& why);
@@ -85,11 +92,14 @@ class Options {
   [[noreturn]] void unknown_option(const std::string& given) const;
   void set(Setting& setting, const std::vector<std::string>& values, Source source);
   void read_file(const std::string& path);
+  void read_toml(std::istream& stream, const std::string& shown, Source source);
+  void apply_preset();
   std::vector<std::string> normalized(const std::vector<std::string>& arguments) const;
 
   std::string command_, help_, section_;
   std::vector<Setting> settings_;
   std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
+  std::map<std::string, std::string> preset_texts_;
   std::string preset_, file_;
   std::vector<std::string> arguments_;
 };

@@ -114,6 +114,17 @@ void write_record(const std::string& path, Json record) {
   write_file_atomically(path, record.dump(1) + "\n");
 }
 
+// The settings once more under the names that seed 000's readers know.
+void add_seed_keys(const ExperimentOptions& options, Json& record) {
+  if (!record.contains("vocab_size")) return;
+  Json& config = record["config"];
+  config["model_name"] = options.model;
+  config["vocab_size"] = record["vocab_size"];
+  config["learning_rate"] = options.learning_rate;
+  config["sigma"] = options.sigma;
+  config["max_grad_norm"] = options.clip_norm;
+}
+
 int measure(const ProfileCommand& command, const Options& options, const RankInfo& info) {
   const bool speaks = info.rank == 0;
   const int world = experiment_world(command.experiment, info);
@@ -137,6 +148,7 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   record["command"] = options.command_line();
   record["config"] = options.json();
   record["config"]["layers"] = layer_count(command.experiment, world);
+  add_seed_keys(command.experiment, record);
   // Out of memory on this rank alone: the others wait in a collective and must be ended, once the record is safe.
   if (info.world > 1 && record.contains("oom_rank")) {
     if (!command.output.empty()) write_record(command.output, record);
@@ -159,6 +171,7 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
 int run_profile(const std::vector<std::string>& arguments) {
   ProfileCommand command;
   command.output_dir = "traces";
+  command.experiment.shapes_do = true;
   Options options("profile", "measures one configuration: time, memory by category, phases, communication");
   add_step_options(options, command.experiment);
   add_private_step_options(options, command.experiment);
@@ -167,6 +180,9 @@ int run_profile(const std::vector<std::string>& arguments) {
   bool use_profiler = false;
   options.add("use-profiler", use_profiler,
               {.aliases = {"enable_profiling"}, .help = "the same as --profile phases,kernels,memory"});
+  std::string token;
+  options.add("token", token,
+              {.help = "of the hub: a profile downloads nothing, `veil fetch` does", .secret = true, .value = "TOKEN"});
   options.add("output", command.output, {.help = "write the record here", .value = "FILE"});
   options.add("output-dir", command.output_dir,
               {.aliases = {"logdir"}, .help = "folder of traces, one folder a configuration in it", .value = "DIR"});

@@ -1,15 +1,18 @@
 // veil suite: a question answered by several experiments, each in its own process.
+#include "cli/suite.h"
+
+#include <algorithm>
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/units.h"
 #include "cli/command.h"
-#include "cli/experiment_options.h"
+#include "cli/preset_files.h"
 #include "cli/progress.h"
 #include "report/report.h"
-#include "suite/dit.h"
+#include "suite/duration.h"
 #include "suite/linear.h"
 #include "suite/profile_run.h"
-#include "suite/zero.h"
 
 namespace veil {
 namespace {
@@ -17,42 +20,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Plan = std::vector<PlannedExperiment>;
 
-struct SuiteCommand {
-  ExperimentOptions experiment;
-  ZeroGrid zero;
-  DitGrid dit;
-  std::string output_dir = "results", resume;
-  bool dry_run = false, json = false;
-};
+constexpr int kExitInterrupted = 130;  // as shells count Ctrl-C
 
-// One question: its options and how they become experiments.
-struct Suite {
-  std::string name, help;
-  void (*set_defaults)(SuiteCommand& command);
-  void (*add_options)(Options& options, SuiteCommand& command);  // beside those of a step and of measuring
-  Plan (*plan)(const Options& options, SuiteCommand& command);   // UserError for what could not be run
-};
-
-const std::vector<std::string> kOwnOptions = {"output-dir", "resume", "dry-run", "json"};
-
-std::vector<std::string> and_own(std::vector<std::string> names) {
-  names.insert(names.end(), kOwnOptions.begin(), kOwnOptions.end());
-  return names;
-}
-
-void check_world(const SuiteCommand& command) {
-  RankInfo planned;
-  planned.local_world = planned.world = command.experiment.ranks.value_or(1);
-  rank_batch(command.experiment, experiment_world(command.experiment, planned));
-  choose_device(command.experiment, planned);
-}
+const std::vector<std::string> kOwnOptions = {"output-dir", "resume",  "dry-run",        "json",
+                                              "repeat",     "timeout", "max-temperature"};
 
 void set_linear_defaults(SuiteCommand&) {}  // those of `veil profile`
 
 void add_linear_options(Options& options, SuiteCommand&) {
   options.refuse({"strategy", "cpu-offload", "forward-prefetch", "backward-prefetch"},
                  "the suite's four set-ups decide it themselves; `veil profile` measures one of your own");
-  add_experiment_presets(options, /*measuring=*/true);
 }
 
 Plan plan_linear(const Options& options, SuiteCommand& command) {
@@ -74,12 +51,6 @@ void add_zero_options(Options& options, SuiteCommand& command) {
   options.refuse({"batch-size", "total-batch-size"}, "the suite compares several; name them with --batch-sizes");
   options.refuse({"accumulation"}, "the suite compares several; name them with --accumulations");
   options.refuse({"input-size"}, "it is the linear stack's; this suite compares on a language model");
-  options.preset("tiny", {{"model", "qwen2-tiny"},
-                          {"seq-length", "128"},
-                          {"batch-sizes", "2,4,8"},
-                          {"accumulations", "1,2"},
-                          {"warmup", "2"},
-                          {"iterations", "5"}});
 }
 
 void set_zero_defaults(SuiteCommand& command) {
@@ -116,77 +87,15 @@ Plan plan_zero(const Options& options, SuiteCommand& command) {
                                                     and_own({"strategies", "batch-sizes", "accumulations"})));
 }
 
-void set_dit_defaults(SuiteCommand& command) {
-  ExperimentOptions& e = command.experiment;
-  e.model = "dit-l/8";
-  e.batch_size = 2;
-  e.warmup = 0;
-  e.iterations = 3;
-  e.optimizer = OptimizerKind::adamw;
-  command.output_dir = "memory_profiling_results";
-}
-
-void add_dit_options(Options& options, SuiteCommand& command) {
-  DitGrid& grid = command.dit;
-  add_private_step_options(options, command.experiment);
-  options.add("modes", grid.modes, {.aliases = {"experiments"}, .help = "ways to clip that are compared"});
-  options.add("models", grid.models, {.help = "one after another, instead of --model: dit-l/8,dit-xl/8"});
-  options.add("image-sizes", grid.image_sizes, {.help = "one after another, instead of --image-size", .minimum = 1});
-  options.add("patch-sizes", grid.patch_sizes, {.help = "one after another, instead of --patch-size", .minimum = 1});
-  options.add("batch-sizes", grid.batch_sizes, {.help = "one after another, instead of --batch-size", .minimum = 1});
-  options.add("accumulations", grid.accumulations,
-              {.help = "one after another, instead of --accumulation", .minimum = 1, .maximum = 1000000});
-  options.add("attentions", grid.attentions, {.help = "one after another, instead of --attention"});
-  options.refuse({"mode"}, "the suite compares several; name them with --modes");
-  options.refuse({"input-size", "seq-length", "task", "labels", "data", "tokenizer"},
-                 "this suite measures diffusion transformers on synthetic images");
-  options.preset("tiny", {{"model", "dit-tiny"}, {"batch-size", "8"}, {"warmup", "1"}});
-}
-
-Plan plan_dit(const Options& options, SuiteCommand& command) {
-  ExperimentOptions& e = command.experiment;
-  // Every model with every size, before the first experiment.
-  for (const std::string& model : command.dit.models.empty() ? std::vector{e.model} : command.dit.models) {
-    ExperimentOptions tried = e;
-    tried.model = model;
-    if (!find_model(model, e.hub_cache).diffusion)
-      user_error("--model {}: this suite measures diffusion transformers; presets are {}", model,
-                 join(dit_preset_names(), ", "));
-    for (const int64_t image : command.dit.image_sizes.empty() ? std::vector<int64_t>{0} : command.dit.image_sizes) {
-      if (image > 0) tried.diffusion.image_size = image;
-      for (const int64_t patch : command.dit.patch_sizes.empty() ? std::vector<int64_t>{0} : command.dit.patch_sizes) {
-        if (patch > 0) tried.diffusion.patch = patch;
-        model_source(tried);
-      }
-    }
-  }
-  check_options(e);
-  check_world(command);
-  std::vector<std::string> always = {"model", "batch-size", "warmup", "iterations", "optimizer"};
-  std::vector<std::string> listed = {"modes",       "models",        "image-sizes", "patch-sizes",
-                                     "batch-sizes", "accumulations", "attentions"};
-  const auto instead = [&](bool given, const char* name) {
-    if (!given) return;
-    listed.push_back(name);
-    std::erase(always, name);
-  };
-  instead(!command.dit.models.empty(), "model");
-  instead(!command.dit.image_sizes.empty(), "image-size");
-  instead(!command.dit.patch_sizes.empty(), "patch-size");
-  instead(!command.dit.batch_sizes.empty(), "batch-size");
-  instead(!command.dit.accumulations.empty(), "accumulation");
-  instead(!command.dit.attentions.empty(), "attention");
-  return dit_suite(command.dit, options.passed_on(always, and_own(listed)));
-}
-
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> all = {
       {"linear", "DDP or FSDP on a stack of linear layers: basic DDP, basic FSDP, for memory, for speed",
        set_linear_defaults, add_linear_options, plan_linear},
       {"zero", "ZeRO 2 or 3 on a language model: strategies by batch sizes by gradient accumulation", set_zero_defaults,
        add_zero_options, plan_zero},
-      {"dit-dp", "ways to clip on a diffusion transformer: memory by component, and time", set_dit_defaults,
-       add_dit_options, plan_dit},
+      llama3_suite(),
+      bottlenecks_suite(),
+      dit_suite_entry(),
   };
   return all;
 }
@@ -204,35 +113,150 @@ const Suite& find_suite(const std::string& name) {
 
 void print_help() {
   fmt::print("usage: veil suite NAME [options]\n\n");
-  for (const Suite& suite : suites()) fmt::print("  {:<8}{}\n", suite.name, suite.help);
+  for (const Suite& suite : suites()) fmt::print("  {:<13}{}\n", suite.name, suite.help);
   fmt::print("\n`veil suite NAME --help` lists the options.\n");
 }
 
-void print_plan(const Plan& plan, bool json) {
-  if (json) {
-    Json list = Json::array();
-    for (const PlannedExperiment& experiment : plan)
-      list.push_back({{"experiment", experiment.name}, {"arguments", experiment.arguments}});
-    fmt::print("{}\n", list.dump(1));
-    return;
+// The experiment's options, as `veil profile` will read them.
+ExperimentOptions options_of(const PlannedExperiment& experiment) {
+  ExperimentOptions read;
+  read.shapes_do = true;
+  Options options("profile", "");
+  add_step_options(options, read);
+  add_private_step_options(options, read);
+  add_measuring_options(options, read);
+  options.parse(experiment.arguments);
+  use_language_defaults(options, read);
+  return read;
+}
+
+void print_plan(const Plan& plan, const SuiteCommand& command) {
+  Json list = Json::array();
+  double sum = 0;
+  for (const Turn& turn : turns_of(plan, 1)) {
+    const size_t i = turn.experiment;
+    const double seconds = command.repeat * estimated_seconds(options_of(plan[i]));
+    sum += seconds;
+    list.push_back({{"experiment", plan[i].name}, {"estimated_seconds", seconds}, {"arguments", plan[i].arguments}});
+    if (!command.json)
+      fmt::print("{:<24}about {:<14}veil profile {}\n", plan[i].name, format_duration(seconds),
+                 join(plan[i].arguments, " "));
   }
-  for (const PlannedExperiment& experiment : plan)
-    fmt::print("{:<18}veil profile {}\n", experiment.name, join(experiment.arguments, " "));
-  fmt::print("\n{} experiments; nothing was run\n", plan.size());
+  if (command.json) {
+    fmt::print("{}\n", list.dump(1));
+  } else {
+    fmt::print("\n{} experiments{}, about {} in all (by a roofline, without communication); nothing was run\n",
+               plan.size(), command.repeat > 1 ? fmt::format(", {} times each", command.repeat) : "",
+               format_duration(sum));
+  }
 }
 
 SweepOptions sweep_options(const Suite& suite, SuiteCommand& command) {
   SweepOptions sweep;
   sweep.suite = suite.name;
   sweep.resume = !command.resume.empty();
-  if (command.resume == "latest") command.resume = newest_run_folder(command.output_dir);
-  if (sweep.resume && !std::filesystem::is_directory(command.resume))
-    user_error("--resume {}: no such folder", command.resume);
   sweep.folder = sweep.resume ? command.resume : new_run_folder(command.output_dir);
+  sweep.repeat = command.repeat;
+  sweep.timeout_s = command.timeout_s;
+  sweep.bounds.max_temperature_c = command.max_temperature_c;
   return sweep;
 }
 
+void add_sweep_options(Options& options, SuiteCommand& command) {
+  options.section("the sweep");
+  options.add("output-dir", command.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
+  options.add("resume", command.resume,
+              {.help = "go on in this folder, or the newest of --output-dir: what has an ok record is not run again. "
+                       "Alone, it also takes the options of the sweep that was begun there",
+               .bare = "latest",
+               .value = "DIR"});
+  options.add("repeat", command.repeat,
+              {.help = "measurements of each experiment, turn and turn about", .minimum = 1, .maximum = 1000});
+  options.add("timeout", command.timeout_s,
+              {.help = "seconds after which one measurement is ended and recorded as failed", .minimum = 0.1});
+  options.add(
+      "max-temperature", command.max_temperature_c,
+      {.help = "degrees C to which a GPU may be warm before a measurement; it is waited for, two minutes at most",
+       .minimum = 1});
+  options.add("dry-run", command.dry_run, {.help = "list the experiments with estimated times and run none"});
+  options.add("json", command.json, {.help = "print the records instead of the table"});
+}
+
+// `--resume` without other options of the experiments: those that the sweep was begun with.
+std::optional<std::vector<std::string>> begun_with(const Suite& suite, const Options& options,
+                                                   const SuiteCommand& command) {
+  if (command.resume.empty() || !options.passed_on({}, {"resume", "output-dir", "json", "dry-run"}).empty()) return {};
+  const std::string folder = command.resume == "latest" ? newest_run_folder(command.output_dir) : command.resume;
+  const auto asked = asked_sweep(folder);
+  if (!asked) return {};
+  if (asked->suite != suite.name) user_error("--resume {}: it is a sweep of `veil suite {}`", folder, asked->suite);
+  std::vector<std::string> words = asked->words;
+  words.insert(words.end(), {"--resume", folder});
+  const auto once = [&](bool wanted, const std::string& word) {
+    if (wanted && std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  };
+  once(command.json, "--json");
+  once(command.dry_run, "--dry-run");
+  return words;
+}
+
+// A table of what went wrong, with what helps.
+void print_troubles(const SweepResult& result) {
+  for (const Json& record : result.records) {
+    if (record.value("outcome", "") != "oom") continue;
+    fmt::print("{} did not fit", record.value("title", ""));
+    std::vector<std::string> remedies;
+    for (const auto& remedy : record.value("remedies", Json::array())) remedies.push_back(remedy.get<std::string>());
+    fmt::print("{}\n", remedies.empty() ? "" : "; try " + join(remedies, ", or "));
+  }
+}
+
+int sweep_and_report(const Plan& plan, const SweepOptions& sweep, const SuiteCommand& command) {
+  Progress progress;
+  const size_t turns = plan.size() * static_cast<size_t>(command.repeat);
+  const SweepResult result =
+      run_sweep(plan, sweep, [&](int turn, const PlannedExperiment& experiment, const Json* record) {
+        if (!record) {
+          progress.show(fmt::format("[{}/{}] {}", turn + 1, turns, experiment.title), turn,
+                        static_cast<int64_t>(turns));
+          return;
+        }
+        progress.clear();
+        if (command.json) return;
+        fmt::print("[{}/{}] {}: {}{}\n", turn + 1, turns, experiment.title, record->value("outcome", "?"),
+                   record->value("outcome", "") == "error" ? " (" + record->value("message", "") + ")" : "");
+        std::fflush(stdout);
+      });
+  if (result.interrupted) {
+    fmt::print(stderr, "stopped; what is finished is kept, and `veil suite {} --resume {}` goes on\n", sweep.suite,
+               sweep.folder);
+    return kExitInterrupted;
+  }
+  const ReportFiles report = write_report(sweep.folder, "");
+  if (command.json) {
+    fmt::print("{}\n", Json(result.records).dump(1));
+  } else {
+    fmt::print("\n{}\n", report.summary);
+    print_troubles(result);
+    fmt::print("page      {}\nrecords   {}\n", join_path(report.output_folder, "index.html"), sweep.folder);
+    if (!report.plots_hint.empty()) fmt::print("{}\n", report.plots_hint);
+  }
+  return result.failed ? kExitFailed : kExitDone;
+}
+
 }  // namespace
+
+std::vector<std::string> and_own(std::vector<std::string> names) {
+  names.insert(names.end(), kOwnOptions.begin(), kOwnOptions.end());
+  return names;
+}
+
+void check_world(const SuiteCommand& command) {
+  RankInfo planned;
+  planned.local_world = planned.world = command.experiment.ranks.value_or(1);
+  rank_batch(command.experiment, experiment_world(command.experiment, planned));
+  choose_device(command.experiment, planned);
+}
 
 int run_suite(const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
@@ -241,48 +265,35 @@ int run_suite(const std::vector<std::string>& arguments) {
   }
   const Suite& suite = find_suite(arguments[0]);
   SuiteCommand command;
+  command.experiment.shapes_do = true;
   suite.set_defaults(command);
   Options options("suite " + suite.name, suite.help);
   add_step_options(options, command.experiment);
   add_measuring_options(options, command.experiment);
   suite.add_options(options, command);
-  options.add("output-dir", command.output_dir, {.help = "parent of the run's folder", .value = "DIR"});
-  options.add("resume", command.resume,
-              {.help = "go on in this folder, or the newest of --output-dir: what has an ok record is not run again",
-               .bare = "latest",
-               .value = "DIR"});
-  options.add("dry-run", command.dry_run, {.help = "list the experiments and run none"});
-  options.add("json", command.json, {.help = "print the records instead of the table"});
-  if (!options.parse({arguments.begin() + 1, arguments.end()})) return kExitDone;
+  for (const PresetFile& preset : built_in_presets()) {
+    if (preset.command == suite.name) options.preset_text(preset.name, preset.text);
+  }
+  add_sweep_options(options, command);
+  const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
+  if (!options.parse(words)) return kExitDone;
+  if (const auto begun = begun_with(suite, options, command)) {
+    std::vector<std::string> again = {suite.name};
+    again.insert(again.end(), begun->begin(), begun->end());
+    return run_suite(again);
+  }
+  if (command.resume == "latest") command.resume = newest_run_folder(command.output_dir);
+  if (!command.resume.empty() && !std::filesystem::is_directory(command.resume))
+    user_error("--resume {}: no such folder", command.resume);
   const Plan plan = suite.plan(options, command);
   if (command.dry_run) {
-    print_plan(plan, command.json);
+    print_plan(plan, command);
     return kExitDone;
   }
-  const SweepOptions sweep = sweep_options(suite, command);
+  SweepOptions sweep = sweep_options(suite, command);
+  if (!sweep.resume) sweep.words = words;
   if (!command.json) fmt::print("{}\n", options.table());
-  Progress progress;
-  const SweepResult result =
-      run_sweep(plan, sweep, [&](int index, const PlannedExperiment& experiment, const Json* record) {
-        if (!record) {
-          progress.show(fmt::format("[{}/{}] {}", index + 1, plan.size(), experiment.title), index,
-                        static_cast<int64_t>(plan.size()));
-          return;
-        }
-        progress.clear();
-        if (command.json) return;
-        fmt::print("[{}/{}] {}: {}{}\n", index + 1, plan.size(), experiment.title, record->value("outcome", "?"),
-                   record->value("outcome", "") == "error" ? " (" + record->value("message", "") + ")" : "");
-      });
-  const ReportFiles report = write_report(sweep.folder, "");
-  if (command.json) {
-    fmt::print("{}\n", Json(result.records).dump(1));
-  } else {
-    fmt::print("\n{}\npage      {}\nrecords   {}\n", report.summary, join_path(report.output_folder, "index.html"),
-               sweep.folder);
-    if (!report.plots_hint.empty()) fmt::print("{}\n", report.plots_hint);
-  }
-  return result.failed ? kExitFailed : kExitDone;
+  return sweep_and_report(plan, sweep, command);
 }
 
 }  // namespace veil

@@ -1,5 +1,6 @@
 #include "cli/train_options.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
@@ -117,7 +118,8 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add(
       "profile", c.profile,
       {.aliases = {"profile_step", "use_profiler"},
-       .help = "write a trace of operators and kernels of this step and the next; the bare flag and `kernels` are 3",
+       .help = "write a trace of operators and kernels of this step and the next; the bare flag and `kernels` are 3. "
+               "`phases`: what the steps' time went to, at the end",
        .bare = "3",
        .value = "STEP"});
   options.add("json", c.json, {.help = "print lines as JSON"});
@@ -127,11 +129,11 @@ namespace {
 
 // The step that is traced.
 std::optional<int64_t> profiled_step(const std::string& wish) {
-  if (wish.empty() || wish == "none") return {};
+  if (wish.empty() || wish == "none" || wish == name_of(ProfileKind::phases)) return {};
   if (wish == name_of(ProfileKind::kernels)) return 3;
   const bool number = wish.size() < 16 && wish.find_first_not_of("0123456789") == std::string::npos;
   if (!number || std::stoll(wish) < 1)
-    user_error("--profile {}: allowed is a step, from 1 on, kernels or none; phases and memory are for `veil profile`",
+    user_error("--profile {}: allowed is a step, from 1 on, phases, kernels or none; the others are for `veil profile`",
                wish);
   return std::stoll(wish);
 }
@@ -153,6 +155,16 @@ void use_train_defaults(const Options& options, TrainCommand& c) {
 }
 
 void check_train_options(TrainCommand& c, const Options& options) {
+  // VEIL_PROFILE is a list that all commands share: of it training knows phases.
+  if (const char* watched = std::getenv("VEIL_PROFILE"); watched && !options.given("profile")) {
+    for (const std::string& word : split(watched, ',')) {
+      ProfileKind kind;
+      if (!find_name(word, kind))
+        user_error("VEIL_PROFILE={}: allowed are {}", watched, join(all_names<ProfileKind>(), ", "));
+      if (kind == ProfileKind::phases) c.profile = word;
+    }
+  }
+  c.profile_phases = c.profile == name_of(ProfileKind::phases);
   for (const char* name : {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples", "held-out",
                            "evaluation-samples", "evaluate-every"}) {
     if (c.is_diffusion && options.given(name))

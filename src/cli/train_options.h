@@ -36,6 +36,7 @@ struct TrainCommand {
   std::string output_dir = "runs", resume, export_folder;
   std::string profile;                  // as it was asked for
   std::optional<int64_t> profile_step;  // and what that means
+  bool profile_phases = false;          // the steps' mean phases are told at the end
   bool json = false;
 };
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/table.h"
 #include "base/units.h"
 #include "cli/run_lock.h"
 #include "cli/terminal.h"
@@ -15,6 +16,7 @@
 #include "profile/kineto.h"
 #include "suite/machine.h"
 #include "suite/peak_flops.h"
+#include "suite/phases.h"
 #include "suite/profile_run.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
@@ -36,6 +38,8 @@ void stop_when_asked() {
     });
   }
 }
+
+constexpr size_t kTimedSteps = 101;  // with --profile phases
 
 class TrainRun {
  public:
@@ -70,6 +74,7 @@ class TrainRun {
     events.on_step = [&](const StepLine& line) {
       log.step(line);
       trace(profile, line.step);
+      if (c_.profile_phases && steps_.size() < kTimedSteps) steps_.push_back(executor_->read_times());
     };
     events.on_evaluation = [&](const EvaluationLine& line) { log.evaluation(line); };
     events.on_checkpoint = [&](int64_t step) { log.checkpoint(step); };
@@ -80,6 +85,7 @@ class TrainRun {
     if (finished && !c_.export_folder.empty()) export_trained(model);
     if (privacy_ && speaks())
       log.guarantee(privacy_->budget_line(executor_->steps()), privacy_->guarantee_line(), privacy_->guarantee_json());
+    if (speaks()) print_phases();
     if (speaks()) log.end(finished, folder_, c_.export_folder);
     return finished || !speaks() ? kExitDone
                                  : kExitFailed;  // mpirun ends all ranks when one fails: rank 0 has the last word
@@ -110,6 +116,7 @@ class TrainRun {
     settings.optimizer.epsilon = c_.adam_epsilon;
     settings.seed = static_cast<uint64_t>(c_.experiment.seed);
     settings.graph = c_.experiment.graph;
+    settings.time_rows = c_.profile_phases;
     const InitialWeights initial = task_->initial_weights(model);
     settings.initial = initial.fill;
     for (const std::string& notice : speaks() ? initial.notices : std::vector<std::string>())
@@ -206,6 +213,22 @@ class TrainRun {
     return peak_tflops_of(found[static_cast<size_t>(device_.index())].name, dtype_of(c_.experiment.compute));
   }
 
+  // Of this rank, without the first step, which warms up. Not private: micro-batches that were drawn take their time.
+  void print_phases() const {
+    if (steps_.size() < 2) return;
+    const std::vector<StepTime> warm(steps_.begin() + 1, steps_.end());
+    const PhaseTimes times = summarise(warm, executor_->schedule(), executor_->shape());
+    Table table({"phase", "ms a step", "share"});
+    const auto add = [&](const std::string& name, double ms) {
+      table.row({name, fmt::format("{:.3f}", ms), fmt::format("{:.1f} %", 100 * ms / times.step_ms)});
+    };
+    for (const auto& [phase, ms] : times.compute_ms) add(phase, ms);
+    for (const auto& [lane, time] : times.lanes) add("waiting for " + lane, time.exposed_ms);
+    add("gap", times.gap_ms);
+    fmt::print(c_.json ? stderr : stdout, "\nphases of {} steps{}\n{}\n", warm.size(), privacy_ ? " (not private)" : "",
+               table.text());
+  }
+
   // Kineto around the step that was asked for and the one behind it.
   void trace(KernelProfile& profile, int64_t step) {
     if (!c_.profile_step) return;
@@ -258,6 +281,7 @@ class TrainRun {
   std::unique_ptr<WeightAverage> average_;
   int64_t global_batch_ = 0;
   std::unique_ptr<RunLock> lock_;
+  std::vector<StepTime> steps_;  // --profile phases
 };
 
 }  // namespace

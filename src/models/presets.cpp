@@ -6,7 +6,7 @@ namespace veil {
 namespace {
 
 // The tiny ones fit the byte tokenizer and train on a CPU in seconds.
-constexpr int64_t kTinyVocabulary = 264, kTinyPositions = 1024;
+constexpr int64_t kTinyVocabulary = 264, kTinyPositions = 1024, kTinyRotaryPositions = 8192;
 
 struct Preset {
   std::string name;
@@ -61,7 +61,7 @@ LanguageConfig gpt2(int64_t hidden, int64_t layers, int64_t heads) {
 
 LanguageConfig tiny(LanguageConfig config) {
   config.vocabulary = kTinyVocabulary;
-  config.positions = kTinyPositions;
+  config.positions = config.family == Family::gpt2 ? kTinyPositions : kTinyRotaryPositions;
   return config;
 }
 
@@ -103,6 +103,23 @@ const std::vector<std::string>& preset_names() {
     return list;
   }();
   return found;
+}
+
+std::optional<std::string> preset_of_hub_id(const std::string& id) {
+  if (id.find('/') == std::string::npos) return {};
+  const auto plain = [](std::string name) {
+    name = canonical(name);
+    for (const char* const suffix : {"-instruct", "-chat"}) {
+      if (name.ends_with(suffix)) name.erase(name.size() - std::string(suffix).size());
+    }
+    std::erase(name, '-');
+    return name;
+  };
+  const std::string wanted = plain(id.substr(id.find_last_of('/') + 1));
+  for (const std::string& name : preset_names()) {
+    if (plain(name) == wanted) return name;
+  }
+  return {};
 }
 
 }  // namespace veil

@@ -12,6 +12,8 @@ struct GpuState {
   double sm_clock_mhz = 0;
   double temperature_c = 0;
   double power_w = 0;
+  double memory_free_bytes = 0, memory_total_bytes = 0;  // both 0 where the board does not tell
+  bool held_down = false;                                // the clock is below what was asked for, by heat or power
 };
 
 // The state now of the GPU that CUDA counts as `gpu_index`; none without the library, the GPU or its support.

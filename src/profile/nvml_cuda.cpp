@@ -19,12 +19,20 @@ struct NvmlUtilization {
   unsigned int gpu = 0, memory = 0;
 };
 
+struct NvmlMemory {
+  unsigned long long total = 0, free = 0, used = 0;
+};
+// Reasons why a clock is low: hardware slowdown, thermal slowdown by software or hardware, power brake. Idleness and settings are none.
+constexpr unsigned long long kNvmlHeldDown = 0x8 | 0x20 | 0x40 | 0x80;
+
 struct Nvml {
   int (*handle_by_bus_id)(const char*, NvmlDevice*) = nullptr;
   int (*utilization)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*clock)(NvmlDevice, int, unsigned int*) = nullptr;
   int (*temperature)(NvmlDevice, int, unsigned int*) = nullptr;
   int (*power_milliwatts)(NvmlDevice, unsigned int*) = nullptr;
+  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;                 // may be missing
+  int (*clock_reasons)(NvmlDevice, unsigned long long*) = nullptr;  // may be missing
   bool usable = false;
 
   Nvml() {
@@ -37,6 +45,8 @@ struct Nvml {
         load(library, "nvmlDeviceGetUtilizationRates", utilization) && load(library, "nvmlDeviceGetClockInfo", clock) &&
         load(library, "nvmlDeviceGetTemperature", temperature) &&
         load(library, "nvmlDeviceGetPowerUsage", power_milliwatts);
+    load(library, "nvmlDeviceGetMemoryInfo", memory);
+    load(library, "nvmlDeviceGetCurrentClocksThrottleReasons", clock_reasons);
     usable = found && init() == kNvmlSuccess;
   }
 
@@ -66,8 +76,17 @@ std::optional<GpuState> gpu_state(int gpu_index) {
   if (nvml.clock(device, kNvmlClockSm, &clock_mhz) != kNvmlSuccess) clock_mhz = 0;
   if (nvml.temperature(device, kNvmlTemperatureGpu, &temperature_c) != kNvmlSuccess) temperature_c = 0;
   if (nvml.power_milliwatts(device, &milliwatts) != kNvmlSuccess) milliwatts = 0;
-  return GpuState{static_cast<double>(utilization.gpu), static_cast<double>(clock_mhz),
-                  static_cast<double>(temperature_c), milliwatts / 1000.0};
+  NvmlMemory memory;
+  if (!nvml.memory || nvml.memory(device, &memory) != kNvmlSuccess) memory = {};
+  unsigned long long reasons = 0;
+  if (!nvml.clock_reasons || nvml.clock_reasons(device, &reasons) != kNvmlSuccess) reasons = 0;
+  return GpuState{.utilisation_percent = static_cast<double>(utilization.gpu),
+                  .sm_clock_mhz = static_cast<double>(clock_mhz),
+                  .temperature_c = static_cast<double>(temperature_c),
+                  .power_w = milliwatts / 1000.0,
+                  .memory_free_bytes = static_cast<double>(memory.free),
+                  .memory_total_bytes = static_cast<double>(memory.total),
+                  .held_down = (reasons & kNvmlHeldDown) != 0};
 }
 
 }  // namespace veil

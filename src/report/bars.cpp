@@ -39,12 +39,37 @@ std::string label_of(const Record& record) {
 
 std::vector<std::string> colors_of(const std::vector<std::string>& parts) {
   static const std::map<std::string, std::string> fixed = {
-      {"parameters", "#0072B2"},    {"optimizer", "#56B4E9"},       {"gradients", "#D55E00"},
-      {"activations", "#E69F00"},   {"clip_records", "#CC79A7"},    {"norms", "#F0E442"},
-      {"temporary", "#AAAAAA"},     {"communication", "#009E73"},   {"data", "#666666"},
-      {"forward", "#0072B2"},       {"backward", "#E69F00"},        {"update", "#CC79A7"},
-      {"loss", "#56B4E9"},          {"wait for gather", "#009E73"}, {"wait for reduce", "#D55E00"},
-      {"wait for copy", "#F0E442"}, {"other", "#AAAAAA"},           {"gap", "#666666"}};
+      {"parameters", "#0072B2"},
+      {"optimizer", "#56B4E9"},
+      {"gradients", "#D55E00"},
+      {"activations", "#E69F00"},
+      {"clip_records", "#CC79A7"},
+      {"norms", "#F0E442"},
+      {"temporary", "#AAAAAA"},
+      {"communication", "#009E73"},
+      {"data", "#666666"},
+      {"forward", "#0072B2"},
+      {"backward", "#E69F00"},
+      {"update", "#CC79A7"},
+      {"loss", "#56B4E9"},
+      {"wait for gather", "#009E73"},
+      {"wait for reduce", "#D55E00"},
+      {"wait for copy", "#F0E442"},
+      {"other", "#AAAAAA"},
+      {"gap", "#666666"},
+      // A private step has more phases than Okabe and Ito have colours: the others are Tol's, of another lightness.
+      {"first_backward", "#E69F00"},
+      {"backward_and_norms", "#E69F00"},
+      {"backward_and_kept_norms", "#E69F00"},
+      {"second_backward", "#882255"},
+      {"kept_norms", "#F0E442"},
+      {"weight_grad", "#AA4499"},
+      {"noise_update", "#332288"},
+      {"combine_noise_update", "#332288"},
+      {"combine", "#999933"},
+      {"coefficients", "#DDCC77"},
+      {"second_loss", "#88CCEE"},
+      {"rest", "#666666"}};
   std::vector<std::string> left = kOkabeIto, colors;
   for (const std::string& part : parts) {
     if (fixed.count(part)) std::erase(left, fixed.at(part));

@@ -77,8 +77,10 @@ Frame frame(const Canvas& canvas, bool titled) {
       "set border 0\n"
       "set nokey\n"
       "set tics nomirror scale 0 textcolor rgb '{}'\n"
-      "set lmargin at {}\nset rmargin at {}\nset tmargin at {}\nset bmargin at {}\n",
-      kInk, across(canvas.left), across(kWidth - kEdge), up(height - top), up(bottom));
+      "set lmargin at {}\nset rmargin at {}\nset tmargin at {}\nset bmargin at {}\n"
+      "plot_top = {:.5f}\nplot_bottom = {:.5f}\n",
+      kInk, across(canvas.left), across(kWidth - kEdge), up(height - top), up(bottom),
+      static_cast<double>(height - top) / height, static_cast<double>(bottom) / height);
   commands += label(canvas.legend.unit, (canvas.left + kWidth - kEdge) / 2.0, legend_height + kLine / 2.0, "center");
   if (titled) commands += label(shortened(canvas.title, 60), 8, height - kEdge - kLine / 2.0 + 4, "left");
   for (size_t i = 0; i < places.size(); ++i) {

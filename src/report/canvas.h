@@ -32,7 +32,7 @@ struct Canvas {
   Legend legend;
 };
 
-// `data` are datablocks, `commands` end in a plot command.
+// `data` are datablocks, `commands` end in a plot command. gnuplot's variables plot_top and plot_bottom are the room between the axes, as shares of the screen.
 std::string script(const std::string& name, const Canvas& canvas, const std::string& data, const std::string& commands);
 
 }  // namespace veil

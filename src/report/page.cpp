@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "report/html.h"
+#include "report/mode_figures.h"
 #include "report/page_style.h"
 #include "report/tables.h"
 
@@ -20,12 +21,22 @@ using nlohmann::json;
 
 namespace {
 
+// Words with `commands` in them.
+std::string with_commands(const std::string& words) {
+  const std::vector<std::string> pieces = split(words, '`');
+  if (pieces.size() % 2 == 0) return escaped(words);  // one that does not close
+  std::string out;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    out += i % 2 ? fmt::format("<code>{}</code>", escaped(pieces[i])) : escaped(pieces[i]);
+  return out;
+}
+
 // "Time: ..." with its first word set off.
 std::string finding(const std::string& words) {
   const size_t colon = words.find(": ");
-  if (colon == std::string::npos || colon > 60) return escaped(words);
+  if (colon == std::string::npos || colon > 60) return with_commands(words);
   return fmt::format("<span class=\"lead\">{}</span> {}", escaped(words.substr(0, colon + 1)),
-                     escaped(words.substr(colon + 2)));
+                     with_commands(words.substr(colon + 2)));
 }
 
 std::string list_of(const std::vector<std::string>& items, bool set_off) {
@@ -78,7 +89,7 @@ std::string choice_table(const RecordGroup& group) {
 }
 
 std::string figures(const PageSource& source) {
-  const std::string folder = join_path(source.output_folder, "visualizations");
+  const std::string& folder = source.pictures;
   std::string out;
   if (!source.plots_hint.empty()) out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
   out += "<div class=\"figures\">\n";
@@ -219,6 +230,10 @@ std::string make_page(const PageSource& source) {
   out += section("All set-ups", html_table(summary_table(records),
                                            "Mean step, standard deviation of single steps, and memory of the rank that "
                                            "holds most; * computing measured, communication modelled"));
+  if (is_bottleneck_suite(records))
+    out += section("Growth with the sequence", html_table(growth_table(records),
+                                                          "Fits of c T^k by least squares of logarithms, with "
+                                                          "95% confidence"));
   out += section("Plots", figures(source));
   const Table communication = communication_table(records);
   if (communication.rows() > 0)

@@ -14,7 +14,8 @@ struct PageSource {
   const RecordFolder& folder;
   const Verdict& verdict;
   const std::vector<Plot>& plots;
-  std::string output_folder;  // the page will lie here, its plots in visualizations/ below
+  std::string output_folder;  // the page will lie here
+  std::string pictures;       // and its plots here
   std::string plots_hint;     // why there are no pictures; "" if there are
 };
 

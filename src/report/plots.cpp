@@ -13,6 +13,7 @@
 #include "report/bars.h"
 #include "report/canvas.h"
 #include "report/dit_plots.h"
+#include "report/mode_plots.h"
 #include "report/tables.h"
 #include "report/zero_plots.h"
 
@@ -226,12 +227,20 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
 
 std::vector<Plot> make_plots(const std::vector<Record>& records) {
   if (is_zero_suite(records)) return zero_plots(records);
-  const bool dit = is_dit_suite(records);
-  std::vector<Plot> plots = dit ? dit_plots(records) : std::vector<Plot>();
-  for (auto plot :
-       {time_comparison(records), phase_breakdown(records), memory_breakdown(records), memory_stages(records)}) {
-    if (plot && !(dit && plot->name == "memory_breakdown")) plots.push_back(std::move(*plot));
+  const bool dit = is_dit_suite(records), modes = is_llama3_suite(records) || is_bottleneck_suite(records);
+  std::vector<Plot> plots;
+  const auto add = [&](std::optional<Plot> plot) {
+    if (plot) plots.push_back(std::move(*plot));
+  };
+  if (modes) {
+    plots = is_bottleneck_suite(records) ? bottleneck_plots(records) : llama3_plots(records);
+  } else {
+    if (dit) plots = dit_plots(records);
+    add(time_comparison(records));
   }
+  if (!is_bottleneck_suite(records)) add(phase_breakdown(records));
+  if (!dit) add(memory_breakdown(records));  // it has one of its own
+  if (!modes) add(memory_stages(records));
   double largest = 0;  // one scale for all timelines: they are compared
   for (const Record& record : records) {
     for (const RecordRow& row : record.memory_rows) {

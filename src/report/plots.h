@@ -12,11 +12,11 @@
 namespace veil {
 
 struct Plot {
-  std::string name;                           // of its files
-  std::string title;                          // of the figure
-  std::string caption;                        // how to read it
-  std::string spoken;                         // its main figures, for those who cannot see it
-  Table figures{std::vector<std::string>{}};  // all of them
+  std::string name;                                   // of its files
+  std::string title;                                  // of the figure
+  std::string caption;                                // how to read it
+  std::string spoken;                                 // its main figures, for those who cannot see it
+  Table figures{std::vector<std::string>{"figure"}};  // all of them
   std::string script;
 };
 

@@ -156,6 +156,7 @@ void read_memory(const json& source, Record& record) {
 
 void read_time_parts(const json& source, Record& record) {
   for (const auto& [name, phase] : object_at(source, "phases").items()) {
+    if (name == "layers") continue;
     if (const auto ms = number(entry_object(phase, name.c_str()), "ms")) record.phases[name] = *ms;
   }
   for (const auto& [name, entry] : object_at(source, "communication").items()) {
@@ -179,6 +180,8 @@ void read_throughput(const json& source, Record& record) {
   record.tokens_per_second = number(source, "tokens_per_second");
   record.mfu = number(source, "mfu");
   record.utilisation_percent = number(object_at(source, "gpu_state"), "utilisation_percent");
+  record.sm_clock_mhz = number(object_at(source, "gpu_state"), "sm_clock_mhz");
+  record.gpu_outside = text(object_at(source, "gpu_before"), "outside");
   record.memory_mean_bytes = number(source, "memory_mean_bytes");
   record.end_to_end_seconds = number(source, "end_to_end_seconds");
   record.link_gb_per_s = number(source, "link_gb_per_s");
@@ -274,6 +277,19 @@ std::string no_record_message(const std::string& folder) {
   return fmt::format("no *{} in '{}': pass the folder that `veil suite` or `veil profile` wrote", kSuffix, folder);
 }
 
+// A report answers one suite's question; single profiles may stand beside it.
+void refuse_mixed(const RecordFolder& folder) {
+  std::map<std::string, int> suites;
+  for (const Record& record : folder.records) {
+    if (!record.suite.empty()) ++suites[record.suite];
+  }
+  if (suites.size() < 2) return;
+  std::vector<std::string> parts;
+  for (const auto& [suite, count] : suites) parts.push_back(fmt::format("{} ({})", suite, count));
+  user_error("'{}' holds records of several suites, {}: a report answers one question; give each a folder of its own",
+             folder.folder, join(parts, ", "));
+}
+
 std::vector<std::string> ordered(const std::vector<const Amounts*>& all, const std::vector<std::string>& known) {
   std::set<std::string> present;
   for (const Amounts* const one : all) {
@@ -322,6 +338,7 @@ RecordFolder read_records(const std::string& folder) {
   std::stable_sort(result.records.begin(), result.records.end(), [](const Record& a, const Record& b) {
     return a.order.value_or(INT64_MAX) < b.order.value_or(INT64_MAX);
   });
+  refuse_mixed(result);
   give_labels(result.records);
   return result;
 }
@@ -369,9 +386,28 @@ std::vector<std::string> categories_of(const std::vector<const Amounts*>& amount
 }
 
 std::vector<std::string> phases_of(const std::vector<const Amounts*>& amounts) {
-  static const std::vector<std::string> known = {"data",  "load",     "zero",  "forward",      "recompute",
-                                                 "loss",  "backward", "norms", "coefficients", "combine",
-                                                 "noise", "update",   "gap"};
+  static const std::vector<std::string> known = {"data",
+                                                 "load",
+                                                 "zero",
+                                                 "forward",
+                                                 "recompute",
+                                                 "loss",
+                                                 "backward",
+                                                 "first_backward",
+                                                 "backward_and_norms",
+                                                 "backward_and_kept_norms",
+                                                 "norms",
+                                                 "kept_norms",
+                                                 "coefficients",
+                                                 "second_loss",
+                                                 "second_backward",
+                                                 "weight_grad",
+                                                 "combine",
+                                                 "noise",
+                                                 "update",
+                                                 "noise_update",
+                                                 "combine_noise_update",
+                                                 "gap"};
   return ordered(amounts, known);
 }
 

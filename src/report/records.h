@@ -53,6 +53,8 @@ struct Record {
   std::optional<int64_t> order, seq_length, batch_size, total_batch_size, num_gpus, world;
   bool simulated = false;
   std::optional<double> peak_memory_bytes, avg_time_ms, std_time_ms, modelled_step_ms, link_gb_per_s;
+  std::optional<double> sm_clock_mhz;  // mean over the timed steps
+  std::string gpu_outside;             // what was outside its bounds when it began; "" for nothing
   std::optional<double> tokens_per_second, mfu, utilisation_percent, memory_mean_bytes, end_to_end_seconds;
   RecordData data;
   std::vector<double> times_ms;

@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "report/dit_plots.h"
+#include "report/mode_figures.h"
 #include "report/page.h"
 #include "report/plots.h"
 #include "report/tables.h"
@@ -11,14 +12,24 @@
 #include "report/zero_tables.h"
 
 namespace veil {
+namespace {
+
+constexpr const char* kPictures = "visualizations";
+
+}  // namespace
 
 ReportFiles write_report(const std::string& folder, const std::string& output_folder) {
   const RecordFolder source = read_records(folder);
   ReportFiles report;
   report.output_folder = output_folder.empty() ? folder : output_folder;
   ensure_folder_writable(report.output_folder);
-  const std::string pictures = join_path(report.output_folder, "visualizations");
+  // Asked to write into visualizations/ itself, as seed 000's script is, there is none below it.
+  const std::filesystem::path target = std::filesystem::path(report.output_folder).lexically_normal();
+  const bool inside = (target.has_filename() ? target : target.parent_path()).filename() == kPictures;
+  const std::string below = inside ? "" : kPictures;
+  const std::string pictures = inside ? report.output_folder : join_path(report.output_folder, kPictures);
   ensure_folder_writable(pictures);
+  report.pictures = pictures;
 
   const Verdict verdict = judge(source);
   const std::vector<Plot> plots = make_plots(source.records);
@@ -30,7 +41,10 @@ ReportFiles write_report(const std::string& folder, const std::string& output_fo
     report.files.push_back(name);
   };
   write("summary.txt", report.summary);
-  if (is_dit_suite(source.records)) write("visualizations/summary.txt", report.summary);  // where seed 004 has it
+  const bool beside_pictures =
+      is_llama3_suite(source.records) || is_bottleneck_suite(source.records) || is_dit_suite(source.records);
+  if (beside_pictures && !inside) write(below + "/summary.txt", report.summary);
+  if (is_bottleneck_suite(source.records)) write("scaling.csv", growth_table(source.records).csv());
   write("summary.csv", summary_csv(source.records));
   if (is_zero_suite(source.records)) {
     write("comparison.csv", zero_csv(source.records));
@@ -41,10 +55,11 @@ ReportFiles write_report(const std::string& folder, const std::string& output_fo
                                  .verdict = verdict,
                                  .plots = plots,
                                  .output_folder = report.output_folder,
+                                 .pictures = pictures,
                                  .plots_hint = report.plots_hint}));
   for (const Plot& plot : plots) {
     for (const char* const ending : {".png", ".svg", ".gp"}) {
-      const std::string name = "visualizations/" + plot.name + ending;
+      const std::string name = (inside ? "" : below + "/") + plot.name + ending;
       if (std::filesystem::exists(join_path(report.output_folder, name))) report.files.push_back(name);
     }
   }

@@ -10,6 +10,7 @@ namespace veil {
 
 struct ReportFiles {
   std::string output_folder;
+  std::string pictures;  // the folder of the plots: visualizations/ in it, or it itself where that is its name
   std::vector<std::string>
       files;            // relative to it: summary.txt, summary.csv, summary.md, index.html, visualizations/...
   std::string summary;  // what summary.txt holds

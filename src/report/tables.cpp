@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/mode_figures.h"
 #include "report/zero_tables.h"
 
 namespace veil {
@@ -133,6 +134,7 @@ std::vector<std::string> step_parts_of(const std::vector<Record>& records) {
 
 Table summary_table(const std::vector<Record>& records) {
   if (is_zero_suite(records)) return zero_table(records);
+  if (is_llama3_suite(records) || is_bottleneck_suite(records)) return mode_table(records);
   // What is asked for first, so that a narrow screen shows it.
   Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up", "exposed comm.",
                "host memory", "ranks", "batch", "outcome"});

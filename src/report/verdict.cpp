@@ -8,11 +8,14 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "report/dit_plots.h"
+#include "report/mode_verdict.h"
 #include "report/zero_verdict.h"
 
 namespace veil {
 
 namespace {
+
+constexpr double kLowClockShare = 0.9;  // of the fastest experiment's clock
 
 std::string bytes_text(double bytes) {
   return format_bytes(static_cast<int64_t>(std::llround(bytes)));
@@ -239,6 +242,15 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
     const auto nothing = std::count(record.losses.begin(), record.losses.end(), std::nullopt);
     if (nothing > 0) result.push_back(fmt::format("{}: the loss was no number in {} steps.", record.label, nothing));
   }
+  double fastest_clock = 0;
+  for (const Record& record : folder.records) fastest_clock = std::max(fastest_clock, record.sm_clock_mhz.value_or(0));
+  for (const Record& record : folder.records) {
+    if (record.sm_clock_mhz && *record.sm_clock_mhz < kLowClockShare * fastest_clock)
+      result.push_back(fmt::format("{} ran at {:.0f} MHz, others at up to {:.0f}: its time is not theirs.",
+                                   record.label, *record.sm_clock_mhz, fastest_clock));
+    if (!record.gpu_outside.empty())
+      result.push_back(fmt::format("{} was begun outside the stated bounds: {}.", record.label, record.gpu_outside));
+  }
   for (const DamagedRecord& damaged : folder.damaged) {
     result.push_back(fmt::format("{} is left out: {}.", damaged.file, damaged.reason));
   }
@@ -317,6 +329,8 @@ std::vector<Choice> choices(const RecordGroup& group) {
 
 Verdict judge(const RecordFolder& folder) {
   if (is_zero_suite(folder.records)) return judge_zero(folder, caveats_of(folder));
+  if (is_bottleneck_suite(folder.records)) return judge_bottlenecks(folder, caveats_of(folder));
+  if (is_llama3_suite(folder.records)) return judge_llama3(folder, caveats_of(folder));
   Verdict verdict;
   verdict.question = question_of(folder);
   verdict.caveats = caveats_of(folder);

@@ -8,6 +8,7 @@
 #include "models/dit.h"
 #include "models/language_model.h"
 #include "models/linear_stack.h"
+#include "models/presets.h"
 #include "profile/trace.h"
 
 namespace veil {
@@ -19,11 +20,9 @@ const NameTable<DeviceKind>& names(DeviceKind) {
 }
 
 const NameTable<ProfileKind>& names(ProfileKind) {
-  static const NameTable<ProfileKind> table = {{ProfileKind::phases, "phases"},
-                                               {ProfileKind::layers, "layers"},
-                                               {ProfileKind::kernels, "kernels"},
-                                               {ProfileKind::memory, "memory"},
-                                               {ProfileKind::none, "none", {"off"}}};
+  static const NameTable<ProfileKind> table = {{ProfileKind::phases, "phases"}, {ProfileKind::layers, "layers"},
+                                               {ProfileKind::norms, "norms"},   {ProfileKind::kernels, "kernels"},
+                                               {ProfileKind::memory, "memory"}, {ProfileKind::none, "none", {"off"}}};
   return table;
 }
 
@@ -131,7 +130,9 @@ void set_diffusion(const ExperimentOptions& options, ModelSource& source) {
 }  // namespace
 
 ModelSource model_source(const ExperimentOptions& options) {
-  ModelSource source = find_model(options.model, options.hub_cache);
+  std::string name = options.model;
+  if (options.shapes_do && !is_fetched(name, options.hub_cache)) name = preset_of_hub_id(name).value_or(name);
+  ModelSource source = find_model(name, options.hub_cache);
   set_diffusion(options, source);
   if (!source.config) {
     if (options.task || options.labels) user_error("--task and --labels: {} has neither", options.model);

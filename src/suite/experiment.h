@@ -16,7 +16,8 @@ namespace veil {
 
 enum class DeviceKind { automatic, cpu, gpu };
 const NameTable<DeviceKind>& names(DeviceKind);
-enum class ProfileKind { phases, layers, kernels, memory, none };
+// norms: what a backward row spends on its reports is told apart from the rest of it.
+enum class ProfileKind { phases, layers, norms, kernels, memory, none };
 const NameTable<ProfileKind>& names(ProfileKind);
 enum class Precision { fp32, bf16, fp16, fp64 };
 const NameTable<Precision>& names(Precision);
@@ -30,7 +31,8 @@ struct DiffusionChoice {
 // Defaults are seed 003's; for language models see use_language_defaults.
 struct ExperimentOptions {
   std::string model = "linear-stack";
-  std::string hub_cache;  // where hub ids are looked for
+  std::string hub_cache;   // where hub ids are looked for
+  bool shapes_do = false;  // a hub id that was not fetched is taken for the preset of its shape, with random weights
   int64_t seq_length = 1024;
   std::optional<Task> task;  // of a language model; none: as its config says
   std::optional<int64_t> labels;

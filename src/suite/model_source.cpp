@@ -22,6 +22,10 @@ bool ModelSource::has_weights() const {
                              fs::exists(fs::path(folder) / "model.safetensors.index.json"));
 }
 
+bool is_fetched(const std::string& name, const std::string& hub_cache) {
+  return fs::is_directory(name) || (name.find('/') != std::string::npos && resolve_model_folder(name, hub_cache));
+}
+
 ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   ModelSource source;
   source.name = name;

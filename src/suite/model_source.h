@@ -21,5 +21,6 @@ struct ModelSource {
 
 // `hub_cache` is the Hugging Face cache's folder ("" for none). UserError with the known names where nothing fits.
 ModelSource find_model(const std::string& name, const std::string& hub_cache);
+bool is_fetched(const std::string& name, const std::string& hub_cache);  // a folder, or a hub id in the cache
 
 }  // namespace veil

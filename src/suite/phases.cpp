@@ -9,6 +9,25 @@ const Op& op_of(const RowTime& row, const Schedule& schedule) {
   return schedule.parts[row.part][row.op];
 }
 
+// A row whose reports were timed in two: itself without them, and what they are for.
+struct Split {
+  std::string row, reports;
+};
+Split split_of(const Op& op) {
+  const std::string row = op.kind == OpKind::loss ? "loss" : "backward";
+  switch (op.use) {
+    case GradUse::norm:
+    case GradUse::book:
+      return {op.kind == OpKind::loss ? row : "first_backward", "norms"};
+    case GradUse::keep:
+      return {row, "kept_norms"};
+    case GradUse::clip:
+      return {"second_" + row, "weight_grad"};
+    default:
+      return {row, "weight_grad"};
+  }
+}
+
 int64_t sent_bytes(const Op& op, const Schedule& schedule) {
   const StepOptions& options = schedule.options;
   const UnitLayout& unit = schedule.layout.units[op.unit];
@@ -79,8 +98,17 @@ PhaseTimes summarise(const std::vector<StepTime>& steps, const Schedule& schedul
         unawaited = &op;
         continue;
       }
-      times.compute_ms[phase_of(op, schedule)] += share * row.ms();
-      times.row_ms[phase_of(op, schedule) + " " + op_target(op, schedule, shape)] += share * row.ms();
+      const auto count = [&](const std::string& phase, double ms) {
+        times.compute_ms[phase] += share * ms;
+        times.row_ms[phase + " " + op_target(op, schedule, shape)] += share * ms;
+      };
+      if (row.reports_ms > 0) {
+        const Split split = split_of(op);
+        count(split.row, row.ms() - row.reports_ms);
+        count(split.reports, row.reports_ms);
+      } else {
+        count(phase_of(op, schedule), row.ms());
+      }
       part = row.part;
       micro_batch = row.micro_batch;
       // The wait belongs to the other lane's operation that this row named, if it named one. A part ends when all lanes have ended: the wait before the next

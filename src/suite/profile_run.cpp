@@ -219,7 +219,9 @@ class Run {
     settings.optimizer.weight_decay = options_.weight_decay;
     settings.seed = static_cast<uint64_t>(options_.seed);
     settings.graph = options_.graph;
-    settings.time_rows = options_.wants(ProfileKind::phases) || options_.wants(ProfileKind::layers);
+    settings.time_reports = options_.wants(ProfileKind::norms);
+    settings.time_rows =
+        settings.time_reports || options_.wants(ProfileKind::phases) || options_.wants(ProfileKind::layers);
     settings.watch_memory = options_.wants(ProfileKind::memory);
     Executor executor(model, batch, settings, device_, std::move(data), make_ranks(options_, place_.info, device_));
     stage("after model creation");
@@ -294,6 +296,10 @@ class Run {
     record_["task"] = name_of(source.config->task);
     record_["fused_kernels"] = device_.is_cuda() ? "on" : "off: no GPU";
     record_["attention"] = attention_backend(options_.attention, dtype_of(options_.compute), device_);
+    record_["vocab_size"] = source.config->vocabulary;
+    if (source.name != options_.model)
+      record_["notices"].push_back(
+          fmt::format("{} was not fetched: the shape of {} with random weights", options_.model, source.name));
     record_["parameters"] = model.shape(1, dtype_of(options_.compute), device_.is_cuda()).param_count();
   }
 

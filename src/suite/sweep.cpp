@@ -1,17 +1,15 @@
 #include "suite/sweep.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "suite/child.h"
+#include "suite/repeats.h"
 
 namespace veil {
 namespace {
@@ -19,26 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Runs the program to its end with its output in `log`; answers its exit code, or 128 + the signal that ended it.
-int run_logged(const std::vector<std::string>& words, const std::string& log) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  const pid_t parent = getpid(), child = fork();
-  if (child < 0) user_error("cannot start {}: {}", words[0], std::strerror(errno));
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // a suite that is killed leaves nothing running
-    const int nothing = open("/dev/null", O_RDONLY), out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    const bool ready = getppid() == parent && nothing >= 0 && out >= 0 && dup2(nothing, 0) >= 0 && dup2(out, 1) >= 0 &&
-                       dup2(out, 2) >= 0;
-    if (ready) execv(argv[0], argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
+constexpr const char* kAskedFile = "sweep.json";
+constexpr const char* kRunningEnding = ".running.json";  // a record that is being made: no reader takes it for one
 
 std::string last_line(const std::string& text) {
   std::string last;
@@ -54,6 +34,112 @@ bool read_record(const std::string& path, Json& record) {
   record = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   return record.is_object();
 }
+
+// What a sweep that was killed left half done.
+void clear_leftovers(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(kRunningEnding) || (name.ends_with(".tmp") && name.find(".json.") != std::string::npos))
+      left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove(path, ignored);
+}
+
+class Sweep {
+ public:
+  Sweep(const std::vector<PlannedExperiment>& plan, const SweepOptions& options, const OnChange& on_change)
+      : plan_(plan), options_(options), on_change_(on_change), done_(plan.size()) {}
+
+  SweepResult run() {
+    ensure_folder_writable(options_.folder);
+    clear_leftovers(options_.folder);
+    if (!options_.words.empty()) {
+      const Json asked = {{"suite", options_.suite}, {"words", options_.words}};
+      write_file_atomically(join_path(options_.folder, kAskedFile), asked.dump(1) + "\n");
+    }
+    const std::vector<Turn> turns = turns_of(plan_, options_.repeat);
+    for (size_t i = 0; i < turns.size() && !result_.interrupted; ++i) take(static_cast<int>(i), turns[i]);
+    count();
+    return std::move(result_);
+  }
+
+ private:
+  std::string path_of(const Turn& turn) const {
+    const std::string& name = plan_[turn.experiment].name;
+    if (options_.repeat == 1) return record_path(options_.folder, name);
+    return record_path(join_path(options_.folder, "repeats"), fmt::format("{}_r{}", name, turn.repeat + 1));
+  }
+
+  void take(int number, const Turn& turn) {
+    const PlannedExperiment& experiment = plan_[turn.experiment];
+    const std::string path = path_of(turn);
+    Json record;
+    const bool known = options_.resume && read_record(path, record) && record.value("outcome", "") == "ok" &&
+                       record.value("arguments", Json()) == Json(experiment.arguments);
+    if (known) {
+      ++result_.skipped;
+    } else {
+      on_change_(number, experiment, nullptr);
+      record = measure(turn);
+      if (result_.interrupted) return;
+      write_file_atomically(path, record.dump(1) + "\n");
+    }
+    on_change_(number, experiment, &record);
+    std::vector<Json>& done = done_[turn.experiment];
+    done.push_back(std::move(record));
+    if (options_.repeat == 1 || static_cast<int>(done.size()) < options_.repeat) return;
+    done = {merged_repeats(done)};
+    write_file_atomically(record_path(options_.folder, experiment.name), done.front().dump(1) + "\n");
+  }
+
+  Json measure(const Turn& turn) {
+    const PlannedExperiment& experiment = plan_[turn.experiment];
+    const Json before = settle_gpus(options_.bounds, options_.settling);
+    const std::string log = join_path(options_.folder, experiment.name + ".log");
+    const std::string running = join_path(options_.folder, experiment.name + kRunningEnding);
+    std::error_code ignored;
+    fs::remove(running, ignored);
+    std::vector<std::string> words = {own_program(), "profile"};
+    words.insert(words.end(), experiment.arguments.begin(), experiment.arguments.end());
+    words.insert(words.end(), {"--output", running, "--output-dir", join_path(options_.folder, "traces")});
+    const ChildEnd end = run_child(words, log, options_.timeout_s);
+    Json record;
+    if (end.interrupted) {
+      result_.interrupted = true;
+    } else if (end.timed_out || !read_record(running, record)) {
+      const std::string why = end.timed_out ? fmt::format("ended after {} s (--timeout)", *options_.timeout_s)
+                                            : fmt::format("exit code {}: {}", end.code, last_line(read_file(log)));
+      record = {{"schema", 1}, {"outcome", "error"}, {"message", why}};
+    }
+    fs::remove(running, ignored);
+    if (result_.interrupted) return record;
+    if (!before.is_null()) record["gpu_before"] = before;
+    record["suite"] = options_.suite;
+    record["order"] = turn.experiment;
+    record["experiment"] = experiment.name;
+    record["title"] = experiment.title;
+    record["arguments"] = experiment.arguments;  // a resumed sweep with other ones measures again
+    return record;
+  }
+
+  void count() {
+    for (std::vector<Json>& done : done_) {
+      if (done.empty()) continue;
+      const std::string outcome = done.front().value("outcome", "error");
+      if (outcome == "oom") ++result_.out_of_memory;
+      if (outcome == "error") ++result_.failed;
+      result_.records.push_back(std::move(done.front()));
+    }
+  }
+
+  const std::vector<PlannedExperiment>& plan_;
+  const SweepOptions& options_;
+  const OnChange& on_change_;
+  std::vector<std::vector<Json>> done_;  // by experiment, its repeats
+  SweepResult result_;
+};
 
 }  // namespace
 
@@ -89,46 +175,39 @@ std::string newest_run_folder(const std::string& parent) {
   return join_path(parent, newest);
 }
 
-SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOptions& options,
-                      const std::function<void(int, const PlannedExperiment&, const Json*)>& on_change) {
-  SweepResult result;
-  ensure_folder_writable(options.folder);
-  for (size_t i = 0; i < plan.size(); ++i) {
-    const PlannedExperiment& experiment = plan[i];
-    const std::string path = record_path(options.folder, experiment.name);
-    Json record;
-    const bool known = options.resume && read_record(path, record) && record.value("outcome", "") == "ok" &&
-                       record.value("arguments", Json()) == Json(experiment.arguments);
-    if (known) {
-      ++result.skipped;
-    } else {
-      on_change(static_cast<int>(i), experiment, nullptr);
-      std::error_code ignored;
-      fs::remove(path, ignored);
-      const std::string log = join_path(options.folder, experiment.name + ".log");
-      std::vector<std::string> words = {own_program(), "profile"};
-      words.insert(words.end(), experiment.arguments.begin(), experiment.arguments.end());
-      words.insert(words.end(), {"--output", path, "--output-dir", join_path(options.folder, "traces")});
-      const int code = run_logged(words, log);
-      record = Json();
-      if (!read_record(path, record))
-        record = {{"schema", 1},
-                  {"outcome", "error"},
-                  {"message", fmt::format("exit code {}: {}", code, last_line(read_file(log)))}};
-      record["suite"] = options.suite;
-      record["order"] = i;
-      record["experiment"] = experiment.name;
-      record["title"] = experiment.title;
-      record["arguments"] = experiment.arguments;  // a resumed sweep with other ones measures again
-      write_file_atomically(path, record.dump(1) + "\n");
-    }
-    const std::string outcome = record.value("outcome", "error");
-    if (outcome == "oom") ++result.out_of_memory;
-    if (outcome == "error") ++result.failed;
-    on_change(static_cast<int>(i), experiment, &record);
-    result.records.push_back(std::move(record));
+std::optional<AskedSweep> asked_sweep(const std::string& folder) {
+  Json asked;
+  if (!read_record(join_path(folder, kAskedFile), asked)) return {};
+  AskedSweep result;
+  try {
+    result.suite = asked.at("suite").get<std::string>();
+    result.words = asked.at("words").get<std::vector<std::string>>();
+  } catch (const Json::exception&) {
+    return {};
   }
   return result;
+}
+
+std::vector<Turn> turns_of(const std::vector<PlannedExperiment>& plan, int repeat) {
+  std::vector<size_t> order;
+  std::set<std::string> seen;
+  for (const PlannedExperiment& first : plan) {
+    if (!seen.insert(first.group).second) continue;
+    for (size_t i = 0; i < plan.size(); ++i) {
+      if (plan[i].group == first.group) order.push_back(i);
+    }
+  }
+  std::vector<Turn> turns;
+  for (int r = 0; r < repeat; ++r) {
+    for (const size_t experiment : order) turns.push_back({experiment, r});
+    std::reverse(order.begin(), order.end());
+  }
+  return turns;
+}
+
+SweepResult run_sweep(const std::vector<PlannedExperiment>& plan, const SweepOptions& options,
+                      const OnChange& on_change) {
+  return Sweep(plan, options, on_change).run();
 }
 
 }  // namespace veil

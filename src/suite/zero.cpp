@@ -17,7 +17,8 @@ std::vector<PlannedExperiment> zero_suite(const ZeroGrid& grid, const std::vecto
         PlannedExperiment experiment{name,
                                      fmt::format("{} bs{} ga{}", name_of(strategy), batch, accumulation),
                                      {"--strategy", name_of(strategy), "--batch-size", std::to_string(batch),
-                                      "--accumulation", std::to_string(accumulation)}};
+                                      "--accumulation", std::to_string(accumulation)},
+                                     fmt::format("bs{}_ga{}", batch, accumulation)};
         experiment.arguments.insert(experiment.arguments.end(), common.begin(), common.end());
         plan.push_back(std::move(experiment));
       }

@@ -82,6 +82,7 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
     timers_ = std::make_unique<Timers>();
     timers_->step_begin = Marker::timed(device_);
     timers_->step_end = Marker::timed(device_);
+    if (options_.time_reports) timed_sink_ = std::make_unique<TimedSink>(*timers_, device_);
     for (Communicator* lane : {ranks_.gather.get(), ranks_.reduce.get()}) {
       if (lane) lane->set_timing(true);
     }
@@ -414,11 +415,13 @@ void Executor::run_op(Part part, int index, int micro_batch) {
     if (timer) {
       if (timer->begin.empty()) timer->begin = Marker::timed(device_), timer->end = Marker::timed(device_);
       timer->begin.record();
+      timer->reported = 0;
+      timers_->running = timed_sink_ ? timer : nullptr;
     }
     for (const Buffer& buffer : op.creates) create(buffer);
     run_compute(op, micro_batch);
     for (const Buffer& buffer : op.frees) free(buffer);
-    if (timer) timer->end.record();
+    if (timer) timer->end.record(), timers_->running = nullptr;
   } else {
     for (const Buffer& buffer : op.creates) create(buffer);
     std::vector<PendingPtr> others;

@@ -35,6 +35,7 @@ struct ExecutorOptions {
   uint64_t seed = 0;
   GraphMode graph = GraphMode::automatic;
   bool time_rows = false;                       // markers around every row
+  bool time_reports = false;                    // and, inside, around every report of a parameter; needs time_rows
   bool watch_memory = false;                    // a ledger entry for every row, held against the allocator's own count
   std::optional<privacy::PrivateStep> privacy;  // needs step.clip
   double max_grad_norm = 0;  // the update is scaled down to this norm; needs step.grad_norm. 0: never
@@ -122,6 +123,7 @@ class Executor {
   struct Timers;
   class UnitParams;
   class ClipState;
+  class TimedSink;
 
   void allocate_resident();
   void initialise();
@@ -181,6 +183,7 @@ class Executor {
   std::optional<Graph> graphs_[kParts];
   std::string graph_state_ = "not prepared";
   std::unique_ptr<Timers> timers_;
+  std::unique_ptr<TimedSink> timed_sink_;  // none: reports are not timed
   std::vector<ObservedRow> observed_;
 };
 

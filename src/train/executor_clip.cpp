@@ -20,9 +20,10 @@ std::unique_ptr<Executor::ClipState> Executor::make_clip_state() {
 }
 
 GradSink& Executor::sink_for(const Op& op) {
-  if (!clip_) return *sink_;
   const auto block = static_cast<size_t>(op.block);
-  return clip_->sink(op.use, op.block, block < tape_.size() ? &tape_[block] : nullptr);
+  const Tape* tape = block < tape_.size() ? &tape_[block] : nullptr;
+  GradSink& sink = clip_ ? clip_->sink(op.use, op.block, tape) : *sink_;
+  return timed_sink_ ? timed_sink_->around(sink) : sink;
 }
 
 void Executor::run_loss(const Op& op) {
@@ -41,8 +42,12 @@ void Executor::run_loss(const Op& op) {
 
 // A block's reports have been made: kept gradients get their norms, and what no later pass reads is let go.
 void Executor::after_reports(const Op& op) {
-  if (op.use == GradUse::keep)
-    clip_->norm_kept(op.block, [&](int unit) { return units_[unit].sample_grads.view({shape_.batch, -1}); });
+  if (op.use == GradUse::keep) {
+    const auto norm = [&] {
+      clip_->norm_kept(op.block, [&](int unit) { return units_[unit].sample_grads.view({shape_.batch, -1}); });
+    };
+    timed_sink_ ? timed_sink_->timed(norm) : norm();
+  }
   if (op.kind != OpKind::backward) return;
   const bool remade = op.use == GradUse::book && schedule_.remakes_tape[static_cast<size_t>(op.block)];
   if (op.use == GradUse::book && !remade) return;

@@ -1,4 +1,6 @@
 // The executor's graphs, clocks and inspection.
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/clip_scale.h"
 #include "kernels/squared_norm.h"
@@ -94,6 +96,28 @@ void Executor::drop_step_buffers() {
   pending_.clear();
 }
 
+void Executor::TimedSink::timed(const std::function<void()>& work) {
+  if (!timers_.running) return work();
+  Timers::Row& row = *timers_.running;
+  if (row.reported == row.reports.size()) row.reports.push_back({Marker::timed(device_), Marker::timed(device_)});
+  Timers::Span span = row.reports[row.reported++];  // markers are shared, not copied
+  span.begin.record();
+  work();
+  span.end.record();
+}
+
+void Executor::TimedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
+  timed([&] { sink_->linear(of, a, g); });
+}
+
+void Executor::TimedSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
+  timed([&] { sink_->embedding(table, ids, g); });
+}
+
+void Executor::TimedSink::direct(ParamId param, const Tensor& per_sample) {
+  timed([&] { sink_->direct(param, per_sample); });
+}
+
 StepTime Executor::read_times() {
   VEIL_CHECK(timers_, "times are read but were not taken");
   StepTime time;
@@ -101,7 +125,9 @@ StepTime Executor::read_times() {
   double compute_end = 0;
   for (int p = 0; p < kParts; ++p) {
     const auto& runs = timers_->parts[p];
-    for (size_t m = 0; m < runs.size(); ++m) {
+    // A step with fewer micro-batches than one before leaves the old one's markers behind its own.
+    const size_t ran = static_cast<Part>(p) == Part::body ? static_cast<size_t>(micro_batches_) : runs.size();
+    for (size_t m = 0; m < std::min(runs.size(), ran); ++m) {
       for (size_t i = 0; i < runs[m].size(); ++i) {
         const Timers::Row& row = runs[m][i];
         RowTime times;
@@ -113,6 +139,8 @@ StepTime Executor::read_times() {
           times.begin_ms = row.begin.ms_since(timers_->step_begin);
           times.end_ms = row.end.ms_since(timers_->step_begin);
           times.wait_ms = times.begin_ms - compute_end;
+          for (size_t k = 0; k < row.reported; ++k)
+            times.reports_ms += row.reports[k].end.ms_since(row.reports[k].begin);
           compute_end = times.end_ms;
         } else if (!row.pending.empty()) {
           if (!row.pending.front()->began().empty()) {

@@ -1,6 +1,9 @@
 // What the executor keeps between rows. Included by the executor's own files only.
 #pragma once
 
+#include <functional>
+
+#include "nn/grad_sink.h"
 #include "train/executor.h"
 
 namespace veil {
@@ -29,13 +32,38 @@ class Executor::UnitParams final : public Params {
 
 // Markers of one step's rows. Rows of a captured part are recorded again at each replay.
 struct Executor::Timers {
+  struct Span {
+    Marker begin, end;
+  };
   struct Row {
     Marker begin, end;                // compute rows
+    std::vector<Span> reports;        // of a row, one after another
+    size_t reported = 0;              // in the row's present run
     std::vector<PendingPtr> pending;  // rows of other lanes
   };
   Marker step_begin, step_end;
+  Row* running = nullptr;                       // whose reports are timed
   std::vector<std::vector<Row>> parts[kParts];  // [part][micro-batch][row]
   Row& row(Part part, int micro_batch, int index, const Schedule& schedule);
+};
+
+// A sink with a clock: how long another one takes over a row's reports.
+class Executor::TimedSink final : public GradSink {
+ public:
+  TimedSink(Timers& timers, Device device) : timers_(timers), device_(device) {}
+  TimedSink& around(GradSink& sink) {
+    sink_ = &sink;
+    return *this;
+  }
+  void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
+  void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
+  void direct(ParamId param, const Tensor& per_sample) override;
+  void timed(const std::function<void()>& work);
+
+ private:
+  Timers& timers_;
+  Device device_;
+  GradSink* sink_ = nullptr;
 };
 
 }  // namespace veil

@@ -1,0 +1,28 @@
+// How a figure grows with another: y = c x^k, by least squares of the logarithms.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace veil {
+
+struct PowerFit {
+  double exponent = 0, low = 0,
+         high =
+             0;  // k, and its 95% confidence interval (Student's t; two points give none, and low = -inf, high = inf)
+  double factor = 0;  // c
+  int points = 0;
+};
+
+// Points that are not positive are left out; nothing with fewer than two different x.
+std::optional<PowerFit> fit_power(const std::vector<std::pair<double, double>>& points);
+
+// What the interval allows to say.
+enum class Growth { constant, below_linear, linear, between, quadratic, above_quadratic, unclear };
+Growth growth_of(const PowerFit& fit);
+std::string growth_words(const PowerFit& fit);    // "grows linearly with T"
+std::string exponent_words(const PowerFit& fit);  // "T^1.02 (0.97 to 1.07)"
+
+}  // namespace veil

@@ -1,0 +1,177 @@
+#include "report/mode_figures.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/units.h"
+#include "report/tables.h"
+#include "report/verdict.h"
+
+namespace veil {
+namespace {
+
+constexpr const char* kBase = "no_dp";
+
+std::string shown_change(std::optional<double> change, const std::string& words) {
+  return change ? fmt::format("{}{}", *change >= 0 ? "+" : "-", words) : "-";
+}
+
+// Growth of each part of `amounts` over the lengths, and of their whole.
+std::vector<PartGrowth> growth(const std::vector<Record>& records, const std::string& mode, const std::string& whole,
+                               Amounts (*amounts)(const Record&), std::optional<double> (*total)(const Record&)) {
+  std::map<std::string, std::vector<std::pair<double, double>>> points;
+  const Record* longest = nullptr;
+  for (const Record& record : records) {
+    if (record.mode != mode || !record.ok() || !record.seq_length || !total(record)) continue;
+    const auto length = static_cast<double>(*record.seq_length);
+    for (const auto& [part, amount] : amounts(record)) points[part].emplace_back(length, amount);
+    points[whole].emplace_back(length, *total(record));
+    if (!longest || *record.seq_length > *longest->seq_length) longest = &record;
+  }
+  std::vector<PartGrowth> result;
+  if (!longest) return result;
+  Amounts at_longest = amounts(*longest);
+  const double all = *total(*longest);
+  at_longest[whole] = all;
+  for (const auto& [part, amount] : at_longest)
+    result.push_back({mode, part, fit_power(points[part]), amount, all > 0 ? amount / all : 0});
+  std::stable_sort(result.begin(), result.end(),
+                   [](const PartGrowth& a, const PartGrowth& b) { return a.longest > b.longest; });
+  return result;
+}
+
+}  // namespace
+
+bool is_llama3_suite(const std::vector<Record>& records) {
+  // Single profiles that differ in something else are no such comparison.
+  std::set<std::pair<std::string, int64_t>> seen;
+  for (const Record& record : records) {
+    if (!seen.emplace(record.mode, record.seq_length.value_or(0)).second && record.suite.empty()) return false;
+  }
+  return std::all_of(records.begin(), records.end(), [](const Record& record) {
+    return record.suite == "llama3-dp" || (record.suite.empty() && !record.mode.empty() && record.seq_length);
+  });
+}
+
+bool is_bottleneck_suite(const std::vector<Record>& records) {
+  return std::all_of(records.begin(), records.end(),
+                     [](const Record& record) { return record.suite == "bottlenecks"; });
+}
+
+std::vector<ModeFigures> mode_figures(const std::vector<Record>& records) {
+  std::vector<ModeFigures> all;
+  for (const Record& record : records) {
+    ModeFigures figures;
+    figures.record = &record;
+    figures.mode = record.mode;
+    figures.length = record.seq_length.value_or(0);
+    // A record of something that failed before it could say: its name does.
+    const size_t mark = record.experiment.rfind("_seq");
+    if (figures.mode.empty() && mark != std::string::npos) {
+      figures.mode = record.experiment.substr(0, mark);
+      figures.length = std::atoll(record.experiment.c_str() + mark + 4);
+    }
+    figures.ms = compared_ms(record);
+    if (record.ok()) figures.spread_ms = record.std_time_ms, figures.bytes = record.peak_memory_bytes;
+    all.push_back(figures);
+  }
+  for (ModeFigures& figures : all) {
+    const ModeFigures* base = find_mode(all, kBase, figures.length);
+    if (!base || base == &figures) continue;
+    if (figures.bytes && base->bytes) figures.more_bytes = *figures.bytes - *base->bytes;
+    if (figures.ms && base->ms && *base->ms > 0) {
+      figures.more_ms = *figures.ms - *base->ms;
+      figures.more_share = *figures.more_ms / *base->ms;
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> modes_of(const std::vector<ModeFigures>& all) {
+  std::vector<std::string> modes;
+  for (const ModeFigures& figures : all) {
+    if (std::find(modes.begin(), modes.end(), figures.mode) == modes.end()) modes.push_back(figures.mode);
+  }
+  // What the others are held against stands first, wherever its file's name puts it.
+  std::stable_partition(modes.begin(), modes.end(), [](const std::string& mode) { return mode == kBase; });
+  return modes;
+}
+
+std::vector<int64_t> lengths_of(const std::vector<ModeFigures>& all) {
+  std::vector<int64_t> lengths;
+  for (const ModeFigures& figures : all) lengths.push_back(figures.length);
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+const ModeFigures* find_mode(const std::vector<ModeFigures>& all, const std::string& mode, int64_t length) {
+  for (const ModeFigures& figures : all) {
+    if (figures.mode == mode && figures.length == length) return &figures;
+  }
+  return nullptr;
+}
+
+Table mode_table(const std::vector<Record>& records) {
+  const std::vector<ModeFigures> all = mode_figures(records);
+  const bool based =
+      std::any_of(all.begin(), all.end(), [](const ModeFigures& f) { return f.more_bytes || f.more_share; });
+  std::vector<std::string> header = {"mode", "T", "step", "spread", "peak memory"};
+  if (based) header.insert(header.end(), {"memory over no_dp", "time over no_dp"});
+  header.insert(header.end(), {"tokens/s", "batch", "ranks", "outcome"});
+  Table table(header);
+  for (const int64_t length : lengths_of(all)) {
+    for (const std::string& mode : modes_of(all)) {
+      const ModeFigures* f = find_mode(all, mode, length);
+      if (!f) continue;
+      const Record& record = *f->record;
+      std::string step = shown_ms(f->ms);
+      if (f->ms && record.simulated && record.modelled_step_ms) step += "*";
+      std::vector<std::string> cells = {mode, std::to_string(length), step, f->ms ? shown_ms(f->spread_ms) : "-",
+                                        shown_bytes(f->bytes)};
+      if (based) {
+        cells.push_back(shown_change(f->more_bytes, shown_bytes(std::abs(f->more_bytes.value_or(0)))));
+        cells.push_back(
+            shown_change(f->more_share, fmt::format("{} ({:.1f}%)", shown_ms(std::abs(f->more_ms.value_or(0))),
+                                                    100 * std::abs(f->more_share.value_or(0)))));
+      }
+      const auto ranks = record.world ? record.world : record.num_gpus;
+      cells.insert(cells.end(),
+                   {record.tokens_per_second && f->ms ? format_count(*record.tokens_per_second) : "-",
+                    record.batch_size ? std::to_string(*record.batch_size) : "-", ranks ? std::to_string(*ranks) : "-",
+                    record.outcome.empty() ? "ok" : outcome_words(record)});
+      table.row(std::move(cells));
+    }
+  }
+  return table;
+}
+
+std::vector<PartGrowth> time_growth(const std::vector<Record>& records, const std::string& mode) {
+  return growth(records, mode, "step", step_parts, compared_ms);
+}
+
+std::vector<PartGrowth> memory_growth(const std::vector<Record>& records, const std::string& mode) {
+  return growth(
+      records, mode, "peak", [](const Record& record) { return record.breakdown; },
+      [](const Record& record) { return record.peak_memory_bytes; });
+}
+
+Table growth_table(const std::vector<Record>& records) {
+  Table table({"mode", "of", "part", "at the longest T", "share", "exponent (95%)", "it"});
+  for (const std::string& mode : modes_of(mode_figures(records))) {
+    const auto add = [&](const char* of, const PartGrowth& part, const std::string& amount) {
+      if (part.longest <= 0) return;
+      table.row({mode, of, spaced(part.part), amount, fmt::format("{:.1f} %", 100 * part.share),
+                 part.fit ? exponent_words(*part.fit) : "-", part.fit ? growth_words(*part.fit) : "-"});
+    };
+    for (const PartGrowth& part : time_growth(records, mode)) add("time", part, shown_ms(part.longest));
+    for (const PartGrowth& part : memory_growth(records, mode)) add("memory", part, shown_bytes(part.longest));
+  }
+  return table;
+}
+
+}  // namespace veil
