@@ -16,6 +16,7 @@ constexpr int kPanelPixels = 230;
 constexpr int kGapPixels = 44;       // between two panels
 constexpr double kBarWidth = 0.8;    // of a group's room
 constexpr size_t kMostFigures = 16;  // bars with a figure above them; more would overlap
+constexpr size_t kMostLarge = 9;     // beyond this the figures are smaller
 
 std::string panel_commands(const GroupedBars& bars, const BarPanel& panel, const std::string& data_name) {
   const auto count = static_cast<double>(panel.series.size());
@@ -23,7 +24,8 @@ std::string panel_commands(const GroupedBars& bars, const BarPanel& panel, const
   double highest = 0, lowest = 0;
   std::string labels;
   std::vector<std::string> parts;
-  const bool figures = panel.series.size() * bars.groups.size() <= kMostFigures;
+  const size_t all = panel.series.size() * bars.groups.size();
+  const bool figures = all <= kMostFigures;
   for (size_t s = 0; s < panel.series.size(); ++s) {
     const BarSeries& series = panel.series[s];
     const double shift = (static_cast<double>(s) - (count - 1) / 2) * width;
@@ -35,9 +37,10 @@ std::string panel_commands(const GroupedBars& bars, const BarPanel& panel, const
       lowest = std::min(lowest, value - spread);
       whiskers = whiskers || spread > 0;
       if (figures) {
-        labels += fmt::format("set label {} at {},{} center offset 0,{} textcolor rgb '{}'\n",
-                              quoted(panel.shown(value)), static_cast<double>(g) + shift,
-                              value < 0 ? value - spread : value + spread, value < 0 ? "-0.7" : "0.6", kInk);
+        labels +=
+            fmt::format("set label {} at {},{} center offset 0,{} {}textcolor rgb '{}'\n", quoted(panel.shown(value)),
+                        static_cast<double>(g) + shift, value < 0 ? value - spread : value + spread,
+                        value < 0 ? "-0.7" : "0.6", all > kMostLarge ? "font ',10' " : "", kInk);
       }
     }
     parts.push_back(fmt::format("{0} using ($1+({1})):{2} with boxes fillstyle solid 1 noborder linecolor rgb '{3}'",

@@ -244,12 +244,18 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
   }
   double fastest_clock = 0;
   for (const Record& record : folder.records) fastest_clock = std::max(fastest_clock, record.sm_clock_mhz.value_or(0));
+  std::vector<std::string> slower;
   for (const Record& record : folder.records) {
     if (record.sm_clock_mhz && *record.sm_clock_mhz < kLowClockShare * fastest_clock)
-      result.push_back(fmt::format("{} ran at {:.0f} MHz, others at up to {:.0f}: its time is not theirs.",
-                                   record.label, *record.sm_clock_mhz, fastest_clock));
+      slower.push_back(fmt::format("{} at {:.0f}", record.label, *record.sm_clock_mhz));
     if (!record.gpu_outside.empty())
       result.push_back(fmt::format("{} was begun outside the stated bounds: {}.", record.label, record.gpu_outside));
+  }
+  if (!slower.empty()) {
+    result.push_back(
+        fmt::format("Clocks in MHz differ: {}, others up to {:.0f}. Dense products draw power, and a GPU at its limit "
+                    "slows down for them: that is their price. One that was hot before is named above.",
+                    join(slower, "; "), fastest_clock));
   }
   for (const DamagedRecord& damaged : folder.damaged) {
     result.push_back(fmt::format("{} is left out: {}.", damaged.file, damaged.reason));

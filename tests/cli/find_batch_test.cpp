@@ -87,7 +87,7 @@ TEST_F(ProgramFindBatch, WrongInputIsOneLineAndLeavesNothing) {
       {"--memory-limit 0", "--memory-limit"},
       {"--max-batch 0", "--max-batch 0"},
       {"--batch-size 4", "--batch-size"},
-      {"--seq-length 5000", "positions"},
+      {"--seq-length 10000", "positions"},
       {"--output-dir /dev/null/found", "/dev/null/found"}};
   for (const auto& [words, says] : cases) {
     SCOPED_TRACE(words);
