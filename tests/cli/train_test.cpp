@@ -43,7 +43,8 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused(good + "--steps 3 --epochs 1", "--steps 3 and --epochs 1");
   expect_refused("train --model lama-tiny --device cpu --data good", "did you mean llama-tiny?");
   expect_refused("train --device cpu --data good", "veil profile");
-  expect_refused(plain + "--held-out 0 --seq-length 16384", "positions for 1 to 8192");
+  expect_refused("train --model gpt2-tiny --device cpu --data good --held-out 0 --seq-length 2048",
+                 "positions for 1 to 1024");
   expect_refused(plain + "--seq-length 16", "another --held-out");
   expect_refused(good + "--batch-size 100000", "fewer than one batch");
   expect_refused(good + "--warmup-steps 9 --steps 4", "warm-up");
