@@ -97,9 +97,9 @@ MUTANTS = [
            [('src/privacy/plan.cpp', 'r.q = *r.expected_batch / size;', 'r.q = 1 / std::ceil(size / *r.expected_batch);')],
            tests='PrivacyPlan.*'),
     Mutant('booked-freed-early', 'what a block booked is let go when the next block reports',
-           [('src/privacy/book_sink.cpp', '  const Place place = place_of(a);',
+           [('src/privacy/book_sink.cpp', '  const Place a_place = place_of(a), g_place = place_of(g);',
              '  for (size_t other = 0; other < pages_.size(); ++other) {\n    if (other != block_) pages_[other].clear();\n  }\n'
-             '  const Place place = place_of(a);')],
+             '  const Place a_place = place_of(a), g_place = place_of(g);')],
            tests='PrivateStep.EveryPlanAndRuleIsTheMicroBatchOfOneLoop'),
     Mutant('nan-poisons-product', 'a sample that is not finite is multiplied by 0 (weight gradients)',
            [('src/privacy/clipped_sink.cpp', '    if (c[i] == 0) continue;\n', ''),  # BLAS does not read what it multiplies by 0, so the factor goes first

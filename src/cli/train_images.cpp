@@ -2,6 +2,7 @@
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "cli/train_task.h"
+#include "data/content_hash.h"
 #include "train/image_feed.h"
 
 namespace veil {
@@ -41,12 +42,20 @@ class ImageTask final : public TrainTask {
     }
   }
 
+  uint64_t fingerprint() const override {
+    std::string all;
+    for (int64_t sample = 0; sample < images_->count(); ++sample)
+      all += fmt::format("{} {}\n", images_->hash(sample), images_->label(sample));
+    return data::content_hash(all);
+  }
+
   void announce(int64_t parameters) const override {
     fmt::print("model     {}: {} parameters, {} x {} x {} images in {} patches, {} classes, attention {}\n",
                source_.name, format_count(static_cast<double>(parameters)), config().image_size, config().image_size,
                config().channels, config().tokens(), config().classes,
                attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
-    fmt::print("data      {}: {} images\n", c_.data, images_->count());
+    fmt::print("data      {}: {} images in {} classes{}\n", c_.data, images_->count(), images_->class_names().size(),
+               c_.privacy.is_private() ? ", whose number and names are declared public" : "");
   }
 
   std::vector<std::pair<std::string, std::string>> export_files() const override {
@@ -63,7 +72,11 @@ class ImageTask final : public TrainTask {
       images_ = std::make_shared<data::Shapes>(c_.shapes, static_cast<uint64_t>(c_.experiment.seed));
       return;
     }
-    const auto folder = std::make_shared<data::ImageFolder>(c_.data, c_.corpus.skip_bad, c_.loader_threads);
+    // A private run must not end at the draw of a bad image, for that would tell of the draw.
+    const data::BadImages bad_images = c_.corpus.skip_bad        ? data::BadImages::left_out
+                                       : c_.privacy.is_private() ? data::BadImages::refused
+                                                                 : data::BadImages::seen_when_read;
+    const auto folder = std::make_shared<data::ImageFolder>(c_.data, bad_images, c_.loader_threads);
     if (speaks && !folder->left_out().empty()) {
       for (const std::string& message : folder->left_out())
         fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"), message);

@@ -112,7 +112,7 @@ StepOptions private_step_options(const TrainCommand& c, const RankInfo& info, De
 nlohmann::json device_facts(Device device) {
   const Machine machine = this_machine();
   if (!device.is_cuda()) return machine.cpu_model;
-  nlohmann::json facts = {machine.cuda_runtime, machine.cudnn, machine.nccl};
+  nlohmann::json facts = {machine.cpu_model, machine.cuda_runtime, machine.cudnn};
   for (const GpuInfo& gpu : machine.gpus) facts.push_back(gpu.name);
   return facts;
 }
@@ -162,7 +162,8 @@ TrainPrivacy::TrainPrivacy(const TrainCommand& command, const Options& options, 
   }
   input.settings = deciding_settings(options, task.model_folder(), device);
   input.add_data = [&](privacy::SecretTag& tag) { task.add_data(tag); };
-  input.replayable = !device.is_cuda() || command.experiment.deterministic;
+  // Several GPUs add in an order that nothing here fixes.
+  input.replayable = !device.is_cuda() || (command.experiment.deterministic && info_.world == 1);
   input.generator = choice_.rng;
   journal_ = std::make_unique<privacy::Journal>(plan_, input);
   noise_ = journal_->key(KeyDomain::noise);
@@ -200,12 +201,14 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
   return settings;
 }
 
-void TrainPrivacy::share(Communicator* lane, Device device) {
+void TrainPrivacy::share(Communicator* lane, Device device, uint64_t fingerprint) {
   if (!lane) return;
   ChaChaKey* const keys[] = {&noise_, &sampling_, &clip_count_, &draws_};
-  Tensor numbers = empty_tensor({33}, at::kDouble, cpu_device()).zero_();
+  Tensor numbers = empty_tensor({35}, at::kDouble, cpu_device()).zero_();
   double* values = numbers.data_ptr<double>();
   values[32] = static_cast<double>(last_step_);
+  values[33] = static_cast<double>(fingerprint >> 32);
+  values[34] = static_cast<double>(fingerprint & 0xFFFFFFFFu);
   for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) values[8 * key + word] = keys[key]->word[word];
   }
@@ -214,6 +217,10 @@ void TrainPrivacy::share(Communicator* lane, Device device) {
   numbers = numbers.cpu();
   values = numbers.data_ptr<double>();
   last_step_ = static_cast<int64_t>(values[32]);
+  // A sample that has two numbers could be drawn twice.
+  if (values[33] != static_cast<double>(fingerprint >> 32) ||
+      values[34] != static_cast<double>(fingerprint & 0xFFFFFFFFu))
+    user_error("rank {} has read other samples than rank 0: allowed is the same data on every rank", info_.rank);
   for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) keys[key]->word[word] = static_cast<uint32_t>(values[8 * key + word]);
   }

@@ -159,7 +159,7 @@ Picture enlarged(const Picture& picture, int64_t times) {
   return large;
 }
 
-ImageFolder::ImageFolder(const std::string& folder, bool skip_bad, int threads) {
+ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int threads) {
   if (!built_with_images()) read_picture_size(folder);  // says what is missing
   if (!fs::is_directory(folder))
     user_error("'{}' is no folder: images stand in a folder with a sub-folder a class", folder);
@@ -167,7 +167,6 @@ ImageFolder::ImageFolder(const std::string& folder, bool skip_bad, int threads) 
     if (!fs::is_directory(path)) continue;
     std::vector<fs::path> images;
     add_images(path, images);
-    if (images.empty()) continue;
     for (const fs::path& image : images) files_.push_back({image.string(), static_cast<int64_t>(classes_.size())});
     classes_.push_back(path.filename().string());
   }
@@ -177,8 +176,12 @@ ImageFolder::ImageFolder(const std::string& folder, bool skip_bad, int threads) 
   std::vector<std::string> bad(files_.size());
   on_threads(count(), threads, [&](int64_t i) {
     const std::string& path = files_[static_cast<size_t>(i)].path;
-    if (!skip_bad) {
+    if (bad_images == BadImages::seen_when_read) {
       read_picture_size(path);
+      return;
+    }
+    if (bad_images == BadImages::refused) {
+      read_picture(path);
       return;
     }
     try {

@@ -21,11 +21,14 @@ class ImageSource {
   virtual uint64_t hash(int64_t sample) const = 0;
 };
 
-// PNG and JPEG files (.png, .jpg, .jpeg in any case) below the folder's sub-folders; a sub-folder is a class, in alphabetical order. Names that begin with a dot are passed over. The head of
-// every file is read at once. A file that is no sound image is a UserError; with `skip_bad` every file is decoded at once on `threads`, and bad ones are left out.
+// What becomes of files that are no sound images. seen_when_read: heads are read at once, and what is wrong behind them throws in read(). The others decode every file at once.
+enum class BadImages { seen_when_read, refused, left_out };
+
+// PNG and JPEG files (.png, .jpg, .jpeg in any case) below the folder's sub-folders; a sub-folder is a class, in alphabetical order, also where it holds no image: taking one image
+// away must not give others another class. Names that begin with a dot are passed over. A file that is no sound image is a UserError unless it is left out.
 class ImageFolder final : public ImageSource {
  public:
-  ImageFolder(const std::string& folder, bool skip_bad, int threads);
+  ImageFolder(const std::string& folder, BadImages bad_images, int threads);
   int64_t count() const override { return static_cast<int64_t>(files_.size()); }
   std::vector<std::string> class_names() const override { return classes_; }
   int64_t label(int64_t sample) const override { return files_[static_cast<size_t>(sample)].label; }

@@ -23,25 +23,27 @@ std::vector<const Tensor*> tensors_of(const Tape& tape) {
 
 }  // namespace
 
-BookSink::Place BookSink::place_of(const Tensor& a) const {
+BookSink::Place BookSink::place_of(const Tensor& tensor) const {
   if (!remade_) return {};
   const std::vector<const Tensor*> all = tensors_of(*remade_);
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->defined() && all[i]->is_alias_of(a))
-      return {static_cast<int>(i), a.sizes().vec(), a.strides().vec(), a.storage_offset()};
+    if (all[i]->defined() && all[i]->is_alias_of(tensor))
+      return {static_cast<int>(i), tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset()};
   }
   return {};
 }
 
 void BookSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   norms_.linear(of, a, g);
-  const Place place = place_of(a);
-  pages_[block_].push_back({Entry::Kind::linear, of, place.tensor < 0 ? held(a) : Tensor(), held(g), place});
+  const Place a_place = place_of(a), g_place = place_of(g);
+  pages_[block_].push_back({Entry::Kind::linear, of, a_place.tensor < 0 ? held(a) : Tensor(),
+                            g_place.tensor < 0 ? held(g) : Tensor(), a_place, g_place});
 }
 
 void BookSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   norms_.embedding(table, ids, g);
-  pages_[block_].push_back({Entry::Kind::embedding, {table}, ids, held(g)});
+  const Place place = place_of(ids);
+  pages_[block_].push_back({Entry::Kind::embedding, {table}, place.tensor < 0 ? ids : Tensor(), held(g), place});
 }
 
 void BookSink::direct(ParamId param, const Tensor& per_sample) {
@@ -52,11 +54,14 @@ void BookSink::direct(ParamId param, const Tensor& per_sample) {
 void BookSink::replay(int block, const Tape& tape, GradSink& to) {
   std::vector<Entry>& page = pages_[static_cast<size_t>(block)];
   const std::vector<const Tensor*> all = tensors_of(tape);
+  const auto found = [&](const Place& at) {
+    return all.at(static_cast<size_t>(at.tensor))->as_strided(at.sizes, at.strides, at.offset);
+  };
   for (Entry& entry : page) {
+    if (entry.a_place.tensor >= 0) entry.a = found(entry.a_place);
+    if (entry.g_place.tensor >= 0) entry.g = found(entry.g_place);
     switch (entry.kind) {
       case Entry::Kind::linear:
-        if (const Place& at = entry.a_place; at.tensor >= 0)
-          entry.a = all.at(static_cast<size_t>(at.tensor))->as_strided(at.sizes, at.strides, at.offset);
         to.linear(entry.of, entry.a, entry.g);
         break;
       case Entry::Kind::embedding:

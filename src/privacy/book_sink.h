@@ -37,9 +37,9 @@ class BookSink final : public GradSink {
     enum class Kind { linear, embedding, direct } kind;
     ReportOf of;
     Tensor a, g;
-    Place a_place = {};  // where `a` is not held
+    Place a_place = {}, g_place = {};  // where they are not held; a weight that is stored turned reports its input as g
   };
-  Place place_of(const Tensor& a) const;
+  Place place_of(const Tensor& tensor) const;
 
   GradSink& norms_;
   size_t block_ = 0;

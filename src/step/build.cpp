@@ -9,8 +9,6 @@ namespace veil {
 Builder::Builder(const ModelShape& shape, const StepOptions& options) : shape_(shape), options_(options) {
   // Clipped sums are made and travel in fp32 or better (design, privacy invariant 5).
   if (clips()) options_.reduce = sum_dtype(options_.compute);
-  // Booked inputs keep every block's tape alive until the end of backward: recomputing them would save nothing.
-  if (clips_by(privacy::PassPlan::book)) options_.checkpointing = Checkpointing::none;
   schedule_.options = options_;
   schedule_.layout = make_layout(shape, options.wrap, options.min_params, options.world);
   choose_access();

@@ -500,7 +500,7 @@ void set_arithmetic(const ExperimentOptions& options) {
   context.setAllowTF32CuDNN(options.tf32);
   if (!options.deterministic) return;
   // A kernel without an order of its own throws from now on instead of being taken. cuBLAS is told through the environment alone.
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/1);
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);
 }

@@ -76,7 +76,7 @@ TEST_F(Images, AJpegIsDecodedAndTruncatedOnesAreRefused) {
   ASSERT_EQ(read.height, 4);
   const int expected[3] = {230, 120, 40};
   for (size_t i = 0; i < read.rgb.size(); ++i) EXPECT_NEAR(read.rgb[i], expected[i % 3], 3) << i;
-  const ImageFolder folder(root_.string(), /*skip_bad=*/false, 1);
+  const ImageFolder folder(root_.string(), BadImages::seen_when_read, 1);
   std::vector<float> pixels(3 * 2 * 2);
   folder.read(0, 2, pixels.data());
   EXPECT_NEAR(pixels[0], 230 / 127.5 - 1, 0.03);
@@ -102,8 +102,8 @@ TEST_F(Images, AFolderGivesItsSubFoldersAsClassesInOrder) {
   write_png(at("cats/deep/a.png"), plain(4, 4, 0, 0, 255));
   write_file_atomically(at("cats/notes.txt"), "no image");
   write_file_atomically(at("cats/.hidden.png"), "no image");
-  const ImageFolder folder(root_.string(), false, 2);
-  EXPECT_EQ(folder.class_names(), (std::vector<std::string>{"cats", "dogs"}));
+  const ImageFolder folder(root_.string(), BadImages::seen_when_read, 2);
+  EXPECT_EQ(folder.class_names(), (std::vector<std::string>{"cats", "dogs", "empty"}));
   ASSERT_EQ(folder.count(), 3);
   EXPECT_EQ(folder.label(0), 0);
   EXPECT_EQ(folder.label(2), 1);
@@ -139,10 +139,30 @@ TEST_F(Images, BadFilesAreNamedAndCanBeLeftOut) {
     EXPECT_EQ(message.find(at(name)), 0U) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
-  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), false, 2); }), "");
-  const ImageFolder folder(root_.string(), true, 2);
+  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), BadImages::seen_when_read, 2); }), "");
+  const ImageFolder folder(root_.string(), BadImages::left_out, 2);
   EXPECT_EQ(folder.count(), 1);
   EXPECT_EQ(folder.left_out().size(), 4U);
+}
+
+// One that only decoding finds: its head is sound.
+TEST_F(Images, EveryFileCanBeDecodedAtOnce) {
+  write_png(at("cats/good.png"), plain(40, 40, 0, 255, 0));
+  const std::string sound = read_file(at("cats/good.png"));
+  write_file_atomically(at("dogs/cut.png"), sound.substr(0, sound.size() - 20));
+  EXPECT_EQ(message_of([&] { ImageFolder(root_.string(), BadImages::seen_when_read, 2); }), "");
+  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), BadImages::refused, 2); }).find("dogs/cut.png"),
+            std::string::npos);
+}
+
+// Otherwise the last image of a class would decide the labels of all classes behind it.
+TEST_F(Images, AnEmptySubFolderIsStillAClass) {
+  write_png(at("ants/a.png"), plain(4, 4, 0, 255, 0));
+  write_png(at("cats/c.png"), plain(4, 4, 0, 255, 0));
+  fs::create_directories(at("bees"));
+  const ImageFolder folder(root_.string(), BadImages::seen_when_read, 1);
+  EXPECT_EQ(folder.class_names(), (std::vector<std::string>{"ants", "bees", "cats", "dogs", "empty"}));
+  EXPECT_EQ(folder.label(1), 2);
 }
 
 TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
@@ -155,8 +175,10 @@ TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
 }
 
 TEST_F(Images, AFolderWithoutImagesIsSaid) {
-  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), false, 1); }).find("holds no images"), std::string::npos);
-  EXPECT_NE(message_of([&] { ImageFolder(at("nowhere"), false, 1); }).find("is no folder"), std::string::npos);
+  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), BadImages::seen_when_read, 1); }).find("holds no images"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { ImageFolder(at("nowhere"), BadImages::seen_when_read, 1); }).find("is no folder"),
+            std::string::npos);
 }
 
 TEST(ImageBatches, AreTheOrdersAndGoOnWhereTheyWereLeft) {

@@ -146,6 +146,22 @@ TEST(GpuPrivateStep, NoisyStepsAreTheCpus) {
   }
 }
 
+// Once for backward and once for the weight gradients; between them nothing of the tape lives (the ledger's bytes: ExecutorTest.TheEstimatorsBytesOfPrivateSteps*).
+TEST(PrivateStep, BookWithCheckpointingMakesTapesTwice) {
+  for (const Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+    TestCase test;
+    test.model = "gpt2-tiny";
+    test.step.checkpointing = checkpointing;
+    test.clipped.emplace();
+    test.clipped->pass = PassPlan::book;
+    TestRun run(test, {});
+    int made = 0;
+    for (const Op& op : run.executor->schedule().part(Part::body))
+      made += op.kind == OpKind::recompute && op.block == 1;
+    EXPECT_EQ(made, checkpointing == Checkpointing::none ? 0 : 2);
+  }
+}
+
 // Norms are reduced in a fixed order, without atomics, and every strategy adds in the same order.
 TEST(GpuPrivateStep, FiveNoisyStepsHaveTheSameBitsTwiceAndInEveryStrategy) {
   if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
