@@ -356,6 +356,17 @@ std::vector<std::string> Options::passed_on(const std::vector<std::string>& alwa
   return words;
 }
 
+std::vector<std::string> Options::arguments_without_secrets() const {
+  std::vector<std::string> words;
+  bool hiding = false;
+  for (const std::string& argument : arguments_) {
+    const Setting* setting = is_option(argument) ? find(option_name(argument)) : nullptr;
+    if (is_option(argument)) hiding = setting && setting->spec.secret;
+    if (!hiding) words.push_back(argument);
+  }
+  return words;
+}
+
 std::string Options::command_line() const {
   std::string result = "veil " + command_;
   bool hiding = false;

@@ -67,7 +67,8 @@ class Options {
   // `except` ones, --config or --preset.
   std::vector<std::string> passed_on(const std::vector<std::string>& always,
                                      const std::vector<std::string>& except) const;
-  std::string command_line() const;  // as it was given, secrets replaced by ***
+  std::string command_line() const;                            // as it was given, secrets replaced by ***
+  std::vector<std::string> arguments_without_secrets() const;  // as they were given
 
  private:
   enum class Source { preset_value, file, command_line };

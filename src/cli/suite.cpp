@@ -291,7 +291,7 @@ int run_suite(const std::vector<std::string>& arguments) {
     return kExitDone;
   }
   SweepOptions sweep = sweep_options(suite, command);
-  if (!sweep.resume) sweep.words = words;
+  if (!sweep.resume) sweep.words = options.arguments_without_secrets();
   if (!command.json) fmt::print("{}\n", options.table());
   return sweep_and_report(plan, sweep, command);
 }

@@ -43,9 +43,11 @@ std::vector<const ModeFigures*> fastest_first(const All& all, int64_t length) {
   return found;
 }
 
-std::string cost_words(const ModeFigures& f) {
+std::string cost_words(const All& all, const ModeFigures& f) {
   std::vector<std::string> parts;
-  if (f.more_share) parts.push_back(signed_share(*f.more_share));
+  const ModeFigures* base = find_mode(all, "no_dp", f.length);
+  if (f.more_share)
+    parts.push_back(told_apart(f, *base) ? signed_share(*f.more_share) : "no other time within the spread");
   if (f.more_bytes) parts.push_back(signed_bytes(*f.more_bytes));
   return parts.empty() ? fmt::format("{} a step in {}", shown_ms(f.ms), shown_bytes(f.bytes))
                        : fmt::format("{} than no_dp", join(parts, " and "));
@@ -58,7 +60,7 @@ std::string llama3_headline(const All& all) {
     const auto private_ones = fastest_first(all, length);
     if (private_ones.empty()) continue;
     const ModeFigures& best = *private_ones.front();
-    std::string words = fmt::format("at T = {} {}, {}", length, best.mode, cost_words(best));
+    std::string words = fmt::format("at T = {} {}, {}", length, best.mode, cost_words(all, best));
     if (private_ones.size() > 1 && !told_apart(best, *private_ones[1]))
       words += fmt::format(" ({} is as fast within the spread)", private_ones[1]->mode);
     parts.push_back(words);
@@ -103,7 +105,7 @@ std::vector<std::string> mode_words(const All& all) {
     for (const int64_t length : lengths_of(all)) {
       const ModeFigures* f = find_mode(all, mode, length);
       if (!f) continue;
-      parts.push_back(fmt::format("T = {} {}", length, f->ms ? cost_words(*f) : outcome_words(*f->record)));
+      parts.push_back(fmt::format("T = {} {}", length, f->ms ? cost_words(all, *f) : outcome_words(*f->record)));
     }
     findings.push_back(mode + ": " + join(parts, "; ") + ".");
   }

@@ -166,6 +166,22 @@ TEST_F(ProgramModeSuite, EveryCommandLineOfTheSeedsIsTaken) {
   EXPECT_TRUE(fs::exists(work() / "results" / "visualizations" / "summary.txt"));
 }
 
+TEST_F(ProgramModeSuite, ATokenIsNowhereInASweepsFolder) {
+  const Answer answer = veil(
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 16 --batch-size 1 --iterations 1 --warmup "
+      "0 "
+      "--token hf_OfTheTest --output-dir swept");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out + answer.err, ::testing::Not(HasSubstr("hf_OfTheTest")));
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(work() / "swept")) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    EXPECT_THAT(text(entry.path()), ::testing::Not(HasSubstr("hf_OfTheTest"))) << entry.path();
+  }
+  EXPECT_GT(files, 3);
+}
+
 TEST_F(ProgramModeSuite, AHubNameThatWasNotFetchedIsMeasuredByItsShapeAndSaidSo) {
   const Json plan = plan_of("suite llama3-dp --model-name meta-llama/Llama-3.1-8B-Instruct --modes auto --seq 8");
   ASSERT_EQ(plan.size(), 1u);
