@@ -2,7 +2,6 @@
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "cli/train_task.h"
-#include "data/content_hash.h"
 #include "train/image_feed.h"
 
 namespace veil {
@@ -40,13 +39,6 @@ class ImageTask final : public TrainTask {
       tag.add(images_->hash(sample));
       tag.add(static_cast<uint64_t>(images_->label(sample)));
     }
-  }
-
-  uint64_t fingerprint() const override {
-    std::string all;
-    for (int64_t sample = 0; sample < images_->count(); ++sample)
-      all += fmt::format("{} {}\n", images_->hash(sample), images_->label(sample));
-    return data::content_hash(all);
   }
 
   void announce(int64_t parameters) const override {

@@ -201,14 +201,16 @@ nlohmann::json TrainPrivacy::deciding_settings(const Options& options, const std
   return settings;
 }
 
-void TrainPrivacy::share(Communicator* lane, Device device, uint64_t fingerprint) {
+void TrainPrivacy::share(Communicator* lane, Device device, const TrainTask& task) {
   if (!lane) return;
+  privacy::SecretTag read({}, "ranks");  // tells data apart, and keeps nothing secret
+  task.add_data(read);
+  const RunNonce tag = read.value();
   ChaChaKey* const keys[] = {&noise_, &sampling_, &clip_count_, &draws_};
-  Tensor numbers = empty_tensor({35}, at::kDouble, cpu_device()).zero_();
+  Tensor numbers = empty_tensor({33 + static_cast<int64_t>(tag.size())}, at::kDouble, cpu_device()).zero_();
   double* values = numbers.data_ptr<double>();
   values[32] = static_cast<double>(last_step_);
-  values[33] = static_cast<double>(fingerprint >> 32);
-  values[34] = static_cast<double>(fingerprint & 0xFFFFFFFFu);
+  std::copy(tag.begin(), tag.end(), values + 33);
   for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) values[8 * key + word] = keys[key]->word[word];
   }
@@ -218,9 +220,8 @@ void TrainPrivacy::share(Communicator* lane, Device device, uint64_t fingerprint
   values = numbers.data_ptr<double>();
   last_step_ = static_cast<int64_t>(values[32]);
   // A sample that has two numbers could be drawn twice.
-  if (values[33] != static_cast<double>(fingerprint >> 32) ||
-      values[34] != static_cast<double>(fingerprint & 0xFFFFFFFFu))
-    user_error("rank {} has read other samples than rank 0: allowed is the same data on every rank", info_.rank);
+  if (!std::equal(tag.begin(), tag.end(), values + 33))
+    user_error("other samples were read here than on rank 0: allowed is the same data on every rank");
   for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) keys[key]->word[word] = static_cast<uint32_t>(values[8 * key + word]);
   }

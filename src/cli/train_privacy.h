@@ -19,8 +19,8 @@ class TrainPrivacy {
   const privacy::ClipPlan& clip_plan() const { return clip_plan_; }
   int64_t steps() const { return *plan_.request().steps; }
 
-  // Rank 0's keys and what its journal allows, on every rank. `fingerprint`: of the data this rank has read; UserError where it is not rank 0's.
-  void share(Communicator* lane, Device device, uint64_t fingerprint);
+  // Rank 0's keys and what its journal allows, on every rank. UserError where this rank has read other data than rank 0.
+  void share(Communicator* lane, Device device, const TrainTask& task);
   // After share().
   privacy::PrivateStep private_step() const;
   // Rank 0, under the folder's lock; before the first step.

@@ -100,7 +100,7 @@ class TrainRun {
     ExecutorOptions settings;
     settings.step = step_options(c_.experiment, info_.world, device_.is_cuda());
     if (privacy_) {
-      privacy_->share(ranks.reduce.get(), device_, ranks.reduce ? task_->fingerprint() : 0);
+      privacy_->share(ranks.reduce.get(), device_, *task_);
       settings.step.clip = privacy_->clip_plan();
       settings.step.varying = c_.privacy.sampler == privacy::SamplerKind::poisson;
       settings.privacy = privacy_->private_step();

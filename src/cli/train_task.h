@@ -26,8 +26,6 @@ class TrainTask {
   virtual bool one_sample_a_document() const = 0;
   // What makes two data sets the same.
   virtual void add_data(privacy::SecretTag& tag) const = 0;
-  // The same on every rank that has read the same samples in the same order.
-  virtual uint64_t fingerprint() const = 0;
   // "model" and "data" lines for a person.
   virtual void announce(int64_t parameters) const = 0;
   // Beside the weights, by name.

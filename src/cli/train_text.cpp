@@ -5,7 +5,6 @@
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "cli/train_task.h"
-#include "data/content_hash.h"
 #include "train/text_batches.h"
 
 namespace veil {
@@ -70,14 +69,6 @@ class TextTask final : public TrainTask {
       tag.add(static_cast<uint64_t>(store.size(document)));
       if (header.labelled) tag.add(static_cast<uint64_t>(store.label(document)));
     }
-  }
-
-  uint64_t fingerprint() const override {
-    const data::TokenStore& store = samples_->store();
-    std::string all = fmt::format("{} {}\n", store.header().tokenizer.hash, samples_->count());
-    for (int64_t document = 0; document < store.header().documents; ++document)
-      all += fmt::format("{} {}\n", store.hash(document), store.size(document));
-    return data::content_hash(all);
   }
 
   void announce(int64_t parameters) const override {
