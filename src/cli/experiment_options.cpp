@@ -23,6 +23,10 @@ void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
   options.add(
       "labels", e.labels,
       {.aliases = {"num_labels"}, .help = "classes of sequence classification", .minimum = 1, .maximum = 1 << 20});
+  options.add("freeze", e.frozen,
+              {.help = "parameters that are not trained, by name (* stands for anything): neither clipped nor noised"});
+  options.add("train-only", e.train_only,
+              {.help = "the other way round: all parameters but these are frozen, as in --train-only 'score.*'"});
   options.add("attention", e.attention, {.help = "cuDNN or flash as the device has it, or plain products"});
   options.add(
       "input-size", e.input_size,

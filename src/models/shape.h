@@ -23,6 +23,7 @@ struct ParamShape {
   Init init;
   bool joined =
       false;  // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v; gate and up)
+  bool frozen = false;  // read, but neither clipped nor noised nor updated
   int64_t numel() const {
     int64_t n = 1;
     for (int64_t d : dims) n *= d;
@@ -60,7 +61,12 @@ class Model {
   std::unique_ptr<Loss> loss;
   DataShape input, target;
   std::optional<DataShape> condition;  // Batch::conditions
+  // Frozen parameters are reported by nobody.
   ModelShape shape(int64_t batch, DType compute, bool on_gpu) const;
 };
+
+// Freezes the parameters whose names match one of `patterns` (as in a shell: *, ?, [...]), or with `others` all that match none. UserError for a pattern that matches
+// nothing, where nothing is left to train, and where parameters of one product (q, k and v; gate and up) would part.
+void freeze(Model& model, const std::vector<std::string>& patterns, bool others);
 
 }  // namespace veil

@@ -36,7 +36,9 @@ ClipLayers clip_layers(const ModelShape& shape, bool by_layer) {
   std::vector<int> number(blocks, -1);
   for (size_t b = 0; b < blocks; ++b) {
     int& of_group = number[static_cast<size_t>(group[b])];
-    if (of_group < 0 && !params_of(b).empty()) of_group = layers.count++;
+    const bool trained = std::any_of(params_of(b).begin(), params_of(b).end(),
+                                     [&](ParamId id) { return !shape.params[static_cast<size_t>(id)].frozen; });
+    if (of_group < 0 && trained) of_group = layers.count++;
     layers.of_block[b] = std::max(0, of_group);
     for (ParamId id : params_of(b)) layers.of_param[static_cast<size_t>(id)] = layers.of_block[b];
   }

@@ -70,7 +70,7 @@ void Builder::check_reports() const {
   for (const BlockShape& block : shape_.blocks) count(block);
   count(shape_.loss);
   for (size_t id = 0; id < reports.size(); ++id) {
-    if (reports[id] == 0)
+    if (reports[id] == 0 && !shape_.params[id].frozen)
       user_error("{}: no clipping rule covers this parameter, so it cannot be trained privately",
                  shape_.params[id].name);
     if (reports[id] > 1 && static_cast<ParamId>(id) != schedule_.tied_table)

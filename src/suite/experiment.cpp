@@ -152,18 +152,18 @@ ModelSource model_source(const ExperimentOptions& options) {
 }
 
 Model make_model(const ExperimentOptions& options, const ModelSource& source, int world) {
-  if (source.diffusion) {
-    Model model = dit_model(*source.diffusion, options.attention);
-    model.name = source.name;
-    return model;
-  }
-  if (!source.config) return linear_stack(options.input_size, layer_count(options, world));
-  Model model = language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention});
-  model.name = source.name;
+  Model model = source.diffusion ? dit_model(*source.diffusion, options.attention)
+                : source.config ? language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention})
+                                : linear_stack(options.input_size, layer_count(options, world));
+  if (source.diffusion || source.config) model.name = source.name;
+  if (!options.frozen.empty()) freeze(model, options.frozen, /*others=*/false);
+  if (!options.train_only.empty()) freeze(model, options.train_only, /*others=*/true);
   return model;
 }
 
 void check_options(const ExperimentOptions& options) {
+  if (!options.frozen.empty() && !options.train_only.empty())
+    user_error("--freeze and --train-only: each says all; allowed is one of them");
   if (options.storage == Precision::fp16) user_error("--storage fp16: parameters are stored in fp32, bf16 or fp64");
   if (!options.simulate_world && options.simulate_rank != 0) {
     user_error("--simulate-rank {}: it is a rank of a simulated world; pass --simulate-world W too",

@@ -58,6 +58,7 @@ struct ExperimentOptions {
   double learning_rate = 0.01, momentum = 0.9, weight_decay = 0;
   int64_t seed = 0;
   bool tf32 = false, deterministic = false;
+  std::vector<std::string> frozen, train_only;  // patterns of parameter names
 
   // A private step.
   ClipChoice clip_choice;

@@ -87,6 +87,11 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
       if (lane) lane->set_timing(true);
     }
   }
+  if (std::any_of(shape_.params.begin(), shape_.params.end(), [](const ParamShape& param) { return param.frozen; })) {
+    trained_sink_ = std::make_unique<TrainedSink>(shape_.params);
+    CategoryScope scope(Category::data);
+    no_noise_ = empty_tensor({2}, at::kDouble, device_).zero_();
+  }
   synchronize(device_);  // the data may have been made on another stream
   StreamGuard guard(compute_);
   allocate_resident();
@@ -283,6 +288,18 @@ Tensor Executor::gradient_target(ParamId id, int64_t first, int64_t count) {
 }
 
 // What the update of a unit reads: the sum over samples and ranks.
+std::vector<Tensor> Executor::trained_parts(const Tensor& flat, int unit) const {
+  if (!trained_sink_) return {flat};
+  const UnitLayout& layout = schedule_.layout.units[unit];
+  const int64_t first = flat.numel() == layout.padded_numel ? 0 : ranks_.rank() * layout.shard_numel;
+  std::vector<Tensor> parts;
+  for (const ParamSlot& slot : layout.slots) {
+    const int64_t begin = std::max(slot.offset, first), end = std::min(slot.offset + slot.numel, first + flat.numel());
+    if (begin < end && !shape_.params[slot.param].frozen) parts.push_back(flat.narrow(0, begin - first, end - begin));
+  }
+  return parts;
+}
+
 const Tensor& Executor::update_gradient(int unit) const {
   const Unit& u = units_[unit];
   const bool whole_on_the_wire =
@@ -511,7 +528,8 @@ void Executor::run_compute(const Op& op, int micro_batch) {
       run_combine(op);
       return;
     case OpKind::norm:
-      add_squared_norm(update_gradient(op.unit), knobs_.narrow(0, kSquaredNormKnob, 1));
+      for (const Tensor& part : trained_parts(update_gradient(op.unit), op.unit))
+        add_squared_norm(part, knobs_.narrow(0, kSquaredNormKnob, 1));
       return;
     case OpKind::coefficients:
       if (clip_) {

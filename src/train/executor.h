@@ -123,6 +123,7 @@ class Executor {
   struct Timers;
   class UnitParams;
   class ClipState;
+  class TrainedSink;
   class TimedSink;
 
   void allocate_resident();
@@ -145,6 +146,8 @@ class Executor {
   void observe(Part part, int index);
   Tensor gradient_target(ParamId id, int64_t first, int64_t count);
   const Tensor& update_gradient(int unit) const;
+  // What of a unit's flat tensor, or of this rank's shard of it, belongs to parameters that are trained; all of it where none is frozen.
+  std::vector<Tensor> trained_parts(const Tensor& flat, int unit) const;
   double samples_in_step() const;
   double update_divisor() const;
   std::unique_ptr<ClipState> make_clip_state();
@@ -183,6 +186,8 @@ class Executor {
   std::optional<Graph> graphs_[kParts];
   std::string graph_state_ = "not prepared";
   std::unique_ptr<Timers> timers_;
+  std::unique_ptr<TrainedSink> trained_sink_;  // none: no parameter is frozen
+  Tensor no_noise_;                            // NoiseKnobs of 0, where parameters are updated one by one without noise
   std::unique_ptr<TimedSink> timed_sink_;  // none: reports are not timed
   std::vector<ObservedRow> observed_;
 };

@@ -22,7 +22,8 @@ std::unique_ptr<Executor::ClipState> Executor::make_clip_state() {
 GradSink& Executor::sink_for(const Op& op) {
   const auto block = static_cast<size_t>(op.block);
   const Tape* tape = block < tape_.size() ? &tape_[block] : nullptr;
-  GradSink& sink = clip_ ? clip_->sink(op.use, op.block, tape) : *sink_;
+  GradSink& all = clip_ ? clip_->sink(op.use, op.block, tape) : *sink_;
+  GradSink& sink = trained_sink_ ? trained_sink_->around(all) : all;
   return timed_sink_ ? timed_sink_->around(sink) : sink;
 }
 
@@ -70,7 +71,7 @@ void Executor::run_combine(const Op& op) {
   }
   const privacy::ClipCoefficients coefficients = clip_->coefficients_of();
   for (const ParamSlot& slot : schedule_.layout.units[op.unit].slots) {
-    if (schedule_.booked_param[static_cast<size_t>(slot.param)]) continue;
+    if (schedule_.booked_param[static_cast<size_t>(slot.param)] || shape_.params[slot.param].frozen) continue;
     combine_samples(unit.sample_grads.view({shape_.batch, -1}).narrow(1, slot.offset, slot.numel),
                     coefficients.of(slot.param, 0, shape_.batch), gradient_target(slot.param, 0, slot.numel),
                     schedule_.accumulates_whole);
@@ -88,14 +89,16 @@ void Executor::run_update(const Op& op) {
   const Tensor& state = unit.staged_optimizer.defined() ? unit.staged_optimizer : unit.optimizer;
   const bool shard_only = param.numel() != layout.padded_numel;
   const int64_t first = shard_only ? ranks_.rank() * layout.shard_numel : 0;
-  if (!clip_) {
+  const bool some_frozen = std::any_of(layout.slots.begin(), layout.slots.end(),
+                                       [&](const ParamSlot& slot) { return shape_.params[slot.param].frozen; });
+  if (!clip_ && !some_frozen) {
     update_shard(param, update_gradient(op.unit), state, knobs_, rule_, layout.base + first);
     return;
   }
   // Parameter by parameter: noise is keyed by the element of the whole parameter.
   const int states = optimizer_states(options_.optimizer.kind);
-  const privacy::ClipCoefficients coefficients = clip_->coefficients_of();
   for (const ParamSlot& slot : layout.slots) {
+    if (shape_.params[slot.param].frozen) continue;
     const int64_t begin = std::max(slot.offset, first), end = std::min(slot.offset + slot.numel, first + param.numel());
     if (begin >= end) continue;
     const int64_t place = begin - first, count = end - begin;
@@ -105,14 +108,14 @@ void Executor::run_update(const Op& op) {
     if (states > 1) of.v = state.narrow(0, param.numel() + place, count);
     if (unit.sample_grads.defined()) {
       of.grad = unit.sample_grads.view({shape_.batch, -1}).narrow(1, begin, count);
-      of.coefficients = coefficients.of(slot.param, 0, shape_.batch);
+      of.coefficients = clip_->coefficients_of().of(slot.param, 0, shape_.batch);
     } else {
       of.grad = update_gradient(op.unit).narrow(0, place, count);
     }
     of.first_index = layout.base + begin;
     of.parameter = static_cast<uint32_t>(slot.param);
     of.first_element = begin - slot.offset;
-    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());
+    noisy_update(of, knobs_, rule_, clip_ ? clip_->noise_knobs() : no_noise_, clip_ ? clip_->noise() : NoiseSource{});
   }
 }
 
@@ -177,6 +180,7 @@ std::vector<Tensor> Executor::gradients() {
     wait();
     for (const ParamSlot& slot : layout.slots) {
       found[slot.param] = flat.narrow(0, slot.offset, slot.numel).view(shape_.params[slot.param].dims).cpu().clone();
+      if (shape_.params[slot.param].frozen) found[slot.param].zero_();  // nobody has written there
     }
   }
   drop_step_buffers();

@@ -47,6 +47,30 @@ struct Executor::Timers {
   Row& row(Part part, int micro_batch, int index, const Schedule& schedule);
 };
 
+// Passes on what is said of parameters that are trained.
+class Executor::TrainedSink final : public GradSink {
+ public:
+  explicit TrainedSink(const std::vector<ParamShape>& params) : params_(params) {}
+  TrainedSink& around(GradSink& sink) {
+    sink_ = &sink;
+    return *this;
+  }
+  void linear(ReportOf of, const Tensor& a, const Tensor& g) override {
+    if (trains(of.param)) sink_->linear(of, a, g);
+  }
+  void embedding(ParamId table, const Tensor& ids, const Tensor& g) override {
+    if (trains(table)) sink_->embedding(table, ids, g);
+  }
+  void direct(ParamId param, const Tensor& per_sample) override {
+    if (trains(param)) sink_->direct(param, per_sample);
+  }
+
+ private:
+  bool trains(ParamId param) const { return !params_[static_cast<size_t>(param)].frozen; }
+  const std::vector<ParamShape>& params_;
+  GradSink* sink_ = nullptr;
+};
+
 // A sink with a clock: how long another one takes over a row's reports.
 class Executor::TimedSink final : public GradSink {
  public:

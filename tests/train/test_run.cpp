@@ -62,6 +62,7 @@ Model test_model(const TestCase& test) {
 }  // namespace
 
 TestRun::TestRun(const TestCase& test, Ranks ranks, int64_t first_sample) : model(test_model(test)), test_(test) {
+  if (!test.frozen.empty()) freeze(model, test.frozen, /*others=*/false);
   const int64_t samples = test.batch * test.step.micro_batches;
   const int64_t first = first_sample + samples * ranks.rank();
   const Batch data = this->samples(samples, first);
