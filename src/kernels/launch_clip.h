@@ -114,8 +114,9 @@ void clip_coefficients(const Coefficients& coefficients);
 struct NoisyUpdate {
   void* param;
   Element param_element;
-  void *m, *v;       // optimizer state, or null
-  const void* grad;  // [numel], or [samples, stride] where there are samples
+  void *m, *v;            // optimizer state, or null
+  Element state_element;  // as in Update
+  const void* grad;       // [numel], or [samples, stride] where there are samples
   Element grad_element;
   int64_t samples, stride;  // 0: already summed
   const double* coefficients;
