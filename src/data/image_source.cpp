@@ -219,8 +219,8 @@ void Shapes::read(int64_t sample, int64_t size, float* out) const {
   const auto index = static_cast<uint64_t>(sample);
   const Philox4 first = philox4x32(seed_, index, 0x5348);
   auto unit = [](uint32_t word) { return std::ldexp(static_cast<double>(word >> 8), -24); };
-  const double radius = 0.26 + 0.1 * unit(first.word[0]);
-  const double x0 = 0.4 + 0.2 * unit(first.word[1]), y0 = 0.4 + 0.2 * unit(first.word[2]);
+  const double radius = 0.32 + 0.08 * unit(first.word[0]);
+  const double x0 = 0.45 + 0.1 * unit(first.word[1]), y0 = 0.45 + 0.1 * unit(first.word[2]);
   // A bright hue on a dark ground.
   const double hue = 6 * unit(first.word[3]), ground = 0.1;
   auto channel_of = [&](double shift) {
@@ -239,7 +239,7 @@ void Shapes::read(int64_t sample, int64_t size, float* out) const {
       case 2:
         return dy <= 0.8 && dy >= -1 && std::fabs(dx) <= (dy + 1) / 1.8;
       default:
-        return std::max(std::fabs(dx), std::fabs(dy)) <= 1 && std::min(std::fabs(dx), std::fabs(dy)) <= 0.33;
+        return std::max(std::fabs(dx), std::fabs(dy)) <= 1 && std::min(std::fabs(dx), std::fabs(dy)) <= 0.38;
     }
   };
   constexpr int64_t kFine = 4;  // points across a pixel

@@ -125,12 +125,13 @@ struct NoisyUpdate {
   UpdateRule rule;
   int64_t first_index;
   const double* noise_knobs;  // NoiseKnobs, on the device
-  NoiseGenerator generator;
   ChaChaKey key;
   uint32_t parameter;
   int64_t first_element;
   void* stream;
 };
-void noisy_update(const NoisyUpdate& update);
+// One for each generator: a file of their own, for they take the compiler long.
+void noisy_update_philox(const NoisyUpdate& update);
+void noisy_update_secure(const NoisyUpdate& update);
 
 }  // namespace veil::launch

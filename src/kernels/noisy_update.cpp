@@ -62,26 +62,28 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
   VEIL_CHECK((of.first_element + numel) / kNoiseGroup < kNoiseGroups, "noise for {} elements from {}", numel,
              of.first_element);
   if (of.param.is_cuda()) {
-    launch::noisy_update({of.param.data_ptr(),
-                          element_of(of.param),
-                          pointer_or_null(of.m),
-                          pointer_or_null(of.v),
-                          narrow ? Element::bf16 : Element::fp32,
-                          of.grad.data_ptr(),
-                          element_of(of.grad),
-                          samples,
-                          samples ? of.grad.stride(0) : 0,
-                          static_cast<const double*>(pointer_or_null(of.coefficients)),
-                          numel,
-                          knobs.data_ptr<double>(),
-                          rule,
-                          of.first_index,
-                          noise_knobs.data_ptr<double>(),
-                          source.generator,
-                          source.key,
-                          of.parameter,
-                          of.first_element,
-                          Stream::current(of.param.device()).handle()});
+    const launch::NoisyUpdate update{of.param.data_ptr(),
+                                     element_of(of.param),
+                                     pointer_or_null(of.m),
+                                     pointer_or_null(of.v),
+                                     narrow ? Element::bf16 : Element::fp32,
+                                     of.grad.data_ptr(),
+                                     element_of(of.grad),
+                                     samples,
+                                     samples ? of.grad.stride(0) : 0,
+                                     static_cast<const double*>(pointer_or_null(of.coefficients)),
+                                     numel,
+                                     knobs.data_ptr<double>(),
+                                     rule,
+                                     of.first_index,
+                                     noise_knobs.data_ptr<double>(),
+                                     source.key,
+                                     of.parameter,
+                                     of.first_element,
+                                     Stream::current(of.param.device()).handle()};
+    if (numel == 0) return;
+    source.generator == NoiseGenerator::secure ? launch::noisy_update_secure(update)
+                                               : launch::noisy_update_philox(update);
     return;
   }
   const double *k = knobs.data_ptr<double>(), *n = noise_knobs.data_ptr<double>();

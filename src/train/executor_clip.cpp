@@ -98,6 +98,8 @@ void Executor::run_update(const Op& op) {
     return;
   }
   // Parameter by parameter: noise is keyed by the element of the whole parameter.
+  const Tensor noise_knobs = clip_ ? clip_->noise_knobs() : no_noise_;
+  const NoiseSource noise = clip_ ? clip_->noise() : NoiseSource{};
   const int states = optimizer_states(options_.optimizer.kind);
   for (const ParamSlot& slot : layout.slots) {
     if (shape_.params[slot.param].frozen) continue;
@@ -118,7 +120,7 @@ void Executor::run_update(const Op& op) {
     of.first_index = layout.base + begin;
     of.parameter = static_cast<uint32_t>(slot.param);
     of.first_element = begin - slot.offset;
-    noisy_update(of, knobs_, rule_, clip_ ? clip_->noise_knobs() : no_noise_, clip_ ? clip_->noise() : NoiseSource{});
+    noisy_update(of, knobs_, rule_, noise_knobs, noise);
   }
 }
 

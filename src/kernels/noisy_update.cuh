@@ -1,10 +1,15 @@
+// The noisy update's kernels, for one generator a .cu file: they take the compiler long.
+#pragma once
+
+#include <type_traits>
+
 #include "kernels/four.cuh"
 #include "kernels/launch_check.h"
 #include "kernels/launch_clip.h"
 #include "kernels/pack.cuh"
 
 namespace veil::launch {
-namespace {
+namespace noisy {
 
 constexpr int kThreads = 128;
 constexpr int kFours = kNoiseGroup / kFour;
@@ -286,47 +291,38 @@ __global__ void __launch_bounds__(kThreads, 6)
   }
 }
 
-int64_t blocks_for(int64_t groups) {
+inline int64_t blocks_for(int64_t groups) {
   const int64_t blocks = (groups + kThreads - 1) / kThreads;
   return blocks < 132 * 32 ? blocks : 132 * 32;
 }
 
-template <typename Param, typename Grad, typename State, typename Real>
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 void run_any(const NoisyUpdate& u, bool packed, bool ends_only) {
   const auto grid = static_cast<unsigned>(ends_only ? 1 : blocks_for(u.numel / kNoiseGroup + 2));
-  const auto stream = static_cast<cudaStream_t>(u.stream);
-  if (u.generator == NoiseGenerator::secure) {
-    any_kernel<Param, Grad, State, Real, NoiseGenerator::secure><<<grid, kThreads, 0, stream>>>(u, packed, ends_only);
-  } else {
-    any_kernel<Param, Grad, State, Real, NoiseGenerator::philox><<<grid, kThreads, 0, stream>>>(u, packed, ends_only);
-  }
+  any_kernel<Param, Grad, State, Real, kGenerator>
+      <<<grid, kThreads, 0, static_cast<cudaStream_t>(u.stream)>>>(u, packed, ends_only);
   check_launch("noisy_update");
 }
 
-template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
 void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
   const auto grid = static_cast<unsigned>(blocks_for(groups));
-  const auto stream = static_cast<cudaStream_t>(u.stream);
   const size_t shared = static_cast<size_t>(u.samples) * sizeof(float);
-  switch (u.rule.kind) {
-    case OptimizerKind::sgd:
-      whole_kernel<Param, Grad, float, kGenerator, OptimizerKind::sgd>
-          <<<grid, kThreads, shared, stream>>>(u, first, groups);
-      break;
-    case OptimizerKind::sgd_momentum:
-      whole_kernel<Param, Grad, State, kGenerator, OptimizerKind::sgd_momentum>
-          <<<grid, kThreads, shared, stream>>>(u, first, groups);
-      break;
-    case OptimizerKind::adamw:
-      whole_kernel<Param, Grad, State, kGenerator, OptimizerKind::adamw>
-          <<<grid, kThreads, shared, stream>>>(u, first, groups);
-      break;
-  }
+  whole_kernel<Param, Grad, State, kGenerator, kKind>
+      <<<grid, kThreads, shared, static_cast<cudaStream_t>(u.stream)>>>(u, first, groups);
   check_launch("noisy_update");
+}
+
+// Whether the quick kernel exists for these types: what is rarely asked for is left to the other one.
+template <typename Param, typename Grad, typename State, OptimizerKind kKind>
+constexpr bool is_quick() {
+  if (sizeof(Param) == 8 || sizeof(Grad) == 8) return false;
+  if (sizeof(State) == 4) return true;
+  return kKind == OptimizerKind::adamw && !std::is_same_v<Grad, __half>;
 }
 
 // Whole groups by the quick kernel where types and addresses allow it, the two ends and everything else by the other.
-template <typename Param, typename Grad, typename State, typename Real>
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator, OptimizerKind kKind>
 void run(const NoisyUpdate& u) {
   // Each of these begins where accesses of so many elements may.
   auto allows = [&](int64_t elements) {
@@ -338,46 +334,52 @@ void run(const NoisyUpdate& u) {
            fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(State)) && fits(u.v, sizeof(State));
   };
   const bool packed = allows(kFour);
-  const bool grouped = allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
-  constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
-  if constexpr (sizeof(Real) == 4 && sizeof(Grad) != 8) {
+  if constexpr (is_quick<Param, Grad, State, kKind>()) {
+    const bool grouped = allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
+    constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
     const int64_t first = (u.first_element + kNoiseGroup - 1) / kNoiseGroup,
                   end = (u.first_element + u.numel) / kNoiseGroup;
     if (grouped && u.samples <= kMostShared && end > first) {
-      if (u.generator == NoiseGenerator::secure) {
-        run_whole<Param, Grad, State, NoiseGenerator::secure>(u, first, end - first);
-      } else {
-        run_whole<Param, Grad, State, NoiseGenerator::philox>(u, first, end - first);
-      }
+      run_whole<Param, Grad, State, kGenerator, kKind>(u, first, end - first);
       if (first * kNoiseGroup != u.first_element || end * kNoiseGroup != u.first_element + u.numel)
-        run_any<Param, Grad, State, Real>(u, packed, /*ends_only=*/true);
+        run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/true);
       return;
     }
   }
-  run_any<Param, Grad, State, Real>(u, packed, /*ends_only=*/false);
+  run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/false);
 }
 
-template <typename Grad>
-struct Run {
-  static void run(const NoisyUpdate& u) {
-    const bool narrow = u.state_element == Element::bf16;
-    switch (u.param_element) {
-      case Element::fp32:
-        return narrow ? launch::run<float, Grad, __nv_bfloat16, float>(u) : launch::run<float, Grad, float, float>(u);
-      case Element::fp64:
-        return launch::run<double, Grad, double, double>(u);
-      default:
-        return narrow ? launch::run<__nv_bfloat16, Grad, __nv_bfloat16, float>(u)
-                      : launch::run<__nv_bfloat16, Grad, float, float>(u);
-    }
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
+void run_for_rule(const NoisyUpdate& u) {
+  switch (u.rule.kind) {
+    case OptimizerKind::sgd:  // has no state
+      return run<Param, Grad, Real, Real, kGenerator, OptimizerKind::sgd>(u);
+    case OptimizerKind::sgd_momentum:
+      return run<Param, Grad, State, Real, kGenerator, OptimizerKind::sgd_momentum>(u);
+    case OptimizerKind::adamw:
+      return run<Param, Grad, State, Real, kGenerator, OptimizerKind::adamw>(u);
   }
+}
+
+template <NoiseGenerator kGenerator>
+struct By {
+  template <typename Grad>
+  struct Run {
+    static void run(const NoisyUpdate& u) {
+      const bool narrow = u.state_element == Element::bf16;
+      switch (u.param_element) {
+        case Element::fp32:
+          return narrow ? run_for_rule<float, Grad, __nv_bfloat16, float, kGenerator>(u)
+                        : run_for_rule<float, Grad, float, float, kGenerator>(u);
+        case Element::fp64:
+          return run_for_rule<double, Grad, double, double, kGenerator>(u);
+        default:
+          return narrow ? run_for_rule<__nv_bfloat16, Grad, __nv_bfloat16, float, kGenerator>(u)
+                        : run_for_rule<__nv_bfloat16, Grad, float, float, kGenerator>(u);
+      }
+    }
+  };
 };
 
-}  // namespace
-
-void noisy_update(const NoisyUpdate& update) {
-  if (update.numel == 0) return;
-  for_element<Run>(update.grad_element, update);
-}
-
+}  // namespace noisy
 }  // namespace veil::launch
