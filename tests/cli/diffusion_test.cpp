@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "cli/program.h"
+#include "comm/communicator.h"
 #include "data/image_file.h"
 #include "models/weights.h"
 
@@ -14,6 +15,7 @@ class ProgramDiffusion : public ProgramTest {
   static std::string words(const std::string& more) {
     return "train --model dit-tiny --device cpu --batch-size 8 --shapes 64 --learning-rate 0.003 " + more;
   }
+  std::vector<Json> evaluations(const std::string& more) const;
   void expect_refused(const std::string& line, const std::string& part) const {
     const Answer answer = veil(line);
     EXPECT_EQ(answer.code, 2) << line << "\n" << answer.err;
@@ -23,7 +25,7 @@ class ProgramDiffusion : public ProgramTest {
 };
 
 TEST_F(ProgramDiffusion, LearnsAndDrawsAPicture) {
-  const Answer trained = veil(words("--steps 6 --export model --json"));
+  const Answer trained = veil(words("--steps 6 --export model --held-out 0 --json"));
   ASSERT_EQ(trained.code, 0) << trained.err;
   const std::vector<Json> lines = trained.objects();
   ASSERT_EQ(lines.size(), 6U);
@@ -71,6 +73,53 @@ TEST_F(ProgramDiffusion, APrivateRunThatIsTakenBackIsReplayedBitForBitAndCountsO
   EXPECT_EQ(read(work() / "again/privacy.json").at("epsilon"), privacy.at("epsilon"));
   expect_refused(words("--steps 6 --resume --output-dir runs"), "is private");
   expect_refused(line + "--ema 0.5 --resume", "--ema 0.5: the run in");
+}
+
+// The evaluations' lines of a run with --json.
+std::vector<ProgramDiffusion::Json> ProgramDiffusion::evaluations(const std::string& more) const {
+  const Answer answer = veil("train --model dit-tiny --device cpu --shapes 64 --held-out 0.25 --json " + more);
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  std::vector<Json> found;
+  for (const Json& line : answer.objects()) {
+    if (line.contains("held_out_loss")) found.push_back(line);
+  }
+  return found;
+}
+
+TEST_F(ProgramDiffusion, HeldOutImagesAreEvaluatedAlikeOnEveryWorld) {
+  const std::string line = "--steps 4 --evaluate-every 2 --learning-rate 0.003 ";
+  const std::vector<Json> alone = evaluations(line + "--batch-size 8");
+  ASSERT_EQ(alone.size(), 2u);
+  EXPECT_EQ(alone[0].at("step").get<int64_t>(), 2);
+  EXPECT_LT(alone[1].at("held_out_loss").get<double>(), alone[0].at("held_out_loss").get<double>());
+  EXPECT_NEAR(alone[1].at("held_out_samples").get<double>(), 16, 10);
+  EXPECT_EQ(alone[1].at("held_out_weights").get<std::string>(), "average");
+  EXPECT_FALSE(alone[1].contains("held_out_perplexity"));
+  EXPECT_FALSE(alone[1].contains("not_private"));
+  // Steps that learn nothing: what the images draw is the same each time.
+  const std::vector<Json> still = evaluations("--steps 2 --evaluate-every 1 --learning-rate 0 --batch-size 8 --ema 0");
+  ASSERT_EQ(still.size(), 2u);
+  EXPECT_EQ(still[0].at("held_out_loss"), still[1].at("held_out_loss"));
+  EXPECT_FALSE(still[0].contains("held_out_weights"));
+  if (!built_with_mpi()) GTEST_SKIP() << "no MPI";
+  const std::vector<Json> ranks = evaluations(line + "--batch-size 4 --ranks 2 --strategy zero3");
+  ASSERT_EQ(ranks.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(ranks[i].at("held_out_loss").get<double>(), alone[i].at("held_out_loss").get<double>(), 1e-4);
+    EXPECT_EQ(ranks[i].at("held_out_samples"), alone[i].at("held_out_samples"));
+  }
+}
+
+TEST_F(ProgramDiffusion, APrivateRunsHeldOutImagesAreNoneOfItsOwnAndTheirFiguresAreMarked) {
+  std::filesystem::create_directory(work() / "run");
+  const std::vector<Json> lines =
+      evaluations("--batch-size 8 --steps 2 --sigma 1 --delta 1e-4 --resume run --export model");
+  ASSERT_EQ(lines.size(), 1u);
+  const auto marked = lines[0].at("not_private").get<std::vector<std::string>>();
+  for (const std::string key : {"held_out_loss", "held_out_samples"})
+    EXPECT_NE(std::find(marked.begin(), marked.end(), key), marked.end()) << key;
+  const Json events = read(work() / "run/checkpoints/step_00000002/state.json").at("privacy").at("events");
+  EXPECT_EQ(events.at(0).at("data_size").get<int64_t>() + lines[0].at("held_out_samples").get<int64_t>(), 64);
 }
 
 TEST_F(ProgramDiffusion, AnAverageIsNotTheWeightsAndZeroKeepsNone) {
@@ -143,9 +192,21 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
     const data::Picture picture{2, 2, std::vector<uint8_t>(12, static_cast<uint8_t>(i))};
     data::write_png((work() / ("images/a/" + std::to_string(i) + ".png")).string(), picture);
   }
-  const Answer skipped = veil(words("--steps 1 --data images --skip-bad"));
+  std::filesystem::remove(work() / "images/a/bad.png");
+  // 60000 x 60000: PNG's signature, a head with its checksum, and the begin of an empty IDAT.
+  const unsigned char huge[] = {0x89, 'P',  'N',  'G',  '\r', '\n', 0x1A, '\n', 0,    0,   0,   13,   'I',  'H',  'D',
+                                'R',  0,    0,    0xEA, 0x60, 0,    0,    0xEA, 0x60, 8,   2,   0,    0,    0,    0x0F,
+                                0xB0, 0xE2, 0x15, 0,    0,    0,    0,    'I',  'D',  'A', 'T', 0x35, 0xAF, 0x06, 0x1E};
+  write_file_atomically((work() / "images/a/huge.png").string(),
+                        std::string(reinterpret_cast<const char*>(huge), sizeof huge));
+  expect_refused(words("--steps 1 --data images"), "images/a/huge.png: 60000 x 60000 pixels are more than");
+  write_file_atomically((work() / "images/a/bad.png").string(), "no image");
+  const Answer skipped = veil(words("--steps 1 --data images --skip-bad --held-out 0"));
   EXPECT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_NE(skipped.err.find("1 images were left out, 8 are used"), std::string::npos) << skipped.err;
+  EXPECT_NE(skipped.err.find("2 images were left out, 8 are used"), std::string::npos) << skipped.err;
+  for (const char* left : {"bad", "huge"}) std::filesystem::remove(work() / "images/a" / (std::string(left) + ".png"));
+  expect_refused(words("--steps 1 --data images --held-out 0.0001"),
+                 "images has no image in the held-out part (of 8, with a held-out fraction of 0.0001)");
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Images from files and by rule: what is read, what is refused, and batches made ahead.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -193,6 +195,58 @@ TEST(ImageBatches, AreTheOrdersAndGoOnWhereTheyWereLeft) {
   }
   ImageBatches later(shapes, order(), 8, 3, taken[2].position, 1);
   EXPECT_EQ(later.next()->pixels, taken[2].pixels);
+}
+
+std::set<uint64_t> hashes_of(const ImageSource& images) {
+  std::set<uint64_t> hashes;
+  for (int64_t i = 0; i < images.count(); ++i) hashes.insert(images.hash(i));
+  return hashes;
+}
+
+TEST(ImageSplit, HoldsAPartOutThatTrainingNeverSees) {
+  const auto shapes = std::make_shared<Shapes>(1000, 3);
+  const ImageSplit split = split_images(shapes, 0.1, 2);
+  EXPECT_EQ(split.train->count() + split.held_out->count(), 1000);
+  EXPECT_NEAR(static_cast<double>(split.held_out->count()), 100, 40);
+  const std::set<uint64_t> train = hashes_of(*split.train), held_out = hashes_of(*split.held_out);
+  EXPECT_EQ(train.size() + held_out.size(), 1000U);
+  for (const uint64_t hash : held_out) EXPECT_EQ(train.count(hash), 0U);
+  EXPECT_EQ(split.held_out->class_names(), shapes->class_names());
+  EXPECT_EQ(split_images(shapes, 0, 1).held_out->count(), 0);
+}
+
+TEST(ImageSplit, AnotherImageMovesNone) {
+  const std::set<uint64_t> few = hashes_of(*split_images(std::make_shared<Shapes>(500, 3), 0.2, 1).held_out);
+  const std::set<uint64_t> more = hashes_of(*split_images(std::make_shared<Shapes>(501, 3), 0.2, 1).held_out);
+  for (const uint64_t hash : few) EXPECT_EQ(more.count(hash), 1U);
+  EXPECT_LE(more.size(), few.size() + 1);
+}
+
+// A folder's images stand class by class: in that order a short evaluation would see one class.
+TEST_F(Images, TheFirstHeldOutOnesAreOfAllClasses) {
+  for (const char* name : {"cats", "dogs"}) {
+    for (uint8_t i = 0; i < 20; ++i)
+      write_png(at(name) + "/" + std::to_string(i) + ".png", plain(2, 2, i, name[0] == 'c' ? 0 : 255, 0));
+  }
+  const auto folder = std::make_shared<ImageFolder>(root_.string(), BadImages::seen_when_read, 1);
+  const ImageSplit split = split_images(folder, 0.9, 2);
+  ASSERT_GT(split.held_out->count(), 20);
+  std::set<int64_t> labels;
+  for (int64_t i = 0; i < 10; ++i) labels.insert(split.held_out->label(i));
+  EXPECT_EQ(labels, (std::set<int64_t>{0, 1}));
+}
+
+// Equal files are one image to the split, wherever they stand.
+TEST_F(Images, ACopyFallsOnTheSameSide) {
+  for (uint8_t i = 0; i < 30; ++i) {
+    for (const char* name : {"cats", "dogs"})
+      write_png(at(name) + "/" + std::to_string(i) + ".png", plain(2, 2, i, 0, 0));
+  }
+  const auto folder = std::make_shared<ImageFolder>(root_.string(), BadImages::seen_when_read, 1);
+  const ImageSplit split = split_images(folder, 0.5, 1);
+  const std::set<uint64_t> train = hashes_of(*split.train), held_out = hashes_of(*split.held_out);
+  EXPECT_EQ(train.size() + held_out.size(), 30U);
+  EXPECT_GT(std::min(train.size(), held_out.size()), 0U);
 }
 
 TEST(ImageBatches, GreyIsTheColoursMean) {
