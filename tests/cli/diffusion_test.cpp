@@ -39,7 +39,15 @@ TEST_F(ProgramDiffusion, LearnsAndDrawsAPicture) {
     EXPECT_EQ(picture.width, 2 * (3 * 18 + 2));
     EXPECT_EQ(picture.height, 2 * (4 * 18 + 2));
   }
-  expect_refused("sample --model model --classes 9 --device cpu", "label 9: the model has classes 0 to 3");
+  // Said before the first image is drawn.
+  for (const char* label : {"9", "0,9", "-1"}) {
+    const Answer refused = veil(std::string("sample --model model --batch-size 8 --device cpu --classes=") + label);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_NE(refused.err.find("the model has classes 0 to 3"), std::string::npos) << refused.err;
+    EXPECT_EQ(refused.out, "");
+  }
+  expect_refused("sample --model model --steps 1001 --device cpu", "1001 sampling steps: allowed is 1 to 1000");
+  expect_refused("sample --model model --output model --device cpu", "cannot write 'model': it is a folder");
   expect_refused("sample --model dit-tiny --device cpu", "a folder with a diffusion model's config.json");
 }
 

@@ -70,6 +70,39 @@ std::string bytes_of(const std::string& digits) {
   return bytes;
 }
 
+std::string big_endian(uint32_t value, int bytes) {
+  std::string out;
+  for (int i = bytes - 1; i >= 0; --i) out += static_cast<char>(value >> (8 * i) & 0xFF);
+  return out;
+}
+
+// PNG's own checksum (CRC-32 of IEEE 802.3).
+uint32_t checksum(const std::string& bytes) {
+  uint32_t crc = ~0U;
+  for (const char byte : bytes) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? crc >> 1 ^ 0xEDB88320U : crc >> 1;
+  }
+  return ~crc;
+}
+
+// A sound head, and nothing behind it but the begin of its pixels.
+std::string png_head(uint32_t width, uint32_t height) {
+  auto chunk = [](const std::string& content, uint32_t size) {
+    return big_endian(size, 4) + content + big_endian(checksum(content), 4);
+  };
+  return std::string("\x89PNG\r\n\x1A\n") +
+         chunk("IHDR" + big_endian(width, 4) + big_endian(height, 4) + std::string("\x8\x2\0\0\0", 5), 13) +
+         chunk("IDAT", 0);
+}
+
+// The JPEG above, whose frame says another size.
+std::string jpeg_of_size(uint32_t width, uint32_t height) {
+  std::string bytes = bytes_of(kJpeg);
+  const size_t frame = bytes.find("\xFF\xC0");
+  return bytes.replace(frame + 5, 4, big_endian(height, 2) + big_endian(width, 2));
+}
+
 TEST_F(Images, AJpegIsDecodedAndTruncatedOnesAreRefused) {
   const std::string bytes = bytes_of(kJpeg);
   write_file_atomically(at("dogs/whole.jpg"), bytes);
@@ -168,12 +201,21 @@ TEST_F(Images, AnEmptySubFolderIsStillAClass) {
 }
 
 TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
-  // A PNG head alone: 100000 x 100000 pixels.
-  std::string bytes("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\1\x86\xA0\0\1\x86\xA0\x8\x2\0\0\0", 29);
-  bytes += std::string("\x4C\x6F\xA2\x4F", 4);
-  write_file_atomically(at("dogs/huge.png"), bytes);
-  const std::string message = message_of([&] { read_picture(at("dogs/huge.png")); });
-  EXPECT_EQ(message.find(at("dogs/huge.png")), 0U) << message;
+  write_file_atomically(at("dogs/huge.png"), png_head(60000, 60000));
+  write_file_atomically(at("dogs/huge.jpg"), jpeg_of_size(60000, 60000));
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  const auto expect_refused = [&](const std::string& name, const std::function<void()>& work) {
+    EXPECT_EQ(message_of(work), at(name) + ": 60000 x 60000 pixels are more than the 134217728 that are allowed");
+  };
+  for (const char* name : {"dogs/huge.png", "dogs/huge.jpg"}) {
+    expect_refused(name, [&] { read_picture(at(name)); });
+    expect_refused(name, [&] { read_picture_size(at(name)); });
+  }
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1 << 20) << "kB; the pixels would have been 10.8 GB";
+  write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
+  EXPECT_EQ(ImageFolder(root_.string(), BadImages::left_out, 1).left_out().size(), 2U);
 }
 
 TEST_F(Images, AFolderWithoutImagesIsSaid) {
