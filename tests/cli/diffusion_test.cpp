@@ -173,6 +173,35 @@ TEST_F(ProgramDiffusion, ModesOfClippingAreComparedByComponentEachInItsOwnProces
                  "image size 16 is not a multiple of the patch 5");
 }
 
+TEST_F(ProgramDiffusion, TheSuiteRunsOnRanksAndInASimulatedWorld) {
+  std::vector<std::string> settings = {"--simulate-world 2 --modes auto --accumulations 1,2"};
+  if (built_with_mpi()) settings.push_back("--ranks 2 --modes no_dp,flash");
+  for (const std::string& setting : settings) {
+    const std::string folder = "suite" + std::to_string(&setting - settings.data());
+    const Answer answer = veil("suite dit-dp --preset tiny --device cpu --iterations 1 --warmup 0 --output-dir " +
+                               folder + " " + setting);
+    ASSERT_EQ(answer.code, 0) << answer.err << answer.out;
+    std::filesystem::path run;
+    for (const auto& entry : std::filesystem::directory_iterator(work() / folder)) run = entry.path();
+    int records = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(run)) {
+      if (!entry.path().string().ends_with("_result.json")) continue;
+      const Json record = read(entry.path());
+      ++records;
+      ASSERT_EQ(record.at("outcome").get<std::string>(), "ok") << entry.path();
+      EXPECT_EQ(record.at("world").get<int>(), 2) << entry.path();
+      int64_t sum = 0;
+      for (const auto& [part, bytes] : record.at("breakdown").items()) sum += bytes.get<int64_t>();
+      EXPECT_EQ(sum, record.at("peak_memory_bytes").get<int64_t>()) << entry.path();
+      EXPECT_EQ(sum, record.at("estimated_peak_bytes").get<int64_t>()) << entry.path();
+      for (const Json& rank : record.at("ranks")) EXPECT_EQ(rank.at("peak_memory_bytes").get<int64_t>(), sum);
+      EXPECT_EQ(record.at("ranks").size(), setting.starts_with("--ranks") ? 2u : 1u);
+    }
+    EXPECT_EQ(records, 2) << setting;
+    EXPECT_TRUE(std::filesystem::exists(run / "visualizations/summary.txt"));
+  }
+}
+
 TEST_F(ProgramDiffusion, IsProfiledAndPlanned) {
   const Json record = record_of("--model dit-tiny --device cpu --strategy ddp --warmup 1 --iterations 2");
   EXPECT_EQ(record.at("outcome").get<std::string>(), "ok");
