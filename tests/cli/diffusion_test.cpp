@@ -4,7 +4,9 @@
 #include "base/files.h"
 #include "cli/program.h"
 #include "comm/communicator.h"
+#include "data/content_hash.h"
 #include "data/image_file.h"
+#include "data/samples.h"
 #include "models/weights.h"
 
 namespace veil {
@@ -244,6 +246,15 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   for (const char* left : {"bad", "huge"}) std::filesystem::remove(work() / "images/a" / (std::string(left) + ".png"));
   expect_refused(words("--steps 1 --data images --held-out 0.0001"),
                  "images has no image in the held-out part (of 8, with a held-out fraction of 0.0001)");
+  // A break behind the head of a held-out file is found before the first step, not in an evaluation at the run's end.
+  for (int i = 0; i < 8; ++i) {
+    const std::string sound = read_file((work() / ("images/a/" + std::to_string(i) + ".png")).string());
+    const std::string cut = sound.substr(0, sound.size() - 20);
+    if (!data::is_held_out(data::content_hash(cut), 0.5)) continue;
+    write_file_atomically((work() / "images/a/cut.png").string(), cut);
+    break;
+  }
+  expect_refused(words("--steps 1 --data images --held-out 0.5"), "images/a/cut.png: not a sound PNG file");
 }
 
 }  // namespace
