@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/content_hash.h"
+#include "data/samples.h"
 #include "kernels/philox.h"
 
 namespace veil::data {
@@ -201,6 +202,27 @@ ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int th
   files_ = std::move(sound);
   if (files_.empty())
     user_error("folder '{}': none of its {} images can be read; the first: {}", folder, left_out_.size(), left_out_[0]);
+}
+
+ImageSplit split_images(const std::shared_ptr<const ImageSource>& whole, double held_out_fraction, int threads) {
+  std::vector<uint64_t> hashes(static_cast<size_t>(whole->count()));
+  if (held_out_fraction > 0)
+    on_threads(whole->count(), threads, [&](int64_t i) { hashes[static_cast<size_t>(i)] = whole->hash(i); });
+  std::vector<int64_t> train, held_out;
+  for (int64_t i = 0; i < whole->count(); ++i)
+    (is_held_out(hashes[static_cast<size_t>(i)], held_out_fraction) ? held_out : train).push_back(i);
+  std::stable_sort(held_out.begin(), held_out.end(), [&](int64_t a, int64_t b) {
+    return hashes[static_cast<size_t>(a)] < hashes[static_cast<size_t>(b)];
+  });
+  return {std::make_shared<ImagePart>(whole, std::move(train)),
+          std::make_shared<ImagePart>(whole, std::move(held_out))};
+}
+
+void check_images(const ImageSource& images, int64_t count, int threads) {
+  on_threads(count, threads, [&](int64_t i) {
+    float pixel[3];
+    images.read(i, 1, pixel);
+  });
 }
 
 void ImageFolder::read(int64_t sample, int64_t size, float* out) const {
