@@ -1,4 +1,5 @@
 // A diffusion transformer on images.
+#include "base/quantity.h"
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "cli/train_task.h"
@@ -42,11 +43,13 @@ class ImageTask final : public TrainTask {
   }
 
   void announce(int64_t parameters) const override {
-    fmt::print("model     {}: {} parameters, {} x {} x {} images in {} patches, {} classes, attention {}\n",
-               source_.name, format_count(static_cast<double>(parameters)), config().image_size, config().image_size,
-               config().channels, config().tokens(), config().classes,
+    fmt::print("model     {}: {} parameters, {} x {} x {} images in {}, {}, attention {}\n", source_.name,
+               format_count(static_cast<double>(parameters)), config().image_size, config().image_size,
+               config().channels, quantity(config().tokens(), "patch", "patches"),
+               quantity(config().classes, "class", "classes"),
                attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
-    fmt::print("data      {}: {} images in {} classes{}\n", c_.data, images_->count(), images_->class_names().size(),
+    fmt::print("data      {}: {} in {}{}\n", c_.data, quantity(images_->count(), "image"),
+               quantity(std::ssize(images_->class_names()), "class", "classes"),
                c_.privacy.is_private() ? ", whose number and names are declared public" : "");
   }
 
@@ -72,8 +75,8 @@ class ImageTask final : public TrainTask {
     if (speaks && !folder->left_out().empty()) {
       for (const std::string& message : folder->left_out())
         fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"), message);
-      fmt::print(stderr, "{} {} images were left out, {} are used\n", colored(stderr, Color::yellow, "veil:"),
-                 folder->left_out().size(), folder->count());
+      fmt::print(stderr, "{} left out: {}; used: {}\n", colored(stderr, Color::yellow, "veil:"),
+                 quantity(std::ssize(folder->left_out()), "image"), folder->count());
     }
     images_ = folder;
   }

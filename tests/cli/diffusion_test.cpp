@@ -46,6 +46,8 @@ TEST_F(ProgramDiffusion, AResumedRunIsTheUninterruptedOne) {
   ASSERT_EQ(veil(words("--steps 3 --output-dir two")).code, 0);
   const Answer resumed = veil(words("--steps 6 --export parts --output-dir two --resume"));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("step      8 images on 1 CPU rank, "), std::string::npos) << resumed.out;
+  EXPECT_NE(resumed.out.find(" images/s "), std::string::npos) << resumed.out;
   EXPECT_EQ(read_file((work() / "whole/model.safetensors").string()),
             read_file((work() / "parts/model.safetensors").string()));
 }
@@ -145,7 +147,7 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   }
   const Answer skipped = veil(words("--steps 1 --data images --skip-bad"));
   EXPECT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_NE(skipped.err.find("1 images were left out, 8 are used"), std::string::npos) << skipped.err;
+  EXPECT_NE(skipped.err.find("left out: 1 image; used: 8"), std::string::npos) << skipped.err;
 }
 
 }  // namespace
