@@ -374,7 +374,7 @@ TEST_F(ProgramPrivateTrain, RanksThatReadOtherDataAreRefusedAndRankZeroBeginsNoR
   EXPECT_THAT(
       text(work() / "err"),
       HasSubstr("veil: rank 1: other samples were read here than on rank 0: allowed is the same data on every rank\n"));
-  EXPECT_THAT(text(work() / "err"), Not(HasSubstr("rank 0: ")));
+  EXPECT_THAT(text(work() / "err"), Not(HasSubstr("veil: rank 0: ")));
   EXPECT_TRUE(fs::is_empty(work() / "run")) << "rank 0 began a run that cannot be";
   EXPECT_EQ(ranks("data0"), kExitDone) << text(work() / "err");
   EXPECT_TRUE(fs::exists(work() / "run" / "metrics.jsonl"));
