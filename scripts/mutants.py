@@ -51,13 +51,16 @@ MUTANTS = [
            tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
            verify=('--model llama-tiny-tied --mode bookkeeping --strategy ddp', 'likely cause: tied weight')),
     Mutant('noise-per-micro-batch', 'noise is drawn for every micro-batch',
-           [('src/train/executor_clip.cpp', '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());',
+           [('src/train/executor_clip.cpp', '    noisy_update(of, knobs_, rule_, noise_knobs, noise);',
              '    for (int m = 1; m < micro_batches_ && !of.coefficients.defined(); ++m)\n'
-             '      add_noise(of.grad, NoiseKnobs{static_cast<double>(steps_ + 1000 * m), clip_->noise_knobs()[1].item<double>()},\n'
-             '                clip_->noise(), of.parameter, of.first_element);\n'
-             '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());')],
+             '      add_noise(of.grad, NoiseKnobs{static_cast<double>(steps_ + 1000 * m), noise_knobs[1].item<double>()},\n'
+             '                noise, of.parameter, of.first_element);\n'
+             '    noisy_update(of, knobs_, rule_, noise_knobs, noise);')],
            tests='PrivateStep.NoiseIsTheSame*',
            verify=('--model llama-tiny --mode ghost --strategy ddp', 'other noise than its one draw')),
+    Mutant('noise-on-frozen', 'frozen parameters are updated, noise and weight decay included',
+           [('src/train/executor_clip.cpp', '    if (shape_.params[slot.param].frozen) continue;\n    const int64_t begin', '    const int64_t begin')],
+           tests='Freeze.*'),
     Mutant('noise-too-small', 'noise is divided by sqrt(W)',
            [('src/train/clip_state.cpp', 'host.data_ptr<double>()[1] = deviation;',
              'host.data_ptr<double>()[1] = deviation / std::sqrt(static_cast<double>(schedule_.options.world));')],

@@ -17,7 +17,9 @@ void add_clip_part_options(Options& options, ClipChoice& choice) {
       "pass-plan", choice.pass,
       {.aliases = {"pass"}, .help = "what is kept until the coefficients are known; as the mode says if not given"});
   options.add("tile-size", choice.tile,
-              {.help = "side of the tiles in which norms are computed", .minimum = 1, .maximum = 1 << 20});
+              {.help = "side of the tiles in which norms are computed; 1024 on a GPU, 256 on a CPU unless given",
+               .minimum = 1,
+               .maximum = 1 << 20});
   options.add("memory-budget", choice.memory_budget_gib,
               {.help = "memory that mode auto may plan with", .minimum = 0, .value = "GIB"});
 }

@@ -81,6 +81,7 @@ void add_step_options(Options& options, ExperimentOptions& e, bool searched) {
   options.add("storage", e.storage, {.help = "type of parameters between steps"});
   options.add("compute", e.compute, {.aliases = {"dtype", "precision"}, .help = "type inside a step"});
   options.add("reduce", e.reduce, {.help = "type of gradients between ranks"});
+  options.add("moments", e.moments, {.help = "type of the optimizer's moments: fp32, or bf16 in half the memory"});
   options.add("optimizer", e.optimizer, {.help = "update rule"});
   options.add("simulate-world", e.simulate_world,
               {.help = "measure one rank of a world of W in one process, without peers",

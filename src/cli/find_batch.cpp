@@ -77,7 +77,10 @@ std::vector<std::string> trial_words(const ExperimentOptions& experiment) {
     if (value.is_boolean()) {
       if (value.get<bool>()) words.push_back("--" + name);
     } else {
-      words.push_back(fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+      const auto text = [](const nlohmann::json& one) { return one.is_string() ? one.get<std::string>() : one.dump(); };
+      std::vector<std::string> parts;
+      for (const auto& part : value) parts.push_back(text(part));  // a single value has one
+      if (!parts.empty()) words.push_back(fmt::format("--{}={}", name, join(parts, ",")));
     }
   }
   words.insert(words.end(), {"--warmup=1", "--iterations=1", "--profile=none"});

@@ -1,4 +1,5 @@
 // veil sample: a picture of images drawn from a trained diffusion model.
+#include "base/files.h"
 #include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/experiment_options.h"
@@ -51,6 +52,8 @@ int run_sample(const std::vector<std::string>& arguments) {
   if (classes.empty()) {
     for (int64_t i = 0; i < std::min<int64_t>(config.classes, 16); ++i) classes.push_back(i);
   }
+  check_sampling(config, classes, sampler);
+  check_file_can_be_written(output);
   sampler.seed = static_cast<uint64_t>(seed);
   const Device device = choose_device(experiment, {});
   const DType compute = dtype_of(experiment.compute);

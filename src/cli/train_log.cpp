@@ -130,7 +130,7 @@ void TrainLog::evaluation(const EvaluationLine& line) {
   Json json = {{"step", line.step}, {"held_out_loss", line.loss}, {"held_out_samples", line.samples}};
   if (line.accuracy) {
     json["held_out_accuracy"] = *line.accuracy;
-  } else {
+  } else if (line.tokens > 0) {
     json["held_out_perplexity"] = line.perplexity();
     json["held_out_tokens"] = line.tokens;
   }
@@ -141,19 +141,18 @@ void TrainLog::evaluation(const EvaluationLine& line) {
     }
     json["not_private"] = all;
   }
+  if (line.of_average) json["held_out_weights"] = "average";
   append(json);
   const std::string group = private_ ? "not_private/held_out_" : "held_out/";
   scalars_->add(group + "loss", line.loss, line.step);
   if (line.accuracy) scalars_->add(group + "accuracy", *line.accuracy, line.step);
   if (json_) return;
-  const char* const mark = private_ ? " (not private)" : "";
-  if (line.accuracy) {
-    fmt::print("held out{}: loss {:.4f}, accuracy {:.1f}% of {}\n", mark, line.loss, 100 * *line.accuracy,
-               quantity(line.samples, "sample"));
-  } else {
-    fmt::print("held out{}: loss {:.4f}, perplexity {:.2f} over {}\n", mark, line.loss, line.perplexity(),
-               quantity(line.tokens, "token"));
-  }
+  const std::string score =
+      line.accuracy ? fmt::format(", accuracy {:.1f}% of {}", 100 * *line.accuracy, quantity(line.samples, "sample"))
+      : line.tokens > 0 ? fmt::format(", perplexity {:.2f} over {}", line.perplexity(), quantity(line.tokens, "token"))
+                        : " over " + quantity(line.samples, "image");
+  fmt::print("held out{}: loss {:.4f}{}{}\n", private_ ? " (not private)" : "", line.loss, score,
+             line.of_average ? ", of the weights' average" : "");
 }
 
 void TrainLog::checkpoint(int64_t step) {

@@ -68,7 +68,7 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add("samples", c.samples,
               {.help = "what one sample is: packed text, or one document a sequence; labelled for classification"});
   options.add("held-out", c.held_out,
-              {.help = "part of the documents kept for evaluation, chosen by a hash of their text",
+              {.help = "part of the documents or images kept for evaluation, chosen by a hash of their text or file",
                .minimum = 0,
                .maximum = 0.9});
   options.add("evaluation-samples", c.evaluation_samples,
@@ -145,6 +145,7 @@ std::optional<int64_t> profiled_step(const std::string& wish) {
 
 void use_train_defaults(const Options& options, TrainCommand& c) {
   use_language_defaults(options, c.experiment);
+  c.held_out_asked = options.given("held-out");
   c.is_diffusion = model_source(c.experiment).diffusion.has_value();
   if (!c.is_diffusion) return;
   auto open = [&](const char* name) { return !options.given(name); };
@@ -154,7 +155,6 @@ void use_train_defaults(const Options& options, TrainCommand& c) {
   if (open("schedule")) c.schedule = LearningRateKind::constant;
   if (open("beta2")) c.beta2 = 0.999;
   if (open("ema")) c.average = 0.999;
-  c.held_out = 0;
 }
 
 void check_train_options(TrainCommand& c, const Options& options) {
@@ -168,8 +168,7 @@ void check_train_options(TrainCommand& c, const Options& options) {
     }
   }
   c.profile_phases = c.profile == name_of(ProfileKind::phases);
-  for (const char* name : {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples", "held-out",
-                           "evaluation-samples", "evaluate-every"}) {
+  for (const char* name : {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples"}) {
     if (c.is_diffusion && options.given(name))
       user_error("--{}: it belongs to a language model, and {} is a diffusion transformer", name, c.experiment.model);
   }

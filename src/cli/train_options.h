@@ -18,6 +18,7 @@ struct TrainCommand {
   data::CorpusOptions corpus;
   data::SampleKind samples = data::SampleKind::packed;
   double held_out = 0.05;
+  bool held_out_asked = false;  // not the default: then a part without images is an error
   int64_t shapes = 4096;
   int loader_threads = 2;
   double label_drop = 0.1;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/content_hash.h"
+#include "data/samples.h"
 #include "kernels/philox.h"
 
 namespace veil::data {
@@ -203,6 +204,27 @@ ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int th
     user_error("folder '{}': none of its {} images can be read; the first: {}", folder, left_out_.size(), left_out_[0]);
 }
 
+ImageSplit split_images(const std::shared_ptr<const ImageSource>& whole, double held_out_fraction, int threads) {
+  std::vector<uint64_t> hashes(static_cast<size_t>(whole->count()));
+  if (held_out_fraction > 0)
+    on_threads(whole->count(), threads, [&](int64_t i) { hashes[static_cast<size_t>(i)] = whole->hash(i); });
+  std::vector<int64_t> train, held_out;
+  for (int64_t i = 0; i < whole->count(); ++i)
+    (is_held_out(hashes[static_cast<size_t>(i)], held_out_fraction) ? held_out : train).push_back(i);
+  std::stable_sort(held_out.begin(), held_out.end(), [&](int64_t a, int64_t b) {
+    return hashes[static_cast<size_t>(a)] < hashes[static_cast<size_t>(b)];
+  });
+  return {std::make_shared<ImagePart>(whole, std::move(train)),
+          std::make_shared<ImagePart>(whole, std::move(held_out))};
+}
+
+void check_images(const ImageSource& images, int64_t count, int threads) {
+  on_threads(count, threads, [&](int64_t i) {
+    float pixel[3];
+    images.read(i, 1, pixel);
+  });
+}
+
 void ImageFolder::read(int64_t sample, int64_t size, float* out) const {
   centre_crop(read_picture(files_[static_cast<size_t>(sample)].path), size, out);
 }
@@ -219,8 +241,8 @@ void Shapes::read(int64_t sample, int64_t size, float* out) const {
   const auto index = static_cast<uint64_t>(sample);
   const Philox4 first = philox4x32(seed_, index, 0x5348);
   auto unit = [](uint32_t word) { return std::ldexp(static_cast<double>(word >> 8), -24); };
-  const double radius = 0.26 + 0.1 * unit(first.word[0]);
-  const double x0 = 0.4 + 0.2 * unit(first.word[1]), y0 = 0.4 + 0.2 * unit(first.word[2]);
+  const double radius = 0.32 + 0.08 * unit(first.word[0]);
+  const double x0 = 0.45 + 0.1 * unit(first.word[1]), y0 = 0.45 + 0.1 * unit(first.word[2]);
   // A bright hue on a dark ground.
   const double hue = 6 * unit(first.word[3]), ground = 0.1;
   auto channel_of = [&](double shift) {
@@ -239,7 +261,7 @@ void Shapes::read(int64_t sample, int64_t size, float* out) const {
       case 2:
         return dy <= 0.8 && dy >= -1 && std::fabs(dx) <= (dy + 1) / 1.8;
       default:
-        return std::max(std::fabs(dx), std::fabs(dy)) <= 1 && std::min(std::fabs(dx), std::fabs(dy)) <= 0.33;
+        return std::max(std::fabs(dx), std::fabs(dy)) <= 1 && std::min(std::fabs(dx), std::fabs(dy)) <= 0.38;
     }
   };
   constexpr int64_t kFine = 4;  // points across a pixel

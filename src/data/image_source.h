@@ -60,6 +60,33 @@ class Shapes final : public ImageSource {
   uint64_t seed_;
 };
 
+// Some of another source's images, in the given order. All of its classes stay, with their labels.
+class ImagePart final : public ImageSource {
+ public:
+  ImagePart(std::shared_ptr<const ImageSource> whole, std::vector<int64_t> samples)
+      : whole_(std::move(whole)), samples_(std::move(samples)) {}
+  int64_t count() const override { return static_cast<int64_t>(samples_.size()); }
+  std::vector<std::string> class_names() const override { return whole_->class_names(); }
+  int64_t label(int64_t sample) const override { return whole_->label(at(sample)); }
+  void read(int64_t sample, int64_t size, float* out) const override { whole_->read(at(sample), size, out); }
+  uint64_t hash(int64_t sample) const override { return whole_->hash(at(sample)); }
+
+ private:
+  int64_t at(int64_t sample) const { return samples_[static_cast<size_t>(sample)]; }
+  std::shared_ptr<const ImageSource> whole_;
+  std::vector<int64_t> samples_;
+};
+
+// Decided by an image's hash alone, as for texts (data/samples.h): adding or removing one moves no other, and equal files fall on the same side.
+// The held-out ones stand in the order of their hashes, so that the first few are of all classes.
+struct ImageSplit {
+  std::shared_ptr<const ImageSource> train, held_out;  // either may have no images
+};
+ImageSplit split_images(const std::shared_ptr<const ImageSource>& whole, double held_out_fraction, int threads);
+
+// Decodes the first `count` images: UserError where one is broken.
+void check_images(const ImageSource& images, int64_t count, int threads);
+
 // The largest square in the middle, resized to size x size: each pixel is the mean of what it covers. [3, size, size] in [-1, 1].
 void centre_crop(const Picture& picture, int64_t size, float* out);
 

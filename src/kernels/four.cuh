@@ -68,6 +68,27 @@ __device__ __forceinline__ Bits<kCount> whole_rounding_bits(const UpdateRule& ru
   }
   return bits;
 }
+// The bits of another rounding of the same elements, from those of whole draws.
+template <int kCount>
+__device__ __forceinline__ Bits<kCount> turned(const Bits<kCount>& bits, Rounded what) {
+  static_assert(kCount % kRoundingGroup == 0);
+  Bits<kCount> other;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k)
+    other.value[k] = bits.value[k / kRoundingGroup * kRoundingGroup + (k + static_cast<int>(what)) % kRoundingGroup];
+  return other;
+}
+// Those of any range, element by element.
+template <int kCount>
+__device__ __forceinline__ Bits<kCount> single_rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs,
+                                                             int64_t index, Rounded what) {
+  Bits<kCount> bits = {};
+#pragma unroll 1
+  for (int k = 0; k < kCount; ++k) {
+    if (index + k >= 0) bits.value[k] = rounding_bits(rule, knobs, index + k, what);
+  }
+  return bits;
+}
 template <int kCount>
 __device__ __forceinline__ Bits<kCount> rounding_bits_of(const UpdateRule& rule, const UpdateKnobs& knobs,
                                                          int64_t index) {

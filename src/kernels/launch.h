@@ -28,7 +28,8 @@ struct Update {
   Element param_element;
   const void* grad;
   Element grad_element;
-  void* state;  // states one after another, each `numel` long; fp64 where param is, otherwise fp32
+  void* state;            // states one after another, each `numel` long
+  Element state_element;  // fp64 where param is, otherwise fp32 or bf16
   int64_t numel;
   const double* knobs;  // UpdateKnobs, on the device
   UpdateRule rule;

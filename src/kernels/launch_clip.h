@@ -114,8 +114,9 @@ void clip_coefficients(const Coefficients& coefficients);
 struct NoisyUpdate {
   void* param;
   Element param_element;
-  void *m, *v;       // optimizer state, or null
-  const void* grad;  // [numel], or [samples, stride] where there are samples
+  void *m, *v;            // optimizer state, or null
+  Element state_element;  // as in Update
+  const void* grad;       // [numel], or [samples, stride] where there are samples
   Element grad_element;
   int64_t samples, stride;  // 0: already summed
   const double* coefficients;
@@ -124,12 +125,13 @@ struct NoisyUpdate {
   UpdateRule rule;
   int64_t first_index;
   const double* noise_knobs;  // NoiseKnobs, on the device
-  NoiseGenerator generator;
   ChaChaKey key;
   uint32_t parameter;
   int64_t first_element;
   void* stream;
 };
-void noisy_update(const NoisyUpdate& update);
+// One for each generator: a file of their own, for they take the compiler long.
+void noisy_update_philox(const NoisyUpdate& update);
+void noisy_update_secure(const NoisyUpdate& update);
 
 }  // namespace veil::launch

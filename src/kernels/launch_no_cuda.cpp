@@ -121,7 +121,10 @@ void scale_samples(const ScaleSamples&) {
 void clip_coefficients(const Coefficients&) {
   not_built();
 }
-void noisy_update(const NoisyUpdate&) {
+void noisy_update_philox(const NoisyUpdate&) {
+  not_built();
+}
+void noisy_update_secure(const NoisyUpdate&) {
   not_built();
 }
 

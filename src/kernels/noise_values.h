@@ -4,7 +4,8 @@
 // a group: one block of 16 random words makes its eight pairs by Box-Muller, a word for each radius and one for each angle.
 // A radius whose word lies within 2^16 of either end, in the tail or next to 0, gets a second word from a further block; one
 // group in 4096 has such a pair. So radii reach 9.49, where 24 bits end at 5.77 and 32 at 6.66: the tails that epsilon counts
-// on are there, and neighbouring radii are nowhere further apart than a few units of fp32.
+// on are there. In the tail neighbouring radii lie a few units of fp32 apart; next to 0, where fp32's
+// numbers are ever denser, radii are coarser than those.
 #pragma once
 
 #include <cmath>

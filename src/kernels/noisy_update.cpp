@@ -3,17 +3,16 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
-#include <cstring>
-
 #include "kernels/launch_clip.h"
 #include "kernels/seam.h"
+#include "kernels/update_reference.h"
 #include "tensor/stream.h"
 
 namespace veil {
 namespace {
 
-// The CPU reference. Real: the arithmetic and the state.
-template <typename Param, typename Grad, typename Real>
+// The CPU reference. Real: the arithmetic.
+template <typename Param, typename Grad, typename State, typename Real>
 void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const UpdateRule& rule, const NoiseKnobs& noise,
                       const NoiseSource& source) {
   const int64_t numel = of.param.numel(), samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
@@ -21,9 +20,9 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
   const double* c = samples ? of.coefficients.data_ptr<double>() : nullptr;
   const Grad* grad = of.grad.data_ptr<Grad>();
   Param* param = of.param.data_ptr<Param>();
-  Real *m = static_cast<Real*>(pointer_or_null(of.m)), *v = static_cast<Real*>(pointer_or_null(of.v));
+  State *m = static_cast<State*>(pointer_or_null(of.m)), *v = static_cast<State*>(pointer_or_null(of.v));
   const auto deviation = static_cast<Real>(noise.deviation);
-  const UpdateFactors<Real> factors = update_factors<Real>(rule, knobs);
+  const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const int64_t element = of.first_element + i;
@@ -37,17 +36,7 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
           if (c[s] != 0) sum += static_cast<Real>(c[s]) * static_cast<Real>(grad[s * stride + i]);
         }
         if (noise.deviation != 0) sum += deviation * group.value[k];
-        Real none_m = 0, none_v = 0;
-        const Real p =
-            updated_param<Real>(factors, static_cast<Real>(param[i]), sum, m ? m[i] : none_m, v ? v[i] : none_v);
-        if constexpr (std::is_same_v<Param, c10::BFloat16>) {
-          uint32_t bits;
-          std::memcpy(&bits, &p, sizeof bits);
-          param[i] = c10::BFloat16(round_to_bf16_stochastically(bits, rounding_bits(rule, knobs, of.first_index + i)),
-                                   c10::BFloat16::from_bits());
-        } else {
-          param[i] = p;
-        }
+        reference.update(of.first_index + i, param[i], sum, m ? m + i : nullptr, v ? v + i : nullptr);
       }
     }
   });
@@ -64,18 +53,37 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                                              of.grad.size(1) == numel && fits(of.coefficients, at::kDouble, samples)
                                        : fits(of.grad, of.grad.scalar_type(), numel),
              "a noisy update of {} elements by {}", numel, of.grad.numel());
-  VEIL_CHECK(absent_or_fits(of.m, real, numel) && absent_or_fits(of.v, real, numel) &&
+  const bool narrow = of.m.defined() && of.m.scalar_type() == at::kBFloat16 && real == at::kFloat;
+  const DType state = narrow ? at::kBFloat16 : real;
+  VEIL_CHECK(absent_or_fits(of.m, state, numel) && absent_or_fits(of.v, state, numel) &&
                  of.m.defined() == (rule.kind != OptimizerKind::sgd) &&
                  of.v.defined() == (rule.kind == OptimizerKind::adamw),
              "optimizer state does not fit");
   VEIL_CHECK((of.first_element + numel) / kNoiseGroup < kNoiseGroups, "noise for {} elements from {}", numel,
              of.first_element);
   if (of.param.is_cuda()) {
-    launch::noisy_update({of.param.data_ptr(), element_of(of.param), pointer_or_null(of.m), pointer_or_null(of.v),
-                          of.grad.data_ptr(), element_of(of.grad), samples, samples ? of.grad.stride(0) : 0,
-                          static_cast<const double*>(pointer_or_null(of.coefficients)), numel, knobs.data_ptr<double>(),
-                          rule, of.first_index, noise_knobs.data_ptr<double>(), source.generator, source.key,
-                          of.parameter, of.first_element, Stream::current(of.param.device()).handle()});
+    const launch::NoisyUpdate update{of.param.data_ptr(),
+                                     element_of(of.param),
+                                     pointer_or_null(of.m),
+                                     pointer_or_null(of.v),
+                                     narrow ? Element::bf16 : Element::fp32,
+                                     of.grad.data_ptr(),
+                                     element_of(of.grad),
+                                     samples,
+                                     samples ? of.grad.stride(0) : 0,
+                                     static_cast<const double*>(pointer_or_null(of.coefficients)),
+                                     numel,
+                                     knobs.data_ptr<double>(),
+                                     rule,
+                                     of.first_index,
+                                     noise_knobs.data_ptr<double>(),
+                                     source.key,
+                                     of.parameter,
+                                     of.first_element,
+                                     Stream::current(of.param.device()).handle()};
+    if (numel == 0) return;
+    source.generator == NoiseGenerator::secure ? launch::noisy_update_secure(update)
+                                               : launch::noisy_update_philox(update);
     return;
   }
   const double *k = knobs.data_ptr<double>(), *n = noise_knobs.data_ptr<double>();
@@ -86,11 +94,13 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, of.grad.scalar_type(), "noisy_update", [&] {
     switch (of.param.scalar_type()) {
       case at::kDouble:
-        return noisy_update_cpu<double, scalar_t, double>(of, values, rule, noise, source);
+        return noisy_update_cpu<double, scalar_t, double, double>(of, values, rule, noise, source);
       case at::kFloat:
-        return noisy_update_cpu<float, scalar_t, float>(of, values, rule, noise, source);
+        return narrow ? noisy_update_cpu<float, scalar_t, c10::BFloat16, float>(of, values, rule, noise, source)
+                      : noisy_update_cpu<float, scalar_t, float, float>(of, values, rule, noise, source);
       default:
-        return noisy_update_cpu<c10::BFloat16, scalar_t, float>(of, values, rule, noise, source);
+        return narrow ? noisy_update_cpu<c10::BFloat16, scalar_t, c10::BFloat16, float>(of, values, rule, noise, source)
+                      : noisy_update_cpu<c10::BFloat16, scalar_t, float, float>(of, values, rule, noise, source);
     }
   });
 }

@@ -10,11 +10,11 @@ namespace veil {
 // A range of one parameter.
 struct NoisyUpdate {
   Tensor param;  // [n] fp32, fp64 or bf16
-  Tensor m, v;   // [n] optimizer state, fp64 where param is and fp32 otherwise; undefined where the rule has none
+  Tensor m, v;   // [n] optimizer state, fp64 where param is, otherwise fp32 or bf16; undefined where the rule has none
   Tensor
       grad;  // [n]: the clipped sum, in fp32 (fp64). Or, with coefficients, [samples, n] of any type, rows contiguous: clipped here
   Tensor coefficients;        // fp64 [samples], or undefined
-  int64_t first_index = 0;    // model-wide, of param[0]: keys the rounding of bf16 parameters
+  int64_t first_index = 0;    // model-wide, of param[0]: keys the rounding to bf16
   uint32_t parameter = 0;     // keys the noise, with
   int64_t first_element = 0;  // of the whole parameter, at param[0]
 };

@@ -14,7 +14,7 @@ enum class OptimizerKind { sgd, sgd_momentum, adamw };
 struct UpdateRule {
   OptimizerKind kind = OptimizerKind::sgd;
   double momentum = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
-  uint64_t rounding_seed = 0;  // bf16 parameters are rounded stochastically: plain rounding freezes them
+  uint64_t rounding_seed = 0;  // bf16 parameters and moments are rounded stochastically: plain rounding freezes them
 };
 
 // Changes from step to step; lies in device memory so that a captured graph can read it.
@@ -73,10 +73,15 @@ VEIL_HOST_DEVICE Philox4 rounding_words(const UpdateRule& rule, const UpdateKnob
                        static_cast<uint64_t>(knobs.step) << 32 | kDomain);
 }
 
+// What of an element is rounded: a place further on in the draw, so that no two roundings of one element share bits.
+enum class Rounded { param = 0, first_moment = 3, second_moment = 6 };
+
 // 16 random bits for element `index` at this step.
-VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index) {
+VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs, int64_t index,
+                                        Rounded what = Rounded::param) {
   const Philox4 words = rounding_words(rule, knobs, index);
-  return words.word[index % kRoundingGroup / 2] >> (index % 2 * 16) & 0xFFFFu;
+  const int64_t place = (index + static_cast<int64_t>(what)) % kRoundingGroup;
+  return words.word[place / 2] >> (place % 2 * 16) & 0xFFFFu;
 }
 
 }  // namespace veil

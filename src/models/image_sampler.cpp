@@ -104,15 +104,19 @@ const NameTable<SamplerKind>& names(SamplerKind) {
   return table;
 }
 
-Tensor sample_images(const Model& model, const DitConfig& config, const Params& params, DType compute, Device device,
-                     const std::vector<int64_t>& labels, const SamplerOptions& options) {
-  VEIL_CHECK(!labels.empty(), "no images to sample");
+void check_sampling(const DitConfig& config, const std::vector<int64_t>& labels, const SamplerOptions& options) {
   for (const int64_t label : labels) {
     if (label < 0 || label > config.classes)
       user_error("label {}: the model has classes 0 to {}, and {} for none", label, config.classes - 1, config.classes);
   }
   if (options.steps < 1 || options.steps > config.timesteps)
     user_error("{} sampling steps: allowed is 1 to {}", options.steps, config.timesteps);
+}
+
+Tensor sample_images(const Model& model, const DitConfig& config, const Params& params, DType compute, Device device,
+                     const std::vector<int64_t>& labels, const SamplerOptions& options) {
+  VEIL_CHECK(!labels.empty(), "no images to sample");
+  check_sampling(config, labels, options);
   return Sampling(model, config, params, compute, device, labels, options).run();
 }
 

@@ -12,7 +12,7 @@ class KeepSink final : public GradSink {
  public:
   // `count` elements of every sample's gradient, from the parameter's element `first` on: [batch, count], rows contiguous.
   using Target = std::function<Tensor(ParamId, int64_t first, int64_t count)>;
-  // Tables that only an embedding reports go to `booked` instead: a dense gradient for each sample would be mostly zeros.
+  // Reports of `booked_param` go to `booked` instead: tables as they are, products as copies.
   KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param, Target target, GradSink& booked);
   void begin_body() { seen_.clear(); }
   void linear(ReportOf of, const Tensor& a, const Tensor& g) override;

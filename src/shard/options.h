@@ -35,6 +35,7 @@ struct StepOptions {
   DType storage = at::kFloat;  // parameters between steps
   DType compute = at::kFloat;  // parameters and flow inside a step
   DType reduce = at::kFloat;   // gradients on the wire
+  DType moments = at::kFloat;  // the optimizer's, where storage is not fp64: fp32 or bf16
   bool grad_norm = false;      // the whole gradient's norm is taken before the update, which may be scaled by it
   OptimizerKind optimizer = OptimizerKind::sgd;
   bool on_gpu = false;
@@ -44,7 +45,7 @@ struct StepOptions {
 
   // Sums over micro-batches are fp32 or better whatever the compute type.
   DType accumulate() const { return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat; }
-  DType optimizer_state() const { return storage == at::kDouble ? at::kDouble : at::kFloat; }
+  DType optimizer_state() const { return storage == at::kDouble ? at::kDouble : moments; }
 };
 
 const NameTable<Strategy>& names(Strategy);

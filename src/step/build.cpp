@@ -59,12 +59,7 @@ void Builder::check_reports() const {
   std::vector<int> reports(shape_.params.size(), 0);
   auto count = [&](const BlockShape& block) {
     for (const Report& report : block.reports) {
-      int64_t left = std::max<int64_t>(1, report.numel);
-      for (size_t id = static_cast<size_t>(report.param); left > 0 && id < shape_.params.size(); ++id) {
-        if (id != static_cast<size_t>(report.param) && !shape_.params[id].joined) break;
-        ++reports[id];
-        left -= shape_.params[id].numel();
-      }
+      for (ParamId id : covered(report)) ++reports[static_cast<size_t>(id)];
     }
   };
   for (const BlockShape& block : shape_.blocks) count(block);
@@ -103,33 +98,58 @@ void Builder::choose_clipping() {
                                           [](const Report& report) { return report.by == Report::By::linear; });
     schedule_.remakes_tape.push_back(checkpointed() && clips_by(privacy::PassPlan::book) && reads_inputs);
   }
-  has_booked_table_.assign(static_cast<size_t>(units()), false);
-  all_booked_.assign(static_cast<size_t>(units()), true);
   schedule_.booked_param.assign(shape_.params.size(), false);
-  if (plan.pass != privacy::PassPlan::keep) return;
-  for (const BlockShape& block : shape_.blocks) {
-    for (const Report& report : block.reports) {
-      // Of a table that a sample reads one row of, a sample's gradient is made like any other's.
-      if (report.by == Report::By::embedding && report.tokens > 1 && report.param != schedule_.tied_table)
-        schedule_.booked_param[static_cast<size_t>(report.param)] = true;
-    }
-  }
-  for (size_t id = 0; id < shape_.params.size(); ++id) {
-    const auto u = static_cast<size_t>(schedule_.layout.unit_of_param[id]);
-    if (schedule_.booked_param[id]) {
-      has_booked_table_[u] = true;
-    } else {
-      all_booked_[u] = false;
-    }
-  }
+  if (plan.pass == privacy::PassPlan::keep) choose_kept();
 }
 
-bool Builder::booked_table_block(int b) const {
-  if (!clips_by(privacy::PassPlan::keep) || b == blocks()) return false;
-  const auto& reports = shape_.blocks[b].reports;
-  return std::any_of(reports.begin(), reports.end(), [&](const Report& report) {
-    return report.by == Report::By::embedding && schedule_.booked_param[static_cast<size_t>(report.param)];
-  });
+// The parameter, and those joined behind it that its rows run on into.
+std::vector<ParamId> Builder::covered(const Report& report) const {
+  std::vector<ParamId> ids;
+  int64_t left = std::max<int64_t>(1, report.numel);
+  for (auto id = static_cast<size_t>(report.param); left > 0 && id < shape_.params.size(); ++id) {
+    if (!ids.empty() && !shape_.params[id].joined) break;
+    ids.push_back(static_cast<ParamId>(id));
+    left -= shape_.params[id].numel();
+  }
+  return ids;
+}
+
+void Builder::choose_kept() {
+  const auto& units_of_block = schedule_.layout.units_of_block;
+  books_table_.assign(static_cast<size_t>(blocks()), false);
+  booked_copies_.assign(static_cast<size_t>(blocks()), 0);
+  for (int b = 0; b < blocks(); ++b) {
+    const BlockShape& block = shape_.blocks[b];
+    const int64_t largest = block.backward_scratch_bytes + block.input_grad_bytes;
+    for (const Report& report : block.reports) {
+      // Of a table that a sample reads one row of, a sample's gradient is made like any other's.
+      const bool table =
+          report.by == Report::By::embedding && report.tokens > 1 && report.param != schedule_.tied_table;
+      // Copies are made where they do not raise the block's own largest moment.
+      const int64_t copies = report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);
+      const bool product = report.by == Report::By::linear && report.tokens == 1 && units_of_block[b].size() == 1 &&
+                           report.live_bytes + copies + report_scratch(report, GradUse::norm) <= largest;
+      if (!table && !product) continue;
+      for (ParamId id : covered(report)) schedule_.booked_param[static_cast<size_t>(id)] = true;
+      if (table) books_table_[b] = true;
+      if (product) booked_copies_[b] += copies;
+    }
+  }
+  has_booked_.assign(static_cast<size_t>(units()), false);
+  schedule_.kept_offset.assign(shape_.params.size(), -1);
+  schedule_.kept_numel.assign(static_cast<size_t>(units()), 0);
+  for (int u = 0; u < units(); ++u) {
+    int64_t& end = schedule_.kept_numel[static_cast<size_t>(u)];
+    for (const ParamSlot& slot : unit(u).slots) {
+      const auto id = static_cast<size_t>(slot.param);
+      if (schedule_.booked_param[id]) has_booked_[u] = true;
+      if (schedule_.booked_param[id] || shape_.params[id].frozen) continue;
+      schedule_.kept_offset[id] = end;
+      end += slot.numel;
+    }
+    constexpr int64_t kTogether = 16;  // numbers that a kernel reads at once: every sample's row begins where it may
+    end = (end + kTogether - 1) / kTogether * kTogether;
+  }
 }
 
 int Builder::emit(Op op) {
@@ -242,7 +262,7 @@ void Builder::build_tail() {
   bring(n - 1);
   for (int u = n - 1; u >= 0; --u) {
     if (u > 0) bring(u - 1);
-    if (combines_late() && !fused(u)) sum_kept(u);
+    if (combines_late() && has_booked_[u]) sum_kept(u);
     emit_update(u);
     const int copied = copy_out_after_update(u);
     if (to_release >= 0) release_staged(to_release, copied_out);
@@ -286,7 +306,8 @@ void Builder::emit_update(int u) {
   if (copied_by_[u] >= 0) op.after.push_back(copied_by_[u]);
   if (reduced_by_[u] >= 0) op.after.push_back(reduced_by_[u]);
   if (clips()) op.note = fused(u) ? "clip, noise, " + op.note : "noise, " + op.note;
-  op.frees.push_back(fused(u) ? sample_grads(u) : grad_shard(u));
+  if (fused(u)) op.frees.push_back(sample_grads(u));
+  if (!combines_late() || has_booked_[u]) op.frees.push_back(grad_shard(u));
   if (accumulates_whole_ && !into_shard()) op.frees.push_back(grad(u));
   if (wired_) op.frees.push_back(wire(u));
   emit(std::move(op));

@@ -1,5 +1,6 @@
 // The body of a step: forward, and backward in as many passes as clipping takes.
 #include <algorithm>
+#include <utility>
 
 #include "nn/summed_sink.h"
 #include "privacy/clipped_sink.h"
@@ -225,7 +226,11 @@ void Builder::emit_backward(int b, GradUse use) {
     if (schedule_.remakes_tape[b]) add(op.frees, tape(b));
     if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
   } else {
-    if (!booked_table_block(b)) op.frees.push_back(flow_grad(b));
+    if (use == GradUse::keep) {  // what is booked of products is copied when the block's largest moment is over
+      add(op.creates, booked(b));
+      op.scratch_bytes = std::max<int64_t>(0, op.scratch_bytes - booked(b).bytes);
+    }
+    if (use != GradUse::keep || !books_table_[b]) op.frees.push_back(flow_grad(b));
     if (last_pass) {
       add_final_frees(op, b);
     } else if (checkpointed()) {
@@ -265,9 +270,12 @@ int64_t Builder::report_scratch(const Report& report, GradUse use) const {
     case GradUse::book: {
       const auto id = static_cast<size_t>(report.param);
       const ParamShape& param = shape_.params[id];
+      const std::vector<privacy::NormRule>& rules = options_.clip->rules;
       return privacy::norm_sink_scratch_bytes(
-          report, {param.dims[0], param.numel() / param.dims[0], options_.clip->rules[id]}, options_.clip->tile,
-          report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute, options_.on_gpu);
+          report,
+          {param.dims[0], param.numel() / param.dims[0], id < rules.size() ? rules[id] : privacy::NormRule::ghost},
+          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute,
+          options_.on_gpu);
     }
     case GradUse::clip:
       return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
@@ -308,30 +316,35 @@ void Builder::sum_booked(int layer) {
   }
 }
 
-void Builder::emit_weight_grad(int b) {
-  Op op{.kind = OpKind::weight_grad, .block = b, .use = GradUse::clip};
+void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
+  Op op{.kind = OpKind::weight_grad, .block = b, .use = GradUse::clip, .creates = std::move(creates)};
   for (const Report& report : shape_.blocks[b].reports) {
     if (books() || schedule_.booked_param[static_cast<size_t>(report.param)])
       op.scratch_bytes = std::max(op.scratch_bytes, report_scratch(report, GradUse::clip));
   }
-  if (!books() || books_output_grad(b)) op.frees.push_back(flow_grad(b));
+  if (books() ? books_output_grad(b) : books_table_[b]) op.frees.push_back(flow_grad(b));
+  add(op.frees, booked(b));
   if (books()) {
-    add(op.frees, booked(b));
     add_final_frees(op, b);
     create_targets(op, b, GradUse::clip);
   }
   emit(std::move(op));
 }
 
-// keep: a unit's clipped sum, from the kept gradients and from the tables' bookings.
+// keep: a unit's clipped sum, from the kept gradients where the update does not read them itself, and from what was booked.
 void Builder::sum_kept(int u) {
-  Op op{.kind = OpKind::combine, .unit = u, .use = GradUse::clip, .note = "clip"};
-  if (!accumulates_whole_) op.creates.push_back(sink_target(u));
-  add(op.frees, sample_grads(u));
-  emit(std::move(op));
+  std::vector<Buffer> target;
+  if (!accumulates_whole_) target = {sink_target(u)};
+  if (!combines_late()) {
+    Op op{
+        .kind = OpKind::combine, .unit = u, .use = GradUse::clip, .creates = std::exchange(target, {}), .note = "clip"};
+    add(op.frees, sample_grads(u));
+    emit(std::move(op));
+  }
   for (int b = blocks() - 1; b >= 0; --b) {
     const auto& of_block = schedule_.layout.units_of_block[b];
-    if (booked_table_block(b) && std::find(of_block.begin(), of_block.end(), u) != of_block.end()) emit_weight_grad(b);
+    if (books_some(b) && std::find(of_block.begin(), of_block.end(), u) != of_block.end())
+      emit_weight_grad(b, std::exchange(target, {}));
   }
 }
 

@@ -23,6 +23,7 @@ class Builder {
   void choose_access();
   void choose_gradients();
   void choose_clipping();
+  void choose_kept();
   void check_reports() const;
   // The sink writes straight into what the update reads: there is nobody to reduce with, or ddp reduces in place.
   bool into_shard() const { return ddp_ || !schedule_.reduces; }
@@ -32,14 +33,16 @@ class Builder {
   bool books() const { return clips_by(privacy::PassPlan::book) || clips_by(privacy::PassPlan::per_layer); }
   // keep: whether the sums are made where the update reads them, or just before.
   bool combines_late() const { return clips_by(privacy::PassPlan::keep) && !accumulates_whole_ && !schedule_.reduces; }
-  bool fused(int u) const { return combines_late() && !has_booked_table_[static_cast<size_t>(u)]; }
+  bool fused(int u) const { return combines_late() && schedule_.kept_numel[static_cast<size_t>(u)] > 0; }
   bool checkpointed() const { return options_.checkpointing != Checkpointing::none; }
   bool selective() const { return options_.checkpointing == Checkpointing::selective; }
   // Whether block b's backward reads its output as forward left it.
   bool output_outlives_forward(int b) const { return shape_.blocks[b].keeps_output && !checkpointed(); }
   // Whether block b lets go of its output itself; otherwise whoever reads it as an input does.
   bool block_frees_output(int b) const { return books() ? shape_.blocks[b].keeps_output : output_outlives_forward(b); }
-  bool booked_table_block(int b) const;
+  std::vector<ParamId> covered(const Report& report) const;
+  // keep: whether block b's reports are booked in part, and whether the gradient of its output is among what they hold.
+  bool books_some(int b) const { return b < blocks() && (books_table_[b] || booked_copies_[b] > 0); }
   // Whether what block b's reports hold is the gradient of its output.
   bool books_output_grad(int b) const { return books() && shape_.blocks[b].reports_output_grad; }
 
@@ -110,12 +113,14 @@ class Builder {
 
   // keep: every sample's gradient of a unit.
   Buffer sample_grads(int u) const {
-    const bool none = all_booked_[static_cast<size_t>(u)];
-    return {BufferRole::sample_grads, u, none ? 0 : shape_.batch * unit(u).padded_numel * dtype_bytes(options_.compute),
+    return {BufferRole::sample_grads, u,
+            shape_.batch * schedule_.kept_numel[static_cast<size_t>(u)] * dtype_bytes(options_.compute),
             Category::clip_records, device()};
   }
   Buffer booked(int b) const {
-    return {BufferRole::booked, b, shape_.blocks[b].booked_bytes, Category::clip_records, device()};
+    const int64_t bytes =
+        clips_by(privacy::PassPlan::keep) ? booked_copies_[static_cast<size_t>(b)] : shape_.blocks[b].booked_bytes;
+    return {BufferRole::booked, b, bytes, Category::clip_records, device()};
   }
   Buffer tied_rows() const { return {BufferRole::tied_rows, 0, tied_rows_bytes_, Category::clip_records, device()}; }
 
@@ -152,7 +157,7 @@ class Builder {
   int64_t report_scratch(const Report& report, GradUse use) const;
   void reduce_finished(int b);
   void emit_coefficients(int layer);
-  void emit_weight_grad(int b);
+  void emit_weight_grad(int b, std::vector<Buffer> creates = {});
   void sum_booked(int layer);
   void sum_kept(int u);
   void add_final_frees(Op& op, int b) const;
@@ -173,7 +178,9 @@ class Builder {
   bool gathers_ = false, ddp_ = false, accumulates_whole_ = false, accumulates_shard_ = false, wired_ = false;
 
   // Clipping.
-  std::vector<bool> has_booked_table_, all_booked_;  // by unit, of keep
+  std::vector<bool> has_booked_;        // keep: by unit
+  std::vector<bool> books_table_;       // keep: by block
+  std::vector<int64_t> booked_copies_;  // keep: by block, bytes of what is booked of products
   int64_t tied_rows_bytes_ = 0, tied_tokens_ = 0;
   int tied_block_ = -1;
 

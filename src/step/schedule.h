@@ -140,7 +140,10 @@ struct Schedule {
   privacy::ClipLayers layers;
   std::vector<bool>
       remakes_tape;  // book, by block: its tape is let go with its backward and made again before its weight gradients
-  std::vector<bool> booked_param;       // keep: tables that are booked instead
+  // keep: tables, and products that see one token a sample in a block of many, are booked instead, for a sample's gradient is much larger than what makes it.
+  std::vector<bool> booked_param;
+  // keep: where a parameter begins in its unit's row of a sample's kept gradients (-1: it is not kept), and how long such a row is.
+  std::vector<int64_t> kept_offset, kept_numel;
   ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
   DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard

@@ -58,6 +58,7 @@ StepOptions step_options(const ExperimentOptions& options, int world, bool on_gp
   step.storage = dtype_of(options.storage);
   step.compute = dtype_of(options.compute);
   step.reduce = dtype_of(options.reduce);
+  step.moments = dtype_of(options.moments);
   step.optimizer = options.optimizer;
   step.on_gpu = on_gpu;
   if (sets_zero3(options.clip_choice.mode)) step.strategy = Strategy::zero3;
@@ -153,8 +154,9 @@ ModelSource model_source(const ExperimentOptions& options) {
 
 Model make_model(const ExperimentOptions& options, const ModelSource& source, int world) {
   Model model = source.diffusion ? dit_model(*source.diffusion, options.attention)
-                : source.config ? language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention})
-                                : linear_stack(options.input_size, layer_count(options, world));
+                : source.config
+                    ? language_model(*source.config, {.tokens = options.seq_length, .attention = options.attention})
+                    : linear_stack(options.input_size, layer_count(options, world));
   if (source.diffusion || source.config) model.name = source.name;
   if (!options.frozen.empty()) freeze(model, options.frozen, /*others=*/false);
   if (!options.train_only.empty()) freeze(model, options.train_only, /*others=*/true);
@@ -165,6 +167,9 @@ void check_options(const ExperimentOptions& options) {
   if (!options.frozen.empty() && !options.train_only.empty())
     user_error("--freeze and --train-only: each says all; allowed is one of them");
   if (options.storage == Precision::fp16) user_error("--storage fp16: parameters are stored in fp32, bf16 or fp64");
+  if (options.moments != Precision::fp32 && options.moments != Precision::bf16)
+    user_error("--moments {}: an optimizer's moments are stored in fp32 or bf16 (in fp64 with --storage fp64)",
+               name_of(options.moments));
   if (!options.simulate_world && options.simulate_rank != 0) {
     user_error("--simulate-rank {}: it is a rank of a simulated world; pass --simulate-world W too",
                options.simulate_rank);

@@ -53,7 +53,7 @@ struct ExperimentOptions {
   Checkpointing checkpointing = Checkpointing::none;
   int accumulation = 1;
   AccumulateIn accumulate_in = AccumulateIn::shard;
-  Precision storage = Precision::fp32, compute = Precision::fp32, reduce = Precision::fp32;
+  Precision storage = Precision::fp32, compute = Precision::fp32, reduce = Precision::fp32, moments = Precision::fp32;
   OptimizerKind optimizer = OptimizerKind::sgd;
   double learning_rate = 0.01, momentum = 0.9, weight_decay = 0;
   int64_t seed = 0;

@@ -272,6 +272,7 @@ class Run {
     record_["precision"] = {{"storage", name_of(options_.storage)},
                             {"compute", name_of(options_.compute)},
                             {"reduce", name_of(options_.reduce)},
+                            {"moments", name_of(options_.moments)},
                             {"tf32", options_.tf32},
                             {"deterministic", options_.deterministic}};
     record_["build"] = build_json();

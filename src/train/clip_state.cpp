@@ -96,8 +96,8 @@ Executor::ClipState::ClipState(const Schedule& schedule, const ModelShape& shape
       last[static_cast<size_t>(id)] = static_cast<int>(b);
   }
   for (size_t id = 0; id < last.size(); ++id) {
-    const bool booked = id < schedule.booked_param.size() && schedule.booked_param[id];
-    if (last[id] >= 0 && !booked) normed_after_[static_cast<size_t>(last[id])].push_back(static_cast<ParamId>(id));
+    const bool kept = id < schedule.kept_offset.size() && schedule.kept_offset[id] >= 0;
+    if (last[id] >= 0 && kept) normed_after_[static_cast<size_t>(last[id])].push_back(static_cast<ParamId>(id));
   }
 }
 
@@ -128,7 +128,7 @@ void Executor::ClipState::norm_kept(int block, const std::function<Tensor(int un
   std::vector<std::vector<SampleSegment>> segments(layout.units.size());
   for (ParamId id : normed_after_[static_cast<size_t>(block)]) {
     segments[static_cast<size_t>(layout.unit_of_param[id])].push_back(
-        {layout.offset_of_param[id], shape_.params[id].numel(), id});
+        {schedule_.kept_offset[static_cast<size_t>(id)], shape_.params[id].numel(), id});
   }
   for (size_t u = 0; u < segments.size(); ++u) {
     if (!segments[u].empty()) add_segment_norms(kept(static_cast<int>(u)), segments[u], squared_);

@@ -188,7 +188,7 @@ class Executor {
   std::unique_ptr<Timers> timers_;
   std::unique_ptr<TrainedSink> trained_sink_;  // none: no parameter is frozen
   Tensor no_noise_;                            // NoiseKnobs of 0, where parameters are updated one by one without noise
-  std::unique_ptr<TimedSink> timed_sink_;  // none: reports are not timed
+  std::unique_ptr<TimedSink> timed_sink_;      // none: reports are not timed
   std::vector<ObservedRow> observed_;
 };
 

@@ -14,7 +14,7 @@ std::unique_ptr<Executor::ClipState> Executor::make_clip_state() {
   targets.sums = [this](ParamId id, int64_t first, int64_t count) { return gradient_target(id, first, count); };
   targets.kept = [this](ParamId id, int64_t first, int64_t count) {
     const Tensor& kept = units_[schedule_.layout.unit_of_param[id]].sample_grads;
-    return kept.view({shape_.batch, -1}).narrow(1, schedule_.layout.offset_of_param[id] + first, count);
+    return kept.view({shape_.batch, -1}).narrow(1, schedule_.kept_offset[static_cast<size_t>(id)] + first, count);
   };
   return std::make_unique<ClipState>(schedule_, shape_, *options_.privacy, device_, std::move(targets));
 }
@@ -71,8 +71,9 @@ void Executor::run_combine(const Op& op) {
   }
   const privacy::ClipCoefficients coefficients = clip_->coefficients_of();
   for (const ParamSlot& slot : schedule_.layout.units[op.unit].slots) {
-    if (schedule_.booked_param[static_cast<size_t>(slot.param)] || shape_.params[slot.param].frozen) continue;
-    combine_samples(unit.sample_grads.view({shape_.batch, -1}).narrow(1, slot.offset, slot.numel),
+    const int64_t kept = schedule_.kept_offset[static_cast<size_t>(slot.param)];
+    if (kept < 0) continue;
+    combine_samples(unit.sample_grads.view({shape_.batch, -1}).narrow(1, kept, slot.numel),
                     coefficients.of(slot.param, 0, shape_.batch), gradient_target(slot.param, 0, slot.numel),
                     schedule_.accumulates_whole);
   }
@@ -81,7 +82,8 @@ void Executor::run_combine(const Op& op) {
 void Executor::run_update(const Op& op) {
   Unit& unit = units_[op.unit];
   const UnitLayout& layout = schedule_.layout.units[op.unit];
-  const int64_t owned = unit.sample_grads.defined() ? layout.padded_numel : unit.grad_shard.numel();
+  const int64_t owned =
+      unit.sample_grads.defined() || !unit.grad_shard.defined() ? layout.padded_numel : unit.grad_shard.numel();
   const bool ranged = !unit.staged_params.defined() && owned != unit.params.numel();
   const Tensor param = unit.staged_params.defined() ? unit.staged_params
                        : ranged                     ? own_part(unit.params, op.unit)
@@ -96,6 +98,8 @@ void Executor::run_update(const Op& op) {
     return;
   }
   // Parameter by parameter: noise is keyed by the element of the whole parameter.
+  const Tensor noise_knobs = clip_ ? clip_->noise_knobs() : no_noise_;
+  const NoiseSource noise = clip_ ? clip_->noise() : NoiseSource{};
   const int states = optimizer_states(options_.optimizer.kind);
   for (const ParamSlot& slot : layout.slots) {
     if (shape_.params[slot.param].frozen) continue;
@@ -106,8 +110,9 @@ void Executor::run_update(const Op& op) {
     of.param = param.narrow(0, place, count);
     if (states > 0) of.m = state.narrow(0, place, count);
     if (states > 1) of.v = state.narrow(0, param.numel() + place, count);
-    if (unit.sample_grads.defined()) {
-      of.grad = unit.sample_grads.view({shape_.batch, -1}).narrow(1, begin, count);
+    if (unit.sample_grads.defined() && schedule_.kept_offset[static_cast<size_t>(slot.param)] >= 0) {
+      const int64_t kept = schedule_.kept_offset[static_cast<size_t>(slot.param)] + begin - slot.offset;
+      of.grad = unit.sample_grads.view({shape_.batch, -1}).narrow(1, kept, count);
       of.coefficients = clip_->coefficients_of().of(slot.param, 0, shape_.batch);
     } else {
       of.grad = update_gradient(op.unit).narrow(0, place, count);
@@ -115,7 +120,7 @@ void Executor::run_update(const Op& op) {
     of.first_index = layout.base + begin;
     of.parameter = static_cast<uint32_t>(slot.param);
     of.first_element = begin - slot.offset;
-    noisy_update(of, knobs_, rule_, clip_ ? clip_->noise_knobs() : no_noise_, clip_ ? clip_->noise() : NoiseSource{});
+    noisy_update(of, knobs_, rule_, noise_knobs, noise);
   }
 }
 
@@ -161,11 +166,12 @@ std::vector<Tensor> Executor::gradients() {
     const bool summed = !schedule_.reduces || units_[u].reduced.defined() ||
                         (units_[u].grad_shard.defined() && !units_[u].grad.defined() &&
                          units_[u].grad_shard.numel() == layout.shard_numel);
-    if (units_[u].sample_grads.defined() && !units_[u].grad_shard.defined()) {  // summed where the update reads them
+    // What the update sums itself is summed here.
+    if (!units_[u].grad.defined() && !units_[u].grad_shard.defined())
       create({BufferRole::grad_shard, static_cast<int>(u),
               layout.padded_numel * dtype_bytes(schedule_.grad_shard_dtype), Category::gradients, space_of(device_)});
+    if (units_[u].sample_grads.defined())
       run_combine({.kind = OpKind::combine, .unit = static_cast<int>(u), .use = GradUse::clip});
-    }
     Tensor flat = units_[u].grad.defined() ? units_[u].grad : units_[u].grad_shard;
     const bool reduced_in_place =
         schedule_.reduces && options_.step.strategy == Strategy::ddp && !schedule_.accumulates_whole;

@@ -15,7 +15,7 @@ struct FedBatch {
   data::Position position;
   Batch batch;                   // as the model takes them; `counted` is not set
   std::vector<int64_t> samples;  // [rows]; data::kNoSample for padding
-  std::vector<int64_t> weights;  // [rows]: what a row's loss counts in an evaluation's mean, its targets
+  std::vector<int64_t> weights;  // [rows]: a row's targets, by which an evaluation weighs its loss; empty: all alike
 };
 
 class FeedStream {

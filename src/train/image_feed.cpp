@@ -19,13 +19,11 @@ class ImageStream final : public FeedStream {
   std::optional<FedBatch> next(int64_t step) override {
     std::optional<data::ImageBatch> made = batches_.next();
     if (!made) return {};
-    FedBatch fed{made->position,
-                 noised_batch(config_, schedule_, made->pixels, made->samples, made->labels, sample_count_, step,
-                              {seed_, options_.label_drop}, options_.compute, options_.device),
-                 std::move(made->samples),
-                 {}};
-    fed.weights.assign(fed.samples.size(), 1);
-    return fed;
+    return FedBatch{made->position,
+                    noised_batch(config_, schedule_, made->pixels, made->samples, made->labels, sample_count_, step,
+                                 {seed_, options_.label_drop}, options_.compute, options_.device),
+                    std::move(made->samples),
+                    {}};
   }
   std::optional<data::Position> position() const override { return batches_.position(); }
   data::LoaderStatistics statistics() const override { return batches_.statistics(); }

@@ -144,27 +144,32 @@ EvaluationLine Trainer::evaluate() {
       options_.evaluation_samples > 0 ? std::min(options_.evaluation_samples, held_out_->count()) : held_out_->count();
   const std::unique_ptr<FeedStream> batches =
       held_out_->open(std::make_unique<data::SequentialOrder>(count, batch * world, rank, world), {}, options_.seed);
-  double loss = 0, weight = 0, samples = 0, correct = 0;
+  double loss = 0, weight = 0, samples = 0, correct = 0, tokens = 0;
   bool labelled = false;
+  std::optional<AverageInPlace> average;
+  if (options_.average) average.emplace(executor_, *options_.average);
   while (const std::optional<FedBatch> made = batches->next(/*step=*/0)) {
     const Evaluation evaluation = executor_.evaluate(made->batch);
     const double* losses = evaluation.losses.data_ptr<double>();
     labelled = evaluation.correct.defined();
     for (size_t i = 0; i < made->samples.size(); ++i) {
       if (made->samples[i] == data::kNoSample) continue;
-      const auto valid = static_cast<double>(made->weights[i]);
+      const double valid = made->weights.empty() ? 1 : static_cast<double>(made->weights[i]);
       loss += losses[i] * valid;
       weight += valid;
+      if (!made->weights.empty()) tokens += valid;
       samples += 1;
       if (labelled) correct += evaluation.correct.data_ptr<bool>()[i] ? 1 : 0;
     }
   }
-  const std::vector<double> sums = sum_over_ranks({loss, weight, samples, correct});
+  average.reset();
+  const std::vector<double> sums = sum_over_ranks({loss, weight, samples, correct, tokens});
   EvaluationLine line;
   line.step = executor_.steps();
   line.loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
-  line.tokens = static_cast<int64_t>(sums[1]);
   line.samples = static_cast<int64_t>(sums[2]);
+  line.tokens = static_cast<int64_t>(sums[4]);
+  line.of_average = options_.average != nullptr;
   if (labelled) line.accuracy = sums[2] > 0 ? sums[3] / sums[2] : 0;
   if (events_.on_evaluation) events_.on_evaluation(line);
   return line;

@@ -63,8 +63,10 @@ struct StepLine {
 };
 
 struct EvaluationLine {
-  int64_t step = 0, samples = 0, tokens = 0;
-  double loss = 0;                 // mean over tokens, or over samples that have labels
+  int64_t step = 0, samples = 0;
+  int64_t tokens = 0;              // that were predicted; 0: none, the loss is no likelihood
+  double loss = 0;                 // mean over tokens, or over samples that have labels or are images
+  bool of_average = false;         // of the weights' moving average, not of the weights
   std::optional<double> accuracy;  // of classification
   double perplexity() const;
 };
@@ -82,6 +84,7 @@ class Trainer {
           TrainOptions options, TrainEvents events);
   // False where it was stopped before the last step. A private run's last step is the last that its budget allows, if that comes first.
   bool run(data::Position start);
+  // Of what the run will leave: the weights' average where one is kept. What held-out samples draw is the same each time, and nothing of the run changes.
   EvaluationLine evaluate();
   data::LoaderStatistics loader_statistics() const { return loader_statistics_; }
 

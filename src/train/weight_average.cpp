@@ -5,6 +5,11 @@
 #include <algorithm>
 
 namespace veil {
+namespace {
+
+constexpr int kParams = -1;  // of Executor::ReadState
+
+}  // namespace
 
 WeightAverage::WeightAverage(Executor& executor, double decay) : executor_(executor), decay_(decay) {
   CategoryScope scope(Category::optimizer);
@@ -30,26 +35,56 @@ int64_t WeightAverage::place_of(ParamId id) const {
          layout.offset_of_param[static_cast<size_t>(id)];
 }
 
-Tensor WeightAverage::parameter(ParamId id) {
-  const ParamShape& param = executor_.shape().params[static_cast<size_t>(id)];
-  const int64_t begin = place_of(id), end = begin + param.numel();
-  CategoryScope scope(Category::temporary);
-  // The ranks' pieces do not overlap: their sum is the whole.
-  const Tensor whole =
-      at::zeros({param.numel()}, pieces_.empty() ? at::TensorOptions(at::kFloat).device(executor_.device())
-                                                 : pieces_[0].average.options());
+Tensor WeightAverage::own_part(int64_t begin, int64_t end) const {
+  const Tensor part =
+      at::zeros({end - begin}, pieces_.empty() ? at::TensorOptions(at::kFloat).device(executor_.device())
+                                               : pieces_[0].average.options());
   for (const Piece& piece : pieces_) {
     const int64_t from = std::max(begin, piece.first), to = std::min(end, piece.first + piece.average.numel());
     if (from < to)
-      whole.narrow(0, from - begin, to - from).copy_(piece.average.narrow(0, from - piece.first, to - from));
+      part.narrow(0, from - begin, to - from).copy_(piece.average.narrow(0, from - piece.first, to - from));
   }
+  return part;
+}
+
+Tensor WeightAverage::parameter(ParamId id) {
+  const ParamShape& param = executor_.shape().params[static_cast<size_t>(id)];
+  CategoryScope scope(Category::temporary);
+  // The ranks' pieces do not overlap: their sum is the whole.
+  const Tensor whole = own_part(place_of(id), place_of(id) + param.numel());
   if (Communicator* lane = executor_.communicator()) lane->all_reduce(whole)->wait();
   return whole.cpu().view(param.dims);
+}
+
+void WeightAverage::read(int64_t first, const Tensor& out) {
+  CategoryScope scope(Category::temporary);
+  const Tensor part = own_part(first, first + out.numel());
+  Communicator* const lane = executor_.communicator();
+  if (lane && executor_.schedule().whole_params) lane->all_reduce(part)->wait();
+  out.copy_(part);
 }
 
 void WeightAverage::restore(int64_t updates, const std::function<void(int64_t first, const Tensor& out)>& read) {
   updates_ = updates;
   for (const Piece& piece : pieces_) read(piece.first, piece.average);
+}
+
+// restore() hands out the places of parameters and of the optimizer's state; those that are not written stay as they are.
+AverageInPlace::AverageInPlace(Executor& executor, WeightAverage& average) : executor_(executor) {
+  executor_.restore(executor_.steps(), [&](int kind, int64_t first, const Tensor& out) {
+    if (kind != kParams) return;
+    {
+      CategoryScope scope(Category::temporary);
+      params_[first] = out.to(cpu_device(), out.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    }
+    average.read(first, out);
+  });
+}
+
+AverageInPlace::~AverageInPlace() {
+  executor_.restore(executor_.steps(), [&](int kind, int64_t first, const Tensor& out) {
+    if (kind == kParams) out.copy_(params_.at(first));
+  });
 }
 
 }  // namespace veil

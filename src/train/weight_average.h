@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "train/executor.h"
@@ -17,6 +18,8 @@ class WeightAverage {
   void update();
   // A parameter's average, whole, on CPU. Every rank must call it.
   Tensor parameter(ParamId id);
+  // Its part from the model-wide index `first` on, into `out`. Where parameters are whole on every rank, every rank must call it, with the same parts.
+  void read(int64_t first, const Tensor& out);
   // What a checkpoint holds of it: this rank's parts by model-wide index, and how many updates were made. Views of its own memory.
   struct Piece {
     int64_t first;
@@ -28,10 +31,25 @@ class WeightAverage {
 
  private:
   int64_t place_of(ParamId id) const;  // model-wide index of its first element
+  // Elements [begin, end) of the model-wide index; zeros where they are other ranks'.
+  Tensor own_part(int64_t begin, int64_t end) const;
   Executor& executor_;
   double decay_;
   int64_t updates_ = 0;
   std::vector<Piece> pieces_;
+};
+
+// While it lives the executor's parameters are the average; then they are what they were, to the bit. Every rank makes one. They are kept on CPU meanwhile.
+class AverageInPlace {
+ public:
+  AverageInPlace(Executor& executor, WeightAverage& average);
+  ~AverageInPlace();
+  AverageInPlace(const AverageInPlace&) = delete;
+  AverageInPlace& operator=(const AverageInPlace&) = delete;
+
+ private:
+  Executor& executor_;
+  std::map<int64_t, Tensor> params_;  // by model-wide index of the first element
 };
 
 }  // namespace veil

@@ -1,9 +1,11 @@
 // Images from files and by rule: what is read, what is refused, and batches made ahead.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -66,6 +68,39 @@ std::string bytes_of(const std::string& digits) {
   std::string bytes;
   for (size_t i = 0; i < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
   return bytes;
+}
+
+std::string big_endian(uint32_t value, int bytes) {
+  std::string out;
+  for (int i = bytes - 1; i >= 0; --i) out += static_cast<char>(value >> (8 * i) & 0xFF);
+  return out;
+}
+
+// PNG's own checksum (CRC-32 of IEEE 802.3).
+uint32_t checksum(const std::string& bytes) {
+  uint32_t crc = ~0U;
+  for (const char byte : bytes) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? crc >> 1 ^ 0xEDB88320U : crc >> 1;
+  }
+  return ~crc;
+}
+
+// A sound head, and nothing behind it but the begin of its pixels.
+std::string png_head(uint32_t width, uint32_t height) {
+  auto chunk = [](const std::string& content, uint32_t size) {
+    return big_endian(size, 4) + content + big_endian(checksum(content), 4);
+  };
+  return std::string("\x89PNG\r\n\x1A\n") +
+         chunk("IHDR" + big_endian(width, 4) + big_endian(height, 4) + std::string("\x8\x2\0\0\0", 5), 13) +
+         chunk("IDAT", 0);
+}
+
+// The JPEG above, whose frame says another size.
+std::string jpeg_of_size(uint32_t width, uint32_t height) {
+  std::string bytes = bytes_of(kJpeg);
+  const size_t frame = bytes.find("\xFF\xC0");
+  return bytes.replace(frame + 5, 4, big_endian(height, 2) + big_endian(width, 2));
 }
 
 TEST_F(Images, AJpegIsDecodedAndTruncatedOnesAreRefused) {
@@ -166,12 +201,21 @@ TEST_F(Images, AnEmptySubFolderIsStillAClass) {
 }
 
 TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
-  // A PNG head alone: 100000 x 100000 pixels.
-  std::string bytes("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\1\x86\xA0\0\1\x86\xA0\x8\x2\0\0\0", 29);
-  bytes += std::string("\x4C\x6F\xA2\x4F", 4);
-  write_file_atomically(at("dogs/huge.png"), bytes);
-  const std::string message = message_of([&] { read_picture(at("dogs/huge.png")); });
-  EXPECT_EQ(message.find(at("dogs/huge.png")), 0U) << message;
+  write_file_atomically(at("dogs/huge.png"), png_head(60000, 60000));
+  write_file_atomically(at("dogs/huge.jpg"), jpeg_of_size(60000, 60000));
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  const auto expect_refused = [&](const std::string& name, const std::function<void()>& work) {
+    EXPECT_EQ(message_of(work), at(name) + ": 60000 x 60000 pixels are more than the 134217728 that are allowed");
+  };
+  for (const char* name : {"dogs/huge.png", "dogs/huge.jpg"}) {
+    expect_refused(name, [&] { read_picture(at(name)); });
+    expect_refused(name, [&] { read_picture_size(at(name)); });
+  }
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1 << 20) << "kB; the pixels would have been 10.8 GB";
+  write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
+  EXPECT_EQ(ImageFolder(root_.string(), BadImages::left_out, 1).left_out().size(), 2U);
 }
 
 TEST_F(Images, AFolderWithoutImagesIsSaid) {
@@ -193,6 +237,58 @@ TEST(ImageBatches, AreTheOrdersAndGoOnWhereTheyWereLeft) {
   }
   ImageBatches later(shapes, order(), 8, 3, taken[2].position, 1);
   EXPECT_EQ(later.next()->pixels, taken[2].pixels);
+}
+
+std::set<uint64_t> hashes_of(const ImageSource& images) {
+  std::set<uint64_t> hashes;
+  for (int64_t i = 0; i < images.count(); ++i) hashes.insert(images.hash(i));
+  return hashes;
+}
+
+TEST(ImageSplit, HoldsAPartOutThatTrainingNeverSees) {
+  const auto shapes = std::make_shared<Shapes>(1000, 3);
+  const ImageSplit split = split_images(shapes, 0.1, 2);
+  EXPECT_EQ(split.train->count() + split.held_out->count(), 1000);
+  EXPECT_NEAR(static_cast<double>(split.held_out->count()), 100, 40);
+  const std::set<uint64_t> train = hashes_of(*split.train), held_out = hashes_of(*split.held_out);
+  EXPECT_EQ(train.size() + held_out.size(), 1000U);
+  for (const uint64_t hash : held_out) EXPECT_EQ(train.count(hash), 0U);
+  EXPECT_EQ(split.held_out->class_names(), shapes->class_names());
+  EXPECT_EQ(split_images(shapes, 0, 1).held_out->count(), 0);
+}
+
+TEST(ImageSplit, AnotherImageMovesNone) {
+  const std::set<uint64_t> few = hashes_of(*split_images(std::make_shared<Shapes>(500, 3), 0.2, 1).held_out);
+  const std::set<uint64_t> more = hashes_of(*split_images(std::make_shared<Shapes>(501, 3), 0.2, 1).held_out);
+  for (const uint64_t hash : few) EXPECT_EQ(more.count(hash), 1U);
+  EXPECT_LE(more.size(), few.size() + 1);
+}
+
+// A folder's images stand class by class: in that order a short evaluation would see one class.
+TEST_F(Images, TheFirstHeldOutOnesAreOfAllClasses) {
+  for (const char* name : {"cats", "dogs"}) {
+    for (uint8_t i = 0; i < 20; ++i)
+      write_png(at(name) + "/" + std::to_string(i) + ".png", plain(2, 2, i, name[0] == 'c' ? 0 : 255, 0));
+  }
+  const auto folder = std::make_shared<ImageFolder>(root_.string(), BadImages::seen_when_read, 1);
+  const ImageSplit split = split_images(folder, 0.9, 2);
+  ASSERT_GT(split.held_out->count(), 20);
+  std::set<int64_t> labels;
+  for (int64_t i = 0; i < 10; ++i) labels.insert(split.held_out->label(i));
+  EXPECT_EQ(labels, (std::set<int64_t>{0, 1}));
+}
+
+// Equal files are one image to the split, wherever they stand.
+TEST_F(Images, ACopyFallsOnTheSameSide) {
+  for (uint8_t i = 0; i < 30; ++i) {
+    for (const char* name : {"cats", "dogs"})
+      write_png(at(name) + "/" + std::to_string(i) + ".png", plain(2, 2, i, 0, 0));
+  }
+  const auto folder = std::make_shared<ImageFolder>(root_.string(), BadImages::seen_when_read, 1);
+  const ImageSplit split = split_images(folder, 0.5, 1);
+  const std::set<uint64_t> train = hashes_of(*split.train), held_out = hashes_of(*split.held_out);
+  EXPECT_EQ(train.size() + held_out.size(), 30U);
+  EXPECT_GT(std::min(train.size(), held_out.size()), 0U);
 }
 
 TEST(ImageBatches, GreyIsTheColoursMean) {

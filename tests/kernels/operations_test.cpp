@@ -96,35 +96,41 @@ Tensors torch_update(const OptimizerOptions& options, const UpdateKnobs& knobs, 
   return {p - lr * buffer, buffer};
 }
 
+void add_update(std::vector<Row>& table, OptimizerKind kind, DType storage, DType state, DType grad, int64_t numel) {
+  OptimizerOptions options;
+  options.kind = kind;
+  options.weight_decay = 0.1;
+  const UpdateKnobs knobs = knobs_for_step(options, /*learning_rate=*/0.02, /*step=*/3, /*scale=*/0.25);
+  Tensors inputs = {random({numel}, storage), random({numel}, grad)};
+  if (kind != OptimizerKind::sgd) inputs.push_back(random({optimizer_states(kind) * numel}, state).abs());
+  const double arithmetic = storage == at::kDouble ? 1e-14 : 5e-7;
+  // Stochastic rounding takes one of the two neighbours: a whole unit in the last place.
+  const auto stored = [&](DType dtype) { return dtype == at::kBFloat16 ? 7.9e-3 : arithmetic; };
+  Row row{fmt::format("update {} {} moments {} by {} [{}]", name_of(kind), dtype_name(storage), dtype_name(state),
+                      dtype_name(grad), numel),
+          inputs,
+          [=](const Tensors& in) {
+            const Tensor on_device = at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
+                                                 knobs.bias_correction2, knobs.step},
+                                                at::kDouble)
+                                         .to(in[0].device());
+            update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), on_device, update_rule(options, 11),
+                         /*first_index=*/numel % 2 ? 5 : 8);
+            return in.size() > 2 ? Tensors{in[0], in[2]} : Tensors{in[0]};
+          },
+          [=](const Tensors& in) { return torch_update(options, knobs, in); },
+          {{stored(storage), stored(storage)}, {stored(state), stored(state)}}};  // nvcc fuses products and sums
+  table.push_back(std::move(row));
+}
+
 void add_updates(std::vector<Row>& table) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
     for (const DType storage : {at::kFloat, at::kDouble, at::kBFloat16}) {
-      for (const DType grad : kTypes) {
-        for (const int64_t numel : {0, 1, 7, 1031}) {
-          OptimizerOptions options;
-          options.kind = kind;
-          options.weight_decay = 0.1;
-          const UpdateKnobs knobs = knobs_for_step(options, /*learning_rate=*/0.02, /*step=*/3, /*scale=*/0.25);
-          const DType state = storage == at::kDouble ? at::kDouble : at::kFloat;
-          Tensors inputs = {random({numel}, storage), random({numel}, grad)};
-          if (kind != OptimizerKind::sgd) inputs.push_back(random({optimizer_states(kind) * numel}, state).abs());
-          const double arithmetic = storage == at::kDouble ? 1e-14 : 5e-7;
-          // Stochastic rounding takes one of the two neighbours: a whole unit in the last place.
-          const double stored = storage == at::kBFloat16 ? 7.9e-3 : arithmetic;
-          Row row{fmt::format("update {} {} by {} [{}]", name_of(kind), dtype_name(storage), dtype_name(grad), numel),
-                  inputs,
-                  [=](const Tensors& in) {
-                    const Tensor on_device = at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
-                                                         knobs.bias_correction2, knobs.step},
-                                                        at::kDouble)
-                                                 .to(in[0].device());
-                    update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), on_device, update_rule(options, 11),
-                                 /*first_index=*/5);
-                    return in.size() > 2 ? Tensors{in[0], in[2]} : Tensors{in[0]};
-                  },
-                  [=](const Tensors& in) { return torch_update(options, knobs, in); },
-                  {{stored, stored}, {arithmetic, arithmetic}}};  // nvcc fuses products and sums
-          table.push_back(std::move(row));
+      std::vector<DType> states = {storage == at::kDouble ? at::kDouble : at::kFloat};
+      if (kind != OptimizerKind::sgd && storage != at::kDouble) states.push_back(at::kBFloat16);
+      for (const DType state : states) {
+        for (const DType grad : kTypes) {
+          for (const int64_t numel : {0, 1, 7, 1031, 2000}) add_update(table, kind, storage, state, grad, numel);
         }
       }
     }

@@ -1,7 +1,10 @@
 // Sums over samples, norms a sample and the noisy update: CPU against what they are, GPU against CPU, over odd shapes, types and places.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +13,7 @@
 #include "kernels/noisy_update.h"
 #include "kernels/sample_combine.h"
 #include "kernels/sample_norm.h"
+#include "kernels/update.h"
 
 namespace veil {
 namespace {
@@ -138,55 +142,118 @@ TEST(GpuSampleOperations, TablesAgreeWithPlainSums) {
   tables_agree(gpu_device(0));
 }
 
+struct NoisyCase {
+  OptimizerKind kind;
+  DType param, moments, grad;
+  int64_t numel, element, index, samples;
+};
+
+std::vector<NoisyCase> noisy_cases() {
+  std::vector<NoisyCase> cases;
+  for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+    for (DType param : kTypes) {
+      std::vector<DType> states = {param == at::kDouble ? at::kDouble : at::kFloat};
+      if (kind != OptimizerKind::sgd && param != at::kDouble) states.push_back(at::kBFloat16);
+      for (DType moments : states) {
+        for (DType grad : kTypes) {
+          for (const auto& [numel, element, index] :
+               {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
+            for (int64_t samples : {0, 1, 3})
+              cases.push_back({kind, param, moments, grad, numel, element, index, samples});
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+NoisyUpdate noisy_update_of(const NoisyCase& c) {
+  NoisyUpdate of;
+  of.param = at::randn({c.numel}, at::kDouble).to(c.param);
+  if (c.kind != OptimizerKind::sgd) of.m = at::randn({c.numel}, at::kDouble).to(c.moments);
+  if (c.kind == OptimizerKind::adamw) of.v = at::randn({c.numel}, at::kDouble).abs().to(c.moments);
+  of.grad = c.samples ? at::randn({c.samples, c.numel + 16}, at::kDouble).to(c.grad).narrow(1, 0, c.numel)
+                      : at::randn({c.numel}, at::kDouble).to(c.grad);
+  if (c.samples) of.coefficients = at::randn({c.samples}, at::kDouble).abs();
+  of.first_index = c.index;
+  of.parameter = 4;
+  of.first_element = c.element;
+  return of;
+}
+
+// Stochastic rounding may fall to either side of a value that differs in its last bit.
+void expect_agrees(const Tensor& got, const Tensor& expected) {
+  if (!expected.defined()) return;
+  const DType dtype = expected.scalar_type();
+  // All that enters is of order 1, and what comes out may cancel.
+  const double scale = std::max(1.0, expected.to(at::kDouble).abs().max().item<double>());
+  EXPECT_LE((got.cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>() / scale,
+            dtype == at::kBFloat16 ? 8e-3
+            : dtype == at::kFloat  ? 1e-5
+                                   : 1e-12);
+  if (dtype == at::kBFloat16) {
+    EXPECT_LE((got.cpu() != expected).sum().item<double>(), 1 + 0.01 * static_cast<double>(expected.numel()));
+  }
+}
+
+Tensor update_knobs() {
+  Tensor knobs = at::zeros({8}, at::kDouble);
+  const double values[] = {0.1, 0.25, 0.1, 0.05, 3};
+  for (int64_t k = 0; k < 5; ++k) knobs[k] = values[k];
+  return knobs;
+}
+
+Tensor noise_knobs(double deviation) {
+  Tensor noise = at::zeros({2}, at::kDouble);
+  noise[0] = 3;
+  noise[1] = deviation;
+  return noise;
+}
+
 // The fused update is combine, noise and update one after another, wherever the range begins.
 TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
   if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
   const Device gpu = gpu_device(0);
-  for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
-    for (DType param_type : kTypes) {
-      for (DType grad_type : kTypes) {
-        for (const auto& [numel, element, index] :
-             {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
-          for (int64_t samples : {0, 1, 3}) {
-            SCOPED_TRACE(fmt::format("{} {} {} of {} from {} samples {}", static_cast<int>(kind),
-                                     dtype_name(param_type), dtype_name(grad_type), numel, element, samples));
-            const DType real = param_type == at::kDouble ? at::kDouble : at::kFloat;
-            UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
-            Tensor knobs = at::zeros({8}, at::kDouble), noise = at::zeros({2}, at::kDouble);
-            const double values[] = {0.1, 0.25, 0.1, 0.05, 3};
-            for (int64_t k = 0; k < 5; ++k) knobs[k] = values[k];
-            noise[0] = 3;
-            noise[1] = 0.7;
-            NoisyUpdate on_cpu;
-            on_cpu.param = at::randn({numel}, at::kDouble).to(param_type);
-            if (kind != OptimizerKind::sgd) on_cpu.m = at::randn({numel}, at::kDouble).to(real);
-            if (kind == OptimizerKind::adamw) on_cpu.v = at::randn({numel}, at::kDouble).abs().to(real);
-            on_cpu.grad = samples ? at::randn({samples, numel + 16}, at::kDouble).to(grad_type).narrow(1, 0, numel)
-                                  : at::randn({numel}, at::kDouble).to(grad_type);
-            if (samples) on_cpu.coefficients = at::randn({samples}, at::kDouble).abs();
-            on_cpu.first_index = index;
-            on_cpu.parameter = 4;
-            on_cpu.first_element = element;
-            NoisyUpdate on_gpu = on_cpu;
-            on_gpu.param = on_cpu.param.to(gpu);
-            if (on_cpu.m.defined()) on_gpu.m = on_cpu.m.to(gpu);
-            if (on_cpu.v.defined()) on_gpu.v = on_cpu.v.to(gpu);
-            on_gpu.grad = on_cpu.grad.to(gpu);
-            if (samples) on_gpu.coefficients = on_cpu.coefficients.to(gpu);
-            NoiseSource source;
-            source.key.word[2] = 9;
-            noisy_update(on_cpu, knobs, rule, noise, source);
-            noisy_update(on_gpu, knobs.to(gpu), rule, noise.to(gpu), source);
-            const double difference = apart(on_gpu.param, on_cpu.param);
-            // Stochastic rounding may fall to either side of a value that differs in its last bit.
-            EXPECT_LE(difference, param_type == at::kBFloat16 ? 8e-3 : param_type == at::kFloat ? 1e-5 : 1e-12);
-            if (param_type == at::kBFloat16) {
-              EXPECT_LE((on_gpu.param.cpu() != on_cpu.param).sum().item<double>(),
-                        1 + 0.01 * static_cast<double>(numel));
-            }
-          }
-        }
-      }
+  const Tensor knobs = update_knobs(), noise = noise_knobs(0.7);
+  for (const NoisyCase& c : noisy_cases()) {
+    SCOPED_TRACE(fmt::format("{} {} moments {} {} of {} from {} samples {}", static_cast<int>(c.kind),
+                             dtype_name(c.param), dtype_name(c.moments), dtype_name(c.grad), c.numel, c.element,
+                             c.samples));
+    const UpdateRule rule{c.kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+    const NoisyUpdate on_cpu = noisy_update_of(c);
+    NoisyUpdate on_gpu = on_cpu;
+    for (Tensor* tensor : {&on_gpu.param, &on_gpu.m, &on_gpu.v, &on_gpu.grad, &on_gpu.coefficients}) {
+      if (tensor->defined()) *tensor = tensor->to(gpu);
+    }
+    NoiseSource source;
+    source.key.word[2] = 9;
+    noisy_update(on_cpu, knobs, rule, noise, source);
+    noisy_update(on_gpu, knobs.to(gpu), rule, noise.to(gpu), source);
+    expect_agrees(on_gpu.param, on_cpu.param);
+    expect_agrees(on_gpu.m, on_cpu.m);
+    expect_agrees(on_gpu.v, on_cpu.v);
+  }
+}
+
+// Without noise and samples it is the plain update, to the bit, whatever is rounded.
+TEST(SampleOperations, ANoisyUpdateWithoutNoiseIsThePlainOne) {
+  const Tensor knobs = update_knobs(), noise = noise_knobs(0);
+  for (const NoisyCase& c : noisy_cases()) {
+    if (c.samples > 0) continue;
+    const UpdateRule rule{c.kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+    const NoisyUpdate noisy = noisy_update_of(c);
+    const Tensor param = noisy.param.clone();
+    Tensor state;
+    if (noisy.m.defined()) state = noisy.v.defined() ? at::cat({noisy.m, noisy.v}) : noisy.m.clone();
+    noisy_update(noisy, knobs, rule, noise, {});
+    update_shard(param, noisy.grad, state, knobs, rule, c.index);
+    EXPECT_TRUE(at::equal(noisy.param, param));
+    if (noisy.m.defined()) {
+      EXPECT_TRUE(at::equal(noisy.m, state.narrow(0, 0, c.numel)));
+    }
+    if (noisy.v.defined()) {
+      EXPECT_TRUE(at::equal(noisy.v, state.narrow(0, c.numel, c.numel)));
     }
   }
 }

@@ -35,7 +35,7 @@ Tensor normal(int64_t numel, DType dtype, Device device, uint64_t seed) {
 }
 
 // Three steps over [0, numel) cut at `cuts`; the parameters, then the states, as the whole has them.
-std::vector<Tensor> updated_in_shards(OptimizerKind kind, DType storage, DType grad_dtype,
+std::vector<Tensor> updated_in_shards(OptimizerKind kind, DType storage, DType moments, DType grad_dtype,
                                       const std::vector<int64_t>& cuts, Device device) {
   const int64_t numel = cuts.back();
   const int states = optimizer_states(kind);
@@ -49,8 +49,7 @@ std::vector<Tensor> updated_in_shards(OptimizerKind kind, DType storage, DType g
     const int64_t first = cuts[c], count = cuts[c + 1] - first;
     const Tensor shard = param.narrow(0, first, count).clone();
     Tensor state;
-    if (states)
-      state = at::zeros({states * count}, shard.options().dtype(storage == at::kDouble ? at::kDouble : at::kFloat));
+    if (states) state = at::zeros({states * count}, shard.options().dtype(moments));
     for (int step = 1; step <= 3; ++step) {
       const Tensor grad =
           normal(numel, grad_dtype, device, 100 + static_cast<uint64_t>(step)).narrow(0, first, count).clone();
@@ -66,14 +65,19 @@ std::vector<Tensor> updated_in_shards(OptimizerKind kind, DType storage, DType g
 
 void shards_give_the_bits_of_the_whole(Device device) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
-    for (const DType storage : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    for (const auto& [storage, moments] : {std::pair{at::kFloat, at::kFloat},
+                                           {at::kDouble, at::kDouble},
+                                           {at::kBFloat16, at::kFloat},
+                                           {at::kBFloat16, at::kBFloat16},
+                                           {at::kFloat, at::kBFloat16}}) {
       for (const DType grad : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-        const std::vector<Tensor> whole = updated_in_shards(kind, storage, grad, {0, 40'003}, device);
+        const std::vector<Tensor> whole = updated_in_shards(kind, storage, moments, grad, {0, 40'003}, device);
         for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, 20'000, 40'003}, {0, 1, 517, 518, 40'003}}) {
-          const std::vector<Tensor> parts = updated_in_shards(kind, storage, grad, cuts, device);
+          const std::vector<Tensor> parts = updated_in_shards(kind, storage, moments, grad, cuts, device);
           for (size_t i = 0; i < whole.size(); ++i) {
             EXPECT_TRUE(at::equal(whole[i], parts[i]))
-                << name_of(kind) << " " << dtype_name(storage) << " by " << dtype_name(grad) << ", tensor " << i;
+                << name_of(kind) << " " << dtype_name(storage) << ", moments " << dtype_name(moments) << " by "
+                << dtype_name(grad) << ", tensor " << i;
           }
         }
       }
@@ -149,6 +153,28 @@ void bf16_updates_keep_the_mean(Device device) {
       << "each element has its own draw";
 }
 
+// With momentum 1 and the rate 2^-11, a bf16 parameter and its bf16 moment, both 1, go an eighth of the way to the number below.
+void bf16_moments_keep_the_mean(Device device) {
+  const int64_t numel = 200'000;
+  const double eighth = std::ldexp(1.0, -11), n = static_cast<double>(numel);
+  const Tensor param = at::full({numel}, 1.0, at::TensorOptions().dtype(at::kBFloat16).device(device));
+  const Tensor moment = param.clone(), grads = at::full({numel}, -eighth, param.options().dtype(at::kFloat));
+  OptimizerOptions options;
+  options.kind = OptimizerKind::sgd_momentum;
+  options.momentum = 1;
+  UpdateKnobs knobs;
+  knobs.learning_rate = eighth;
+  knobs.step = 1;
+  update_shard(param, grads, moment, knobs_on(device, knobs), update_rule(options, 5), 0);
+  const Tensor param_moved = (param != 1).to(at::kDouble), moment_moved = (moment != 1).to(at::kDouble);
+  const double error = 5 * std::sqrt(0.125 * 0.875 / n);
+  EXPECT_NEAR(param_moved.sum().item<double>() / n, 0.125, error);
+  EXPECT_NEAR(moment_moved.sum().item<double>() / n, 0.125, error);
+  EXPECT_EQ(moment.min().item<double>(), 1 - std::ldexp(1.0, -8));
+  EXPECT_NEAR((param_moved * moment_moved).sum().item<double>() / n, 0.125 * 0.125, error)
+      << "the two roundings of an element are independent";
+}
+
 void what_is_not_finite_passes_and_the_largest_number_stays(Device device) {
   const double largest = std::ldexp(255.0, 120);  // bf16's
   auto all = [&](const Tensor& tensor, double value) { return tensor.eq(value).all().item<bool>(); };
@@ -172,6 +198,9 @@ TEST(Splits, MomentsAreThoseOfTheDistribution) {
 }
 TEST(Splits, UpdatesOfBf16KeepTheMean) {
   bf16_updates_keep_the_mean(cpu_device());
+}
+TEST(Splits, MomentsInBf16KeepTheMean) {
+  bf16_moments_keep_the_mean(cpu_device());
 }
 TEST(Splits, WhatIsNotFinitePassesAndTheLargestNumberStays) {
   what_is_not_finite_passes_and_the_largest_number_stays(cpu_device());
@@ -197,6 +226,9 @@ TEST_F(GpuSplits, MomentsAreThoseOfTheDistribution) {
 }
 TEST_F(GpuSplits, UpdatesOfBf16KeepTheMean) {
   bf16_updates_keep_the_mean(gpu_);
+}
+TEST_F(GpuSplits, MomentsInBf16KeepTheMean) {
+  bf16_moments_keep_the_mean(gpu_);
 }
 TEST_F(GpuSplits, WhatIsNotFinitePassesAndTheLargestNumberStays) {
   what_is_not_finite_passes_and_the_largest_number_stays(gpu_);

@@ -26,11 +26,11 @@ std::string TestCase::name() const {
          fmt::format(
              "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} micro-batches {} accumulate {} "
              "{} "
-             "storage {} compute {} reduce {}",
+             "storage {} compute {} reduce {} moments {}",
              name_of(step.strategy), step.world, step.forward_prefetch, name_of(step.backward_prefetch),
              name_of(step.wrap), step.offload_params, step.offload_optimizer, name_of(step.checkpointing),
              step.micro_batches, name_of(step.accumulate_in), name_of(optimizer.kind), dtype_name(step.storage),
-             dtype_name(step.compute), dtype_name(step.reduce));
+             dtype_name(step.compute), dtype_name(step.reduce), dtype_name(step.moments));
 }
 
 namespace {
@@ -279,10 +279,10 @@ std::vector<TestCase> memory_grid() {
       all.push_back(test);
       test.step.storage = at::kBFloat16;
       all.push_back(test);
-      test.step.reduce = at::kBFloat16;
+      test.step.reduce = test.step.moments = at::kBFloat16;
       all.push_back(test);
       // More samples than columns: a bias's sum takes more than a weight's product.
-      test.step.storage = test.step.reduce = at::kFloat;
+      test.step.storage = test.step.reduce = test.step.moments = at::kFloat;
       test.width = 5;
       test.batch = 40;
       all.push_back(test);

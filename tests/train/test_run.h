@@ -30,7 +30,7 @@ struct TestCase {
   };
   std::optional<Private> clipped = {};
   std::vector<std::string> frozen = {};  // patterns
-  int64_t width = 13, layers = 4;  // 13: no world divides it
+  int64_t width = 13, layers = 4;        // 13: no world divides it
   int64_t batch = 6;
   StepOptions step = all_of(at::kDouble);
   OptimizerOptions optimizer;

@@ -1,10 +1,15 @@
+// The noisy update's kernels, for one generator a .cu file: they take the compiler long.
+#pragma once
+
+#include <type_traits>
+
 #include "kernels/four.cuh"
 #include "kernels/launch_check.h"
 #include "kernels/launch_clip.h"
 #include "kernels/pack.cuh"
 
 namespace veil::launch {
-namespace {
+namespace noisy {
 
 constexpr int kThreads = 128;
 constexpr int kFours = kNoiseGroup / kFour;
@@ -33,7 +38,7 @@ __device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, c
 }
 
 // Any range, any type: a thread makes one aligned group of normals and updates what of it falls into the range. `ends_only`: whole groups are somebody else's.
-template <typename Param, typename Grad, typename Real, NoiseGenerator kGenerator>
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packed, bool ends_only) {
   const UpdateKnobs knobs = *reinterpret_cast<const UpdateKnobs*>(u.knobs);
   const NoiseKnobs noise = *reinterpret_cast<const NoiseKnobs*>(u.noise_knobs);
@@ -41,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
   const UpdateFactors<Real> factors = update_factors<Real>(u.rule, knobs);
   const auto* grad = static_cast<const Grad*>(u.grad);
   auto* param = static_cast<Param*>(u.param);
-  auto *m_at = static_cast<Real*>(u.m), *v_at = static_cast<Real*>(u.v);
+  auto *m_at = static_cast<State*>(u.m), *v_at = static_cast<State*>(u.v);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t first = u.first_element / kNoiseGroup, last = (u.first_element + u.numel - 1) / kNoiseGroup;
   int64_t group = first + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -80,19 +85,27 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
     }
     Bits<kNoiseGroup> bits = {};
     if constexpr (sizeof(Param) == 2) bits = rounding_bits_of<kNoiseGroup>(u.rule, knobs, u.first_index + begin);
+    Bits<kNoiseGroup> m_bits = {}, v_bits = {};
+    if constexpr (sizeof(State) == 2) {
+      m_bits = single_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin, Rounded::first_moment);
+      v_bits = single_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin, Rounded::second_moment);
+    }
 #pragma unroll
     for (int q = 0; q < kFours; ++q) {
       const int64_t at = begin + q * kFour;
       const Four<Param> p = load_inside(param, at, u.numel, whole);
-      Four<Real> m = {}, v = {};
+      Four<State> m = {}, v = {};
       if (m_at) m = load_inside(m_at, at, u.numel, whole);
       if (v_at) v = load_inside(v_at, at, u.numel, whole);
       Four<Param> updated;
 #pragma unroll
       for (int k = 0; k < kFour; ++k) {
-        const Real value =
-            updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[q * kFour + k], m.value[k], v.value[k]);
-        store(&updated.value[k], value, bits.value[q * kFour + k]);
+        const int place = q * kFour + k;
+        Real m_value = static_cast<Real>(m.value[k]), v_value = static_cast<Real>(v.value[k]);
+        const Real value = updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[place], m_value, v_value);
+        store(&updated.value[k], value, bits.value[place]);
+        store(&m.value[k], m_value, m_bits.value[place]);
+        store(&v.value[k], v_value, v_bits.value[place]);
       }
       if (m_at) store_inside(m_at, at, u.numel, m, whole);
       if (v_at) store_inside(v_at, at, u.numel, v, whole);
@@ -129,7 +142,7 @@ __device__ __forceinline__ Group<T> load_group(const T* at) {
   }
   return group;
 }
-__device__ __forceinline__ void store_group(float* to, const float (&value)[kNoiseGroup]) {
+__device__ __forceinline__ void store_group(float* to, const float (&value)[kNoiseGroup], const Bits<kNoiseGroup>&) {
 #pragma unroll
   for (int q = 0; q < kFours; ++q)
     reinterpret_cast<float4*>(to)[q] = make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
@@ -168,7 +181,7 @@ __device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Grou
 }
 
 // Whole groups in fp32 arithmetic; memory is asked for before the normals are made.
-template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
 struct GroupUpdate {
   const NoisyUpdate& u;
   const float* factor;  // of each sample
@@ -219,13 +232,16 @@ struct GroupUpdate {
       if (u.samples > 1) add_sample(sum, second, factor[1]);
       for (int64_t s = 2; s < u.samples; ++s) add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
     }
+    Bits<kNoiseGroup> bits = {};
+    const auto draw_bits = [&] { bits = whole_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin); };
+    if constexpr (sizeof(State) == 2) draw_bits();
     float value[kNoiseGroup];
     if constexpr (kKind == OptimizerKind::sgd) {
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) value[k] = fmaf(-rate, sum[k], left * before.at(k));
     } else {
-      float* const m_at = static_cast<float*>(u.m) + begin;
-      const Group<float> m = load_group(m_at);
+      State* const m_at = static_cast<State*>(u.m) + begin;
+      const Group<State> m = load_group(m_at);
       float moment[kNoiseGroup];
       if constexpr (kKind == OptimizerKind::sgd_momentum) {
 #pragma unroll
@@ -234,8 +250,8 @@ struct GroupUpdate {
           value[k] = fmaf(-f.learning_rate, moment[k], before.at(k));
         }
       } else {
-        float* const v_at = static_cast<float*>(u.v) + begin;
-        const Group<float> v = load_group(v_at);
+        State* const v_at = static_cast<State*>(u.v) + begin;
+        const Group<State> v = load_group(v_at);
         float square[kNoiseGroup];
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) {
@@ -245,78 +261,68 @@ struct GroupUpdate {
           const float spread = sqrtf(square[k] * inverse2) + f.epsilon;
           value[k] = left * before.at(k) - __fdividef(f.learning_rate * (moment[k] * inverse1), spread);
         }
-        store_group(v_at, square);
+        store_group(v_at, square, turned(bits, Rounded::second_moment));
       }
-      store_group(m_at, moment);
+      store_group(m_at, moment, turned(bits, Rounded::first_moment));
     }
-    if constexpr (sizeof(Param) == 2) {
-      store_group(param, value, whole_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin));
-    } else {
-      store_group(param, value);
-    }
+    if constexpr (sizeof(Param) == 2 && sizeof(State) != 2) draw_bits();
+    store_group(param, value, bits);
     return true;
   }
 };
 
 // Out of line: one group in 4096 needs it, and it must not cost the others registers.
-template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
 __device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor, int64_t group) {
-  GroupUpdate<Param, Grad, kGenerator, kKind>(u, factor).template run<true>(group);
+  GroupUpdate<Param, Grad, State, kGenerator, kKind>(u, factor).template run<true>(group);
 }
 
-template <typename Param, typename Grad, NoiseGenerator kGenerator, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
 __global__ void __launch_bounds__(kThreads, 6)
     whole_kernel(const __grid_constant__ NoisyUpdate u, int64_t first_group, int64_t groups) {
   extern __shared__ float factor[];
   for (int64_t s = threadIdx.x; s < u.samples; s += kThreads) factor[s] = static_cast<float>(u.coefficients[s]);
   __syncthreads();
-  const GroupUpdate<Param, Grad, kGenerator, kKind> update(u, factor);
+  const GroupUpdate<Param, Grad, State, kGenerator, kKind> update(u, factor);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups; g += stride) {
     if (!update.template run<false>(first_group + g))
-      update_with_further_words<Param, Grad, kGenerator, kKind>(u, factor, first_group + g);
+      update_with_further_words<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
   }
 }
 
-int64_t blocks_for(int64_t groups) {
+inline int64_t blocks_for(int64_t groups) {
   const int64_t blocks = (groups + kThreads - 1) / kThreads;
   return blocks < 132 * 32 ? blocks : 132 * 32;
 }
 
-template <typename Param, typename Grad, typename Real>
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 void run_any(const NoisyUpdate& u, bool packed, bool ends_only) {
   const auto grid = static_cast<unsigned>(ends_only ? 1 : blocks_for(u.numel / kNoiseGroup + 2));
-  const auto stream = static_cast<cudaStream_t>(u.stream);
-  if (u.generator == NoiseGenerator::secure) {
-    any_kernel<Param, Grad, Real, NoiseGenerator::secure><<<grid, kThreads, 0, stream>>>(u, packed, ends_only);
-  } else {
-    any_kernel<Param, Grad, Real, NoiseGenerator::philox><<<grid, kThreads, 0, stream>>>(u, packed, ends_only);
-  }
+  any_kernel<Param, Grad, State, Real, kGenerator>
+      <<<grid, kThreads, 0, static_cast<cudaStream_t>(u.stream)>>>(u, packed, ends_only);
   check_launch("noisy_update");
 }
 
-template <typename Param, typename Grad, NoiseGenerator kGenerator>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
 void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
   const auto grid = static_cast<unsigned>(blocks_for(groups));
-  const auto stream = static_cast<cudaStream_t>(u.stream);
   const size_t shared = static_cast<size_t>(u.samples) * sizeof(float);
-  switch (u.rule.kind) {
-    case OptimizerKind::sgd:
-      whole_kernel<Param, Grad, kGenerator, OptimizerKind::sgd><<<grid, kThreads, shared, stream>>>(u, first, groups);
-      break;
-    case OptimizerKind::sgd_momentum:
-      whole_kernel<Param, Grad, kGenerator, OptimizerKind::sgd_momentum>
-          <<<grid, kThreads, shared, stream>>>(u, first, groups);
-      break;
-    case OptimizerKind::adamw:
-      whole_kernel<Param, Grad, kGenerator, OptimizerKind::adamw><<<grid, kThreads, shared, stream>>>(u, first, groups);
-      break;
-  }
+  whole_kernel<Param, Grad, State, kGenerator, kKind>
+      <<<grid, kThreads, shared, static_cast<cudaStream_t>(u.stream)>>>(u, first, groups);
   check_launch("noisy_update");
+}
+
+// Whether the quick kernel exists for these types: what is rarely asked for is left to the other one.
+template <typename Param, typename Grad, typename State, OptimizerKind kKind>
+constexpr bool is_quick() {
+  if (sizeof(Param) == 8 || sizeof(Grad) == 8) return false;
+  if (sizeof(State) == 4) return true;
+  return kKind == OptimizerKind::adamw && !std::is_same_v<Grad, __half>;
 }
 
 // Whole groups by the quick kernel where types and addresses allow it, the two ends and everything else by the other.
-template <typename Param, typename Grad, typename Real>
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator, OptimizerKind kKind>
 void run(const NoisyUpdate& u) {
   // Each of these begins where accesses of so many elements may.
   auto allows = [&](int64_t elements) {
@@ -325,47 +331,55 @@ void run(const NoisyUpdate& u) {
       return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
     };
     return u.first_element % elements == 0 && u.stride % elements == 0 && fits(u.param, sizeof(Param)) &&
-           fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(Real)) && fits(u.v, sizeof(Real));
+           fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(State)) && fits(u.v, sizeof(State));
   };
   const bool packed = allows(kFour);
-  const bool grouped = allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
-  constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
-  if constexpr (sizeof(Real) == 4 && sizeof(Grad) != 8) {
+  if constexpr (is_quick<Param, Grad, State, kKind>()) {
+    const bool grouped = allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
+    constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
     const int64_t first = (u.first_element + kNoiseGroup - 1) / kNoiseGroup,
                   end = (u.first_element + u.numel) / kNoiseGroup;
     if (grouped && u.samples <= kMostShared && end > first) {
-      if (u.generator == NoiseGenerator::secure) {
-        run_whole<Param, Grad, NoiseGenerator::secure>(u, first, end - first);
-      } else {
-        run_whole<Param, Grad, NoiseGenerator::philox>(u, first, end - first);
-      }
+      run_whole<Param, Grad, State, kGenerator, kKind>(u, first, end - first);
       if (first * kNoiseGroup != u.first_element || end * kNoiseGroup != u.first_element + u.numel)
-        run_any<Param, Grad, Real>(u, packed, /*ends_only=*/true);
+        run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/true);
       return;
     }
   }
-  run_any<Param, Grad, Real>(u, packed, /*ends_only=*/false);
+  run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/false);
 }
 
-template <typename Grad>
-struct Run {
-  static void run(const NoisyUpdate& u) {
-    switch (u.param_element) {
-      case Element::fp32:
-        return launch::run<float, Grad, float>(u);
-      case Element::fp64:
-        return launch::run<double, Grad, double>(u);
-      default:
-        return launch::run<__nv_bfloat16, Grad, float>(u);
-    }
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
+void run_for_rule(const NoisyUpdate& u) {
+  switch (u.rule.kind) {
+    case OptimizerKind::sgd:  // has no state
+      return run<Param, Grad, Real, Real, kGenerator, OptimizerKind::sgd>(u);
+    case OptimizerKind::sgd_momentum:
+      return run<Param, Grad, State, Real, kGenerator, OptimizerKind::sgd_momentum>(u);
+    case OptimizerKind::adamw:
+      return run<Param, Grad, State, Real, kGenerator, OptimizerKind::adamw>(u);
   }
+}
+
+template <NoiseGenerator kGenerator>
+struct By {
+  template <typename Grad>
+  struct Run {
+    static void run(const NoisyUpdate& u) {
+      const bool narrow = u.state_element == Element::bf16;
+      switch (u.param_element) {
+        case Element::fp32:
+          return narrow ? run_for_rule<float, Grad, __nv_bfloat16, float, kGenerator>(u)
+                        : run_for_rule<float, Grad, float, float, kGenerator>(u);
+        case Element::fp64:
+          return run_for_rule<double, Grad, double, double, kGenerator>(u);
+        default:
+          return narrow ? run_for_rule<__nv_bfloat16, Grad, __nv_bfloat16, float, kGenerator>(u)
+                        : run_for_rule<__nv_bfloat16, Grad, float, float, kGenerator>(u);
+      }
+    }
+  };
 };
 
-}  // namespace
-
-void noisy_update(const NoisyUpdate& update) {
-  if (update.numel == 0) return;
-  for_element<Run>(update.grad_element, update);
-}
-
+}  // namespace noisy
 }  // namespace veil::launch
