@@ -4,7 +4,8 @@ namespace veil {
 
 void add_clip_options(Options& options, ClipChoice& choice) {
   options.add("mode", choice.mode,
-              {.help = fmt::format("how norms are found and what is kept: {}; the _fsdp ones also set zero3",
+              {.aliases = {"experiment"},
+               .help = fmt::format("how norms are found and what is kept: {}; the _fsdp ones also set zero3",
                                    join(all_names<Mode>(), ", ")),
                .value = "MODE"});
   add_clip_part_options(options, choice);

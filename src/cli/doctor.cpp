@@ -6,6 +6,7 @@
 
 #include "base/build_info.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -139,8 +140,8 @@ std::string health_table(const Health& health) {
                    yes(build.mpi), yes(build.unicode), yes(build.curl), yes(data::built_with_images()))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
-      {"CPU",
-       fmt::format("{}, {} cores, {}", machine.cpu_model, machine.cpu_cores, format_bytes(machine.memory_bytes))}};
+      {"CPU", fmt::format("{}, {}, {}", machine.cpu_model, quantity(machine.cpu_cores, "core"),
+                          format_bytes(machine.memory_bytes))}};
   for (const GpuInfo& gpu : machine.gpus) {
     rows.push_back(
         {fmt::format("GPU {}", gpu.index),
@@ -177,9 +178,8 @@ LinkCheck run_link_check(const DoctorOptions& wanted, const RankInfo& info) {
   const bool nccl_fits = built_with_nccl() && gpu_count() >= info.local_world;
   const bool nccl = wanted.backend == Backend::nccl || (wanted.backend == Backend::automatic && nccl_fits);
   if (nccl && gpu_count() < info.local_world) {
-    throw MissingBackend(
-        fmt::format("--backend nccl with {} ranks on this host: allowed is one rank a GPU, and {} answer",
-                    info.local_world, gpu_count()));
+    throw MissingBackend(fmt::format("--backend nccl with {} on this host: allowed is one rank a GPU, and {} answer",
+                                     quantity(info.local_world, "rank"), gpu_count()));
   }
   const Device device = nccl ? gpu_device(info.local_rank) : cpu_device();
   const auto communicator = nccl ? make_nccl_communicator(0, device) : make_mpi_communicator(0, device);
@@ -188,8 +188,9 @@ LinkCheck run_link_check(const DoctorOptions& wanted, const RankInfo& info) {
 
 std::string link_table(const LinkCheck& link) {
   std::vector<std::vector<std::string>> rows = {
-      {"all-reduce", fmt::format("{} of fp32 over {} ranks by {}: {}, {}", format_bytes(link.bytes), link.ranks,
-                                 link.backend, format_ms(link.ms), link.correct ? "sums are right" : "SUMS ARE WRONG")},
+      {"all-reduce",
+       fmt::format("{} of fp32 over {} by {}: {}, {}", format_bytes(link.bytes), quantity(link.ranks, "rank"),
+                   link.backend, format_ms(link.ms), link.correct ? "sums are right" : "SUMS ARE WRONG")},
       {"bandwidth", fmt::format("{:.2f} GB/s algorithm, {:.2f} GB/s bus", link.algorithm_gb_per_s, link.bus_gb_per_s)}};
   for (const auto& place : link.places) {
     rows.push_back({fmt::format("rank {}", place.rank), fmt::format("{} {}", place.host, place.device)});

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -222,9 +223,10 @@ std::string why_too_large(const Json& entry) {
 
 // "strategy batch" lines under a heading.
 std::string batch_sizes_text(const Json& result) {
-  std::string text = fmt::format("# largest batch a rank: {}, sequences of {}, {} ranks, {} a rank allowed\n",
-                                 result["model"].get<std::string>(), result["seq_length"].dump(),
-                                 result["world"].get<int>(), format_bytes(result["memory_limit_bytes"]));
+  std::string text =
+      fmt::format("# largest batch a rank: {}, sequences of {}, {}, {} a rank allowed\n",
+                  result["model"].get<std::string>(), result["seq_length"].dump(),
+                  quantity(result["world"].get<int>(), "rank"), format_bytes(result["memory_limit_bytes"]));
   for (const auto& entry : result["strategies"])
     text += fmt::format("{} {}\n", entry["strategy"].get<std::string>(), entry["max_batch_size"].get<int64_t>());
   return text;

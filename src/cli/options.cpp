@@ -319,12 +319,25 @@ std::string Options::help() const {
   return result;
 }
 
+std::vector<std::string> Options::row_of(const Setting& setting) const {
+  const std::string value = setting.show();
+  return {setting.name, value.empty() ? "-" : setting.spec.secret ? kRedacted : value, setting.source};
+}
+
 std::string Options::table() const {
   std::vector<std::vector<std::string>> rows;
   for (const Setting& setting : settings_) {
-    if (!setting.refused.empty()) continue;
+    if (setting.refused.empty()) rows.push_back(row_of(setting));
+  }
+  return align_columns(rows, 2);
+}
+
+std::string Options::short_table(const std::vector<std::string>& always) const {
+  std::vector<std::vector<std::string>> rows;
+  for (const Setting& setting : settings_) {
     const std::string value = setting.show();
-    rows.push_back({setting.name, value.empty() ? "-" : setting.spec.secret ? kRedacted : value, setting.source});
+    const bool named = std::find(always.begin(), always.end(), setting.name) != always.end() && !value.empty();
+    if (setting.refused.empty() && (named || value != setting.initial)) rows.push_back(row_of(setting));
   }
   return align_columns(rows, 2);
 }
@@ -356,32 +369,35 @@ std::vector<std::string> Options::passed_on(const std::vector<std::string>& alwa
   return words;
 }
 
+void Options::each_argument(const std::function<void(const std::string&, bool)>& visit) const {
+  bool secret = false;
+  for (const std::string& argument : arguments_) {
+    if (is_option(argument)) {
+      const Setting* setting = find(option_name(argument));
+      secret = setting && setting->spec.secret;
+    }
+    visit(argument, secret);
+  }
+}
+
 std::vector<std::string> Options::arguments_without_secrets() const {
   std::vector<std::string> words;
-  bool hiding = false;
-  for (const std::string& argument : arguments_) {
-    const Setting* setting = is_option(argument) ? find(option_name(argument)) : nullptr;
-    if (is_option(argument)) hiding = setting && setting->spec.secret;
-    if (!hiding) words.push_back(argument);
-  }
+  each_argument([&](const std::string& argument, bool secret) {
+    if (!secret) words.push_back(argument);
+  });
   return words;
 }
 
 std::string Options::command_line() const {
   std::string result = "veil " + command_;
-  bool hiding = false;
-  for (const std::string& argument : arguments_) {
-    const Setting* setting = is_option(argument) ? find(option_name(argument)) : nullptr;
-    if (is_option(argument)) hiding = setting && setting->spec.secret;
-    if (!hiding) {
-      result += " " + argument;
-    } else if (is_option(argument)) {
-      const size_t equals = argument.find('=');
-      result += " " + (equals == std::string::npos ? argument : argument.substr(0, equals + 1) + kRedacted);
-    } else {
-      result += std::string(" ") + kRedacted;
-    }
-  }
+  each_argument([&](const std::string& argument, bool secret) {
+    const size_t equals = argument.find('=');
+    std::string shown = argument;
+    if (secret && !is_option(argument)) shown = kRedacted;
+    if (secret && is_option(argument) && equals != std::string::npos)
+      shown = argument.substr(0, equals + 1) + kRedacted;
+    result += " " + shown;
+  });
   return result;
 }
 

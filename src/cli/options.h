@@ -62,6 +62,8 @@ class Options {
   // The fields as they are now: what a command resolves after parsing (a default that depends on the world) is shown
   // resolved.
   std::string table() const;
+  // The rows that differ from the defaults, and these wherever they hold something.
+  std::string short_table(const std::vector<std::string>& always) const;
   nlohmann::json json() const;
   // Arguments that bring another command with these options to the same values: what was given, by preset, file or command line, and the `always` ones; never the
   // `except` ones, --config or --preset.
@@ -87,6 +89,9 @@ class Options {
   };
 
   void insert(Setting setting);
+  std::vector<std::string> row_of(const Setting& setting) const;  // of the tables
+  // Each argument as it was given, and whether it is a secret's option or value.
+  void each_argument(const std::function<void(const std::string& argument, bool secret)>& visit) const;
   const Setting* find(const std::string& name) const;
   Setting* find(const std::string& name) { return const_cast<Setting*>(std::as_const(*this).find(name)); }
   std::vector<std::string> option_names() const;

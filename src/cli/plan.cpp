@@ -1,4 +1,5 @@
 // veil plan: a step's program and its bytes, without running it.
+#include "base/quantity.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -194,8 +195,8 @@ int run_plan(const std::vector<std::string>& arguments) {
     fmt::print("{}\n", json.dump(1));
     return kExitDone;
   }
-  fmt::print("{} of {} parameters, {} ranks, {}\n\n", shape.name,
-             format_count(static_cast<double>(shape.param_count())), world, name_of(step.strategy));
+  fmt::print("{} of {} parameters, {}, {}\n\n", shape.name, format_count(static_cast<double>(shape.param_count())),
+             quantity(world, "rank"), name_of(step.strategy));
   if (command.clip) print_prices(prices, shape);
   if (command.schedule || command.buffers || (!command.memory && !command.clip))
     fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));

@@ -13,12 +13,14 @@ Progress::~Progress() {
 }
 
 void Progress::show(const std::string& text, int64_t done, int64_t total) {
-  std::string left;
-  if (done > 0 && total > done) {
-    const double elapsed_s = (steady_ms() - begin_ms_) / 1000;
-    left = fmt::format(", {} left",
-                       format_duration(elapsed_s / static_cast<double>(done) * static_cast<double>(total - done)));
-  }
+  std::optional<double> left_s;
+  if (done > 0 && total > done)
+    left_s = (steady_ms() - begin_ms_) / 1000 / static_cast<double>(done) * static_cast<double>(total - done);
+  show(text, left_s);
+}
+
+void Progress::show(const std::string& text, std::optional<double> left_s) {
+  const std::string left = left_s ? fmt::format(", {} left", format_duration(*left_s)) : "";
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}{}", text, left);
     std::fflush(stderr);

@@ -1,5 +1,6 @@
 // veil sample: a picture of images drawn from a trained diffusion model.
 #include "base/files.h"
+#include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/experiment_options.h"
 #include "data/image_source.h"
@@ -80,7 +81,7 @@ int run_sample(const std::vector<std::string>& arguments) {
         images.insert(images.end(), from, from + plane);
       }
     }
-    fmt::print("{} of {} images\n", end, labels.size());
+    fmt::print("{} of {}\n", end, quantity(std::ssize(labels), "image"));
     std::fflush(stdout);
   }
   data::Picture grid = data::picture_grid(images.data(), static_cast<int64_t>(labels.size()), size, each);

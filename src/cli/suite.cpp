@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/preset_files.h"
@@ -24,6 +26,10 @@ constexpr int kExitInterrupted = 130;  // as shells count Ctrl-C
 
 const std::vector<std::string> kOwnOptions = {"output-dir", "resume",  "dry-run",        "json",
                                               "repeat",     "timeout", "max-temperature"};
+
+// What a person wants to see of a suite before it begins, whatever was given.
+const std::vector<std::string> kDefining = {"model",       "mode",          "modes",      "strategies", "batch-size",
+                                            "batch-sizes", "accumulations", "iterations", "device",     "ranks"};
 
 void set_linear_defaults(SuiteCommand&) {}  // those of `veil profile`
 
@@ -78,9 +84,9 @@ Plan plan_zero(const Options& options, SuiteCommand& command) {
   const int gpus = gpu_count(), ranks = e.ranks.value_or(1);
   if (e.device != DeviceKind::cpu && gpus > 0 && ranks > gpus && !e.share_gpu) {
     user_error(
-        "--ranks {}: this machine has {} GPU{}; pass --simulate-world {} (one rank of {} is measured and communication "
+        "--ranks {}: this machine has {}; pass --simulate-world {} (one rank of {} is measured and communication "
         "modelled from --link), --share-gpu, --ranks {} or --device cpu",
-        ranks, gpus, gpus == 1 ? "" : "s", ranks, ranks, gpus);
+        ranks, quantity(gpus, "GPU"), ranks, ranks, gpus);
   }
   check_world(command);
   return zero_suite(command.zero, options.passed_on({"model", "seq-length", "iterations", "ranks", "data"},
@@ -145,9 +151,9 @@ void print_plan(const Plan& plan, const SuiteCommand& command) {
   if (command.json) {
     fmt::print("{}\n", list.dump(1));
   } else {
-    fmt::print("\n{} experiments{}, about {} in all (by a roofline, without communication); nothing was run\n",
-               plan.size(), command.repeat > 1 ? fmt::format(", {} times each", command.repeat) : "",
-               format_duration(sum));
+    fmt::print("\n{}{}, about {} in all (by a roofline, without communication); nothing was run\n",
+               quantity(std::ssize(plan), "experiment"),
+               command.repeat > 1 ? fmt::format(", {} times each", command.repeat) : "", format_duration(sum));
   }
 }
 
@@ -187,8 +193,14 @@ std::optional<std::vector<std::string>> begun_with(const Suite& suite, const Opt
                                                    const SuiteCommand& command) {
   if (command.resume.empty() || !options.passed_on({}, {"resume", "output-dir", "json", "dry-run"}).empty()) return {};
   const std::string folder = command.resume == "latest" ? newest_run_folder(command.output_dir) : command.resume;
+  if (!std::filesystem::is_directory(folder)) user_error("--resume {}: no such folder", folder);
   const auto asked = asked_sweep(folder);
-  if (!asked) return {};
+  if (!asked)
+    user_error(
+        "--resume {}: it holds no sweep.json that says what its sweep was asked for; give a run_* folder of `veil "
+        "suite "
+        "{}`, or the options once more",
+        folder, suite.name);
   if (asked->suite != suite.name) user_error("--resume {}: it is a sweep of `veil suite {}`", folder, asked->suite);
   std::vector<std::string> words = asked->words;
   words.insert(words.end(), {"--resume", folder});
@@ -211,16 +223,39 @@ void print_troubles(const SweepResult& result) {
   }
 }
 
+// What the measurements of this call took; those that an earlier one had finished take no time and count for nothing.
+class MeasuredTime {
+ public:
+  void begin() { begin_ms_ = steady_ms(); }
+  void end() {
+    if (!begin_ms_) return;
+    sum_s_ += (steady_ms() - *begin_ms_) / 1000;
+    ++count_;
+    begin_ms_.reset();
+  }
+  // Of so many that are still to come; nothing before the first has ended.
+  std::optional<double> left_s(int to_come) const {
+    return count_ > 0 ? std::optional(sum_s_ / count_ * to_come) : std::nullopt;
+  }
+
+ private:
+  std::optional<double> begin_ms_;
+  double sum_s_ = 0;
+  int count_ = 0;
+};
+
 int sweep_and_report(const Plan& plan, const SweepOptions& sweep, const SuiteCommand& command) {
   Progress progress;
-  const size_t turns = plan.size() * static_cast<size_t>(command.repeat);
+  const int turns = static_cast<int>(plan.size()) * command.repeat;
+  MeasuredTime time;
   const SweepResult result =
       run_sweep(plan, sweep, [&](int turn, const PlannedExperiment& experiment, const Json* record) {
         if (!record) {
-          progress.show(fmt::format("[{}/{}] {}", turn + 1, turns, experiment.title), turn,
-                        static_cast<int64_t>(turns));
+          progress.show(fmt::format("[{}/{}] {}", turn + 1, turns, experiment.title), time.left_s(turns - turn));
+          time.begin();
           return;
         }
+        time.end();
         progress.clear();
         if (command.json) return;
         fmt::print("[{}/{}] {}: {}{}\n", turn + 1, turns, experiment.title, record->value("outcome", "?"),
@@ -292,7 +327,12 @@ int run_suite(const std::vector<std::string>& arguments) {
   }
   SweepOptions sweep = sweep_options(suite, command);
   if (!sweep.resume) sweep.words = options.arguments_without_secrets();
-  if (!command.json) fmt::print("{}\n", options.table());
+  if (!command.json) {
+    std::vector<std::string> shown = kDefining;
+    if (model_source(command.experiment).is_language_model()) shown.push_back("seq-length");
+    fmt::print("{}  all others as `veil suite {} --help` has them; each record holds every one\n\n",
+               options.short_table(shown), suite.name);
+  }
   return sweep_and_report(plan, sweep, command);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -37,8 +38,8 @@ class EncodingProgress {
     shown_ms_ = steady_ms();
     const double elapsed_s = (shown_ms_ - begin_ms_) / 1000;
     progress_.show(
-        fmt::format("{} of {}, {} documents, {} tokens, {:.1f} MB/s", format_bytes(now.read_bytes),
-                    format_bytes(now.file_bytes), now.documents, format_count(static_cast<double>(now.tokens)),
+        fmt::format("{} of {}, {}, {} tokens, {:.1f} MB/s", format_bytes(now.read_bytes), format_bytes(now.file_bytes),
+                    quantity(now.documents, "document"), format_count(static_cast<double>(now.tokens)),
                     static_cast<double>(now.read_bytes) / 1e6 / elapsed_s),
         now.read_bytes, now.file_bytes);
   }
@@ -97,9 +98,10 @@ int run_tokenize(const std::vector<std::string>& arguments) {
   const double seconds = (steady_ms() - begin_ms) / 1000, rate = static_cast<double>(header.text_bytes) / 1e6 / seconds;
   const auto store_bytes = static_cast<int64_t>(std::filesystem::file_size(wanted.output));
   if (wanted.json != "-") {
-    fmt::print("{}: {} documents, {} tokens, {} of text in {:.1f} s ({:.1f} MB/s), {} in the store{}{}\n",
-               wanted.output, header.documents, header.tokens, format_bytes(header.text_bytes), seconds, rate,
-               format_bytes(store_bytes), counts.bad > 0 ? fmt::format(", {} bad lines left out", counts.bad) : "",
+    fmt::print("{}: {}, {}, {} of text in {:.1f} s ({:.1f} MB/s), {} in the store{}{}\n", wanted.output,
+               quantity(header.documents, "document"), quantity(header.tokens, "token"),
+               format_bytes(header.text_bytes), seconds, rate, format_bytes(store_bytes),
+               counts.bad > 0 ? fmt::format(", {} left out", quantity(counts.bad, "bad line")) : "",
                counts.empty > 0 ? fmt::format(", {} without text left out", counts.empty) : "");
   }
   if (wanted.json.empty()) return kExitDone;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/quantity.h"
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "cli/train_task.h"
@@ -41,12 +42,13 @@ class ImageTask final : public TrainTask {
   }
 
   void announce(int64_t parameters) const override {
-    fmt::print("model     {}: {} parameters, {} x {} x {} images in {} patches, {} classes, attention {}\n",
-               source_.name, format_count(static_cast<double>(parameters)), config().image_size, config().image_size,
-               config().channels, config().tokens(), config().classes,
+    fmt::print("model     {}: {} parameters, {} x {} x {} images in {}, {}, attention {}\n", source_.name,
+               format_count(static_cast<double>(parameters)), config().image_size, config().image_size,
+               config().channels, quantity(config().tokens(), "patch", "patches"),
+               quantity(config().classes, "class", "classes"),
                attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
-    fmt::print("data      {}: {} images, {} held out, in {} classes{}\n", c_.data, split_.train->count(),
-               split_.held_out->count(), images_->class_names().size(),
+    fmt::print("data      {}: {}, {} held out, in {}{}\n", c_.data, quantity(split_.train->count(), "image"),
+               split_.held_out->count(), quantity(std::ssize(images_->class_names()), "class", "classes"),
                c_.privacy.is_private() ? ", whose number and names are declared public" : "");
   }
 
@@ -81,8 +83,8 @@ class ImageTask final : public TrainTask {
     if (speaks && !folder->left_out().empty()) {
       for (const std::string& message : folder->left_out())
         fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"), message);
-      fmt::print(stderr, "{} {} images were left out, {} are used\n", colored(stderr, Color::yellow, "veil:"),
-                 folder->left_out().size(), folder->count());
+      fmt::print(stderr, "{} left out: {}; used: {}\n", colored(stderr, Color::yellow, "veil:"),
+                 quantity(std::ssize(folder->left_out()), "image"), folder->count());
     }
     images_ = folder;
   }

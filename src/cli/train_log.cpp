@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/units.h"
 
 namespace veil {
@@ -52,6 +53,11 @@ void TrainLog::append(const Json& line) {
   if (json_) fmt::print("{}\n", line.dump());
 }
 
+std::string TrainLog::rate_text(double tokens_per_second) const {
+  return patches_ > 0 ? format_count(tokens_per_second / static_cast<double>(patches_)) + " images/s"
+                      : format_count(tokens_per_second) + " tokens/s";
+}
+
 void TrainLog::private_step(const StepLine& line, double left_s) {
   const PrivateLine& p = *line.privacy;
   const Json loss = std::isfinite(line.loss) ? Json(line.loss) : Json();
@@ -80,13 +86,12 @@ void TrainLog::private_step(const StepLine& line, double left_s) {
   scalars_->add("not_private/below_clip_norm", p.below_clip_norm, line.step);
   scalars_->add("not_private/tokens_per_second", line.tokens_per_second, line.step);
   if (json_ || (line.step % print_every_ != 0 && line.step != steps_)) return;
-  fmt::print(
-      "step {:>{}}/{}  epsilon {:.4f}  C {:.3g}  lr {:.2e}  {}  {} left | not private: loss {}  {} samples{}  {} "
-      "tokens/s\n",
-      line.step, std::to_string(steps_).size(), steps_, p.epsilon, p.clip_norm, line.learning_rate,
-      format_bytes(line.peak_bytes), format_duration(left_s), p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-",
-      p.samples, p.bad_samples > 0 ? fmt::format(" ({} bad)", p.bad_samples) : "",
-      format_count(line.tokens_per_second));
+  fmt::print("step {:>{}}/{}  epsilon {:.4f}  C {:.3g}  lr {:.2e}  {}  {} left | not private: loss {}  {}{}  {}\n",
+             line.step, std::to_string(steps_).size(), steps_, p.epsilon, p.clip_norm, line.learning_rate,
+             format_bytes(line.peak_bytes), format_duration(left_s),
+             p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-",
+             quantity(p.samples, patches_ > 0 ? "image" : "sample"),
+             p.bad_samples > 0 ? fmt::format(" ({} bad)", p.bad_samples) : "", rate_text(line.tokens_per_second));
   std::fflush(stdout);
 }
 
@@ -114,9 +119,9 @@ void TrainLog::step(const StepLine& line) {
   scalars_->add("train/tokens_per_second", line.tokens_per_second, line.step);
   if (json_ || (line.step % print_every_ != 0 && line.step != steps_)) return;
   const std::string mfu_text = mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * mfu) : "";
-  fmt::print("step {:>{}}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tokens/s{}  {}  {} left\n", line.step,
+  fmt::print("step {:>{}}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {}{}  {}  {} left\n", line.step,
              std::to_string(steps_).size(), steps_, line.loss, line.grad_norm, line.learning_rate,
-             format_count(line.tokens_per_second), mfu_text, format_bytes(line.peak_bytes), format_duration(left_s));
+             rate_text(line.tokens_per_second), mfu_text, format_bytes(line.peak_bytes), format_duration(left_s));
   std::fflush(stdout);
 }
 
@@ -143,9 +148,9 @@ void TrainLog::evaluation(const EvaluationLine& line) {
   if (line.accuracy) scalars_->add(group + "accuracy", *line.accuracy, line.step);
   if (json_) return;
   const std::string score =
-      line.accuracy     ? fmt::format(", accuracy {:.1f}% of {} samples", 100 * *line.accuracy, line.samples)
-      : line.tokens > 0 ? fmt::format(", perplexity {:.2f} over {} tokens", line.perplexity(), line.tokens)
-                        : fmt::format(" over {} images", line.samples);
+      line.accuracy ? fmt::format(", accuracy {:.1f}% of {}", 100 * *line.accuracy, quantity(line.samples, "sample"))
+      : line.tokens > 0 ? fmt::format(", perplexity {:.2f} over {}", line.perplexity(), quantity(line.tokens, "token"))
+                        : " over " + quantity(line.samples, "image");
   fmt::print("held out{}: loss {:.4f}{}{}\n", private_ ? " (not private)" : "", line.loss, score,
              line.of_average ? ", of the weights' average" : "");
 }

@@ -17,6 +17,8 @@ class TrainLog {
   void set_throughput(double flops_a_rank, double peak_tflops_a_rank);
   // A private run's figures are marked: those that its guarantee does not cover are called not private wherever they stand.
   void mark_private() { private_ = true; }
+  // Lines on stdout count images of so many patches a second instead of tokens, and call samples images.
+  void count_images(int64_t patches) { patches_ = patches; }
   // Steps between two lines on stdout; the metrics have them all.
   void print_every(int64_t steps) { print_every_ = steps; }
   void step(const StepLine& line);
@@ -32,6 +34,8 @@ class TrainLog {
   bool speaks_, json_;
   int64_t steps_, first_, print_every_ = 1;
   double begin_ms_, flops_ = 0, peak_ = 0;
+  int64_t patches_ = 0;  // of an image; 0: text
+  std::string rate_text(double tokens_per_second) const;
   void private_step(const StepLine& line, double left_s);
   bool private_ = false;
   std::string budget_, guarantee_;

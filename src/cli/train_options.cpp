@@ -113,8 +113,11 @@ void add_train_options(Options& options, TrainCommand& c) {
   options.add(
       "resume", c.resume,
       {.help = "go on with the run in this folder, or the newest of --output-dir", .bare = "latest", .value = "DIR"});
-  options.add("export", c.export_folder,
-              {.help = "write the trained model as a folder that transformers loads", .value = "DIR"});
+  options.add(
+      "export", c.export_folder,
+      {.help = "at the end, write the model here (with --ema its average): config.json, model.safetensors and the "
+               "tokenizer's files. --model DIR takes it again, and transformers loads a language model",
+       .value = "DIR"});
   options.add(
       "profile", c.profile,
       {.aliases = {"profile_step", "use_profiler"},

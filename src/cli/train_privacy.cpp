@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/quantity.h"
 #include "cli/terminal.h"
 #include "suite/machine.h"
 #include "train/checkpoint.h"
@@ -219,9 +220,12 @@ void TrainPrivacy::share(Communicator* lane, Device device, const TrainTask& tas
   numbers = numbers.cpu();
   values = numbers.data_ptr<double>();
   last_step_ = static_cast<int64_t>(values[32]);
-  // A sample that has two numbers could be drawn twice.
-  if (!std::equal(tag.begin(), tag.end(), values + 33))
-    user_error("other samples were read here than on rank 0: allowed is the same data on every rank");
+  // A sample that has two numbers could be drawn twice. All wait for what each found, so that rank 0 begins no run that cannot be.
+  const bool same = std::equal(tag.begin(), tag.end(), values + 33);
+  Tensor others = empty_tensor({1}, at::kDouble, cpu_device()).fill_(same ? 0.0 : 1.0).to(device);
+  lane->all_reduce(others)->wait();
+  if (!same) user_error("other samples were read here than on rank 0: allowed is the same data on every rank");
+  if (others.item<double>() > 0) lane->barrier();  // until a rank that differs has told, which ends this one
   for (int key = 0; key < 4; ++key) {
     for (int word = 0; word < 8; ++word) keys[key]->word[word] = static_cast<uint32_t>(values[8 * key + word]);
   }
@@ -272,7 +276,7 @@ void TrainPrivacy::announce() const {
   for (const std::string& line : plan_.summary()) fmt::print("  {}\n", line);
   const privacy::Spent then = plan_.epsilon_after(steps());
   if (std::isfinite(then.epsilon))
-    fmt::print("  spends      epsilon {:.4f} in {} steps, {:.4g} epochs\n", then.epsilon, steps(),
+    fmt::print("  spends      epsilon {:.4f} in {}, {:.4g} epochs\n", then.epsilon, quantity(steps(), "step"),
                static_cast<double>(steps()) * plan_.q());
   if (choice_.sampler == SamplerKind::shuffled && std::isfinite(then.epsilon)) {
     const double poisson = privacy::make_accountant(choice_.accountant)
@@ -293,10 +297,12 @@ void TrainPrivacy::announce() const {
   } else {
     fmt::print("  goes on     under a fresh nonce, for {}{}\n", journal_->why_fresh(),
                journal_->lost_steps() > 0
-                   ? fmt::format("; {} steps that were begun before stay counted", journal_->lost_steps())
+                   ? fmt::format("; {} begun before {} counted",
+                                 quantity(journal_->lost_steps(), "step that was", "steps that were"),
+                                 journal_->lost_steps() == 1 ? "stays" : "stay")
                    : "");
   }
-  if (last_step_ < steps()) fmt::print("  budget      allows {} of {} steps\n", last_step_, steps());
+  if (last_step_ < steps()) fmt::print("  budget      allows {} of {}\n", last_step_, quantity(steps(), "step"));
 }
 
 nlohmann::json TrainPrivacy::json() const {

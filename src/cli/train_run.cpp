@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/run_lock.h"
@@ -68,6 +69,7 @@ class TrainRun {
     log.set_throughput(3.0 * static_cast<double>(executor_->shape().model_flops()) * c_.experiment.accumulation,
                        peak());
     log.print_every(c_.log_every);
+    if (c_.is_diffusion) log.count_images(samples_->tokens());
     if (privacy_) log.mark_private();
     KernelProfile profile;
     TrainEvents events;
@@ -193,11 +195,11 @@ class TrainRun {
     }
     fmt::print("{}\n", options_.table());
     task_->announce(executor_->shape().param_count());
-    fmt::print(
-        "step      {} on {} {}, graph {}\n",
-        privacy_ ? fmt::format("{:g} samples expected, {} a micro-batch,", *c_.expected_batch, c_.experiment.batch_size)
-                 : fmt::format("{} samples", global_batch_),
-        info_.world, device_.is_cuda() ? "GPUs" : "CPU ranks", executor_->graph_state());
+    fmt::print("step      {} on {}, graph {}\n",
+               privacy_ ? fmt::format("{:g} {} expected, {} a micro-batch,", *c_.expected_batch,
+                                      c_.is_diffusion ? "images" : "samples", c_.experiment.batch_size)
+                        : quantity(global_batch_, c_.is_diffusion ? "image" : "sample"),
+               quantity(info_.world, device_.is_cuda() ? "GPU" : "CPU rank"), executor_->graph_state());
     if (privacy_) {
       privacy_->announce();
     } else {
@@ -225,8 +227,8 @@ class TrainRun {
     for (const auto& [phase, ms] : times.compute_ms) add(phase, ms);
     for (const auto& [lane, time] : times.lanes) add("waiting for " + lane, time.exposed_ms);
     add("gap", times.gap_ms);
-    fmt::print(c_.json ? stderr : stdout, "\nphases of {} steps{}\n{}\n", warm.size(), privacy_ ? " (not private)" : "",
-               table.text());
+    fmt::print(c_.json ? stderr : stdout, "\nphases of {}{}\n{}\n", quantity(std::ssize(warm), "step"),
+               privacy_ ? " (not private)" : "", table.text());
   }
 
   // Kineto around the step that was asked for and the one behind it.

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "cli/train_task.h"
@@ -76,9 +77,10 @@ class TextTask final : public TrainTask {
     fmt::print("model     {}: {} parameters, {}, attention {}\n", source_.name,
                format_count(static_cast<double>(parameters)), name_of(source_.config->task),
                attention_backend(c_.experiment.attention, dtype_of(c_.experiment.compute), device_));
-    fmt::print("data      {} documents, {} tokens ({}); {} samples of {} tokens, {} held out\n", header.documents,
-               format_count(static_cast<double>(header.tokens)), header.tokenizer.name, samples_->count(),
-               samples_->length(), held_out_ ? held_out_->count() : 0);
+    fmt::print("data      {}, {} tokens ({}); {} of {}, {} held out\n", quantity(header.documents, "document"),
+               format_count(static_cast<double>(header.tokens)), header.tokenizer.name,
+               quantity(samples_->count(), "sample"), quantity(samples_->length(), "token"),
+               held_out_ ? held_out_->count() : 0);
   }
 
   std::vector<std::pair<std::string, std::string>> export_files() const override {

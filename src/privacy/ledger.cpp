@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.h"
 #include "kernels/noise.h"
 
 namespace veil::privacy {
@@ -197,8 +198,9 @@ std::string guarantee_line(const Ledger& ledger, AccountantKind accountant, doub
   const Spent spent = ledger.spent(accountant, delta);
   std::string line = std::isinf(spent.epsilon) ? "not private: without noise epsilon is infinite"
                                                : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
-  line += fmt::format(" for one {} ({} neighbours), {} sampling, {} steps, accountant {}", name_of(event.unit),
-                      name_of(event.relation), name_of(event.sampler), ledger.steps(), name_of(accountant));
+  line += fmt::format(" for one {} ({} neighbours), {} sampling, {}, accountant {}", name_of(event.unit),
+                      name_of(event.relation), name_of(event.sampler), quantity(ledger.steps(), "step"),
+                      name_of(accountant));
   if (spent.error && *spent.error > 0) line += fmt::format(" (exact epsilon at most {:.1e} less)", *spent.error);
   return line;
 }

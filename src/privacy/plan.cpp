@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/quantity.h"
 #include "privacy/calibrate.h"
 
 namespace veil::privacy {
@@ -220,12 +221,12 @@ std::vector<std::string> PrivacyPlan::summary() const {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("protects    a {} ({} neighbours), delta {:g}", name_of(request_.unit),
                               name_of(relation()), request_.delta));
-  lines.push_back(poisson ? fmt::format("sampler     poisson, q {:g}: {:g} of {} samples expected", q(),
-                                        expected_batch(), request_.data_size)
-                          : fmt::format("sampler     shuffled, {:g} of {} samples, {} steps an epoch", expected_batch(),
-                                        request_.data_size, steps_per_epoch_));
+  lines.push_back(poisson ? fmt::format("sampler     poisson, q {:g}: {:g} of {} expected", q(), expected_batch(),
+                                        quantity(request_.data_size, "sample"))
+                          : fmt::format("sampler     shuffled, {:g} of {}, {} an epoch", expected_batch(),
+                                        quantity(request_.data_size, "sample"), quantity(steps_per_epoch_, "step")));
   std::string clip = fmt::format("clipping    {}, C {:g}", name_of(request_.clip), request_.clip_norm);
-  if (request_.clip == ClipFunction::per_layer) clip += fmt::format(" over {} layers", request_.layer_norms.size());
+  if (request_.clip == ClipFunction::per_layer) clip += " over " + quantity(std::ssize(request_.layer_norms), "layer");
   if (request_.clip == ClipFunction::adaptive)
     clip += fmt::format(" at first, quantile {:g}", request_.adaptive.quantile);
   if (request_.slack > 0) clip += fmt::format(", slack {:.3g}", request_.slack);
@@ -236,7 +237,8 @@ std::vector<std::string> PrivacyPlan::summary() const {
   lines.push_back(noise);
   std::string budget = fmt::format("accounting  {}", name_of(request_.accountant));
   if (!poisson) budget += ", a plain Gaussian an epoch";
-  if (request_.epsilon) budget += fmt::format(", epsilon {:g} in {} steps", *request_.epsilon, *request_.steps);
+  if (request_.epsilon)
+    budget += fmt::format(", epsilon {:g} in {}", *request_.epsilon, quantity(*request_.steps, "step"));
   lines.push_back(budget);
   for (const std::string& warning : warnings()) lines.push_back("warning     " + warning);
   return lines;

@@ -117,6 +117,39 @@ std::string datablock(const std::string& rows) {
   return "$figures << EOD\n" + rows + "EOD\n";
 }
 
+std::optional<Stack> memory_stack(const std::string& name, const std::string& title,
+                                  const std::vector<Record>& records) {
+  Stack stack{.name = name,
+              .title = title,
+              .spoken = "",
+              .parts = {},
+              .amounts = {},
+              .unit = {1, ""},
+              .total_text = [](double bytes) { return shown_bytes(bytes); }};
+  std::vector<const Amounts*> views;
+  double largest = 0;
+  for (const Record& record : records) {
+    stack.amounts.push_back(record.breakdown);
+    views.push_back(&record.breakdown);
+    double total = 0;
+    std::vector<std::string> words;
+    for (const auto& [category, bytes] : record.breakdown) {
+      total += bytes;
+      words.push_back(spaced(category) + " " + shown_bytes(bytes));
+    }
+    largest = std::max(largest, total);
+    const std::string nothing = record.ok() ? "not recorded" : outcome_words(record);
+    stack.spoken +=
+        fmt::format(" {}: {}.", record.label,
+                    words.empty() ? nothing : fmt::format("{} in all, {}", shown_bytes(total), join(words, ", ")));
+  }
+  stack.parts = categories_of(views);
+  if (stack.parts.empty()) return {};
+  stack.unit = bytes_unit(largest);
+  stack.unit.name += " at the peak";
+  return stack;
+}
+
 std::string stacked_script(const Stack& stack, const std::vector<Record>& records) {
   std::string rows, labels;
   double largest = 0;

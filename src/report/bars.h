@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct Stack {
   int each = 48;                            // pixels a bar
   std::vector<std::string> end_texts = {};  // instead of the totals, one a record
 };
+// The peak's bytes by category, a bar a record; nothing where no record has them.
+std::optional<Stack> memory_stack(const std::string& name, const std::string& title,
+                                  const std::vector<Record>& records);
 std::string stacked_script(const Stack& stack, const std::vector<Record>& records);
 
 }  // namespace veil

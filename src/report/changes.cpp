@@ -9,8 +9,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "report/bytes_scale.h"
 #include "report/html.h"
 #include "report/page_style.h"
 #include "report/tables.h"
@@ -110,18 +112,20 @@ Changes changes_between(const RecordFolder& before, const RecordFolder& after) {
 Table change_table(const Changes& changes) {
   Table table(
       {"set-up", "step before", "after", "change", "noise", "it is", "peak before", "peak after", "change of peak"});
+  BytesScale scale;
+  for (const Change& change : changes.all) scale.see(change.before_bytes), scale.see(change.after_bytes);
   for (const Change& change : changes.all) {
     const auto more = change.more_ms();
     const bool both = change.before_bytes && change.after_bytes;
     const double bytes = both ? *change.after_bytes - *change.before_bytes : 0;
-    table.row({change.label, change.before_ms ? shown_ms(change.before_ms) : change.before_outcome,
-               change.after_ms ? shown_ms(change.after_ms) : change.after_outcome,
-               more ? with_sign(*more, shown_ms(std::abs(*more))) + share_of(*more, *change.before_ms) : "-",
-               shown_ms(change.noise_ms), verdict_of(change), shown_bytes(change.before_bytes),
-               shown_bytes(change.after_bytes),
-               both ? with_sign(bytes, shown_bytes(std::abs(bytes))) +
-                          (bytes != 0 ? share_of(bytes, *change.before_bytes) : "")
-                    : "-"});
+    table.row(
+        {change.label, change.before_ms ? shown_ms(change.before_ms) : change.before_outcome,
+         change.after_ms ? shown_ms(change.after_ms) : change.after_outcome,
+         more ? with_sign(*more, shown_ms(std::abs(*more))) + share_of(*more, *change.before_ms) : "-",
+         shown_ms(change.noise_ms), verdict_of(change), scale.show(change.before_bytes), scale.show(change.after_bytes),
+         both
+             ? with_sign(bytes, scale.show(std::abs(bytes))) + (bytes != 0 ? share_of(bytes, *change.before_bytes) : "")
+             : "-"});
   }
   return table;
 }
@@ -136,18 +140,18 @@ std::string change_headline(const Changes& changes) {
     }
   }
   return fmt::format(
-      "Of {} experiments that both runs have {} became faster, {} slower, {} did not change beyond the noise; {} need "
-      "less "
-      "memory, {} more.",
-      changes.all.size(), faster, slower, level, smaller, larger);
+      "Of {} that both runs have {} became faster, {} slower, {} did not change beyond the noise; {} less memory, {} "
+      "more.",
+      quantity(std::ssize(changes.all), "experiment"), faster, slower, level,
+      smaller == 1 ? "1 needs" : fmt::format("{} need", smaller), larger);
 }
 
 namespace {
 
 std::string notes(const Changes& changes, const std::string& mark) {
   std::string out;
-  if (!changes.only_before.empty()) out += mark + "only before: " + join(changes.only_before, ", ") + "\n";
-  if (!changes.only_after.empty()) out += mark + "only after: " + join(changes.only_after, ", ") + "\n";
+  if (!changes.only_before.empty()) out += mark + "only before: " + join(changes.only_before, "; ") + "\n";
+  if (!changes.only_after.empty()) out += mark + "only after: " + join(changes.only_after, "; ") + "\n";
   return out;
 }
 

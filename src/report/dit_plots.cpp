@@ -24,35 +24,16 @@ double total_of(const Amounts& amounts) {
 }
 
 Plot breakdown_plot(const std::vector<Record>& records) {
-  Stack stack{.name = "memory_breakdown_comparison",
-              .title = "Memory at the peak, by component",
-              .spoken = "",
-              .parts = {},
-              .amounts = {},
-              .unit = {1, ""},
-              .total_text = [](double bytes) { return shown_bytes(bytes); }};
-  std::vector<const Amounts*> views;
-  double largest = 0;
-  for (const Record& record : records) {
-    stack.amounts.push_back(record.breakdown);
-    views.push_back(&record.breakdown);
-    largest = std::max(largest, total_of(record.breakdown));
-    std::vector<std::string> words;
-    for (const auto& [name, bytes] : record.breakdown) words.push_back(spaced(name) + " " + shown_bytes(bytes));
-    stack.spoken += fmt::format(" {}: {}.", record.label, words.empty() ? outcome_words(record) : join(words, ", "));
-  }
-  stack.parts = categories_of(views);
-  if (stack.parts.empty()) return {};
-  stack.unit = bytes_unit(largest);
-  stack.unit.name += " at the peak";
-  return Plot{stack.name,
-              stack.title,
+  const auto stack = memory_stack("memory_breakdown_comparison", "Memory at the peak, by component", records);
+  if (!stack) return {};
+  return Plot{stack->name,
+              stack->title,
               "What the bytes are for at the highest moment of the measured steps; the parts of a bar sum to the "
               "allocator's peak. Clip records are what clipping keeps of a block until its coefficients are known (the "
               "seed's activation hooks); temporary holds the products of norms (ggT, aaT) and other scratch.",
-              stack.spoken,
+              stack->spoken,
               breakdown_table(records),
-              stacked_script(stack, records)};
+              stacked_script(*stack, records)};
 }
 
 // A curve a mode over the rows of its own step: steps have different numbers of rows, so each is stretched to the whole width.
@@ -120,12 +101,13 @@ Plot tradeoff_plot(const std::vector<Record>& records) {
     }
     data += fmt::format("$mode_{} << EOD\n{} {}\nEOD\n", i, *ms, *record.peak_memory_bytes / unit.size);
     series.push_back(
-        fmt::format("$mode_{} using 1:2 with points pointtype 7 pointsize 1.6 linecolor rgb '{}'", i, color_of(i)));
+        fmt::format("$mode_{} using 1:2 with circles fillstyle solid 1 noborder linecolor rgb '{}'", i, color_of(i)));
     legend.entries.push_back({color_of(i), record.label});
     spoken += fmt::format(" {}: {}, {}.", record.label, format_ms(*ms), shown_bytes(record.peak_memory_bytes));
   }
   const std::string name = "performance_tradeoff", title = "Time and memory of a step";
   const std::string commands = fmt::format(
+      "set style circle radius screen 0.012\n"
       "set ylabel '{1} at the peak' textcolor rgb '{0}'\nset xrange [0:{2}]\nset yrange [0:{3}]\nset xtics autofreq\n"
       "set grid xtics ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype 3\nplot {4}\n",
       kInk, unit.name, slowest * 1.1, largest / unit.size * 1.1, join(series, ", \\\n     "));

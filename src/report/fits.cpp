@@ -81,12 +81,33 @@ std::string growth_words(const PowerFit& fit) {
     case Growth::unclear:
       break;
   }
-  return fit.points < 3 ? "was measured at two lengths, too few for a law" : "scatters too much for a law";
+  return fit.points < 3 ? "was measured at two lengths, too few for a law"
+                        : "follows no law that the points could tell";
+}
+
+std::string growth_label(const PowerFit& fit) {
+  switch (growth_of(fit)) {
+    case Growth::constant:
+      return "constant";
+    case Growth::below_linear:
+      return "below linear";
+    case Growth::linear:
+      return "linear";
+    case Growth::between:
+      return "between linear and quadratic";
+    case Growth::quadratic:
+      return "quadratic";
+    case Growth::above_quadratic:
+      return "above quadratic";
+    case Growth::unclear:
+      break;
+  }
+  return fit.points < 3 ? "two lengths only" : "not told";
 }
 
 std::string exponent_words(const PowerFit& fit) {
   if (!std::isfinite(fit.low)) return fmt::format("T^{:.2f}", fit.exponent);
-  return fmt::format("T^{:.2f} ({:.2f} to {:.2f})", fit.exponent, fit.low, fit.high);
+  return fmt::format("T^{:.2f} (95%: {:.2f} to {:.2f})", fit.exponent, fit.low, fit.high);
 }
 
 }  // namespace veil

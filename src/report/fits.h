@@ -9,20 +9,20 @@
 namespace veil {
 
 struct PowerFit {
-  double exponent = 0, low = 0,
-         high =
-             0;  // k, and its 95% confidence interval (Student's t; two points give none, and low = -inf, high = inf)
-  double factor = 0;  // c
+  double exponent = 0;       // k
+  double low = 0, high = 0;  // its 95% confidence interval (Student's t; two points give none: -inf and inf)
+  double factor = 0;         // c
   int points = 0;
 };
 
 // Points that are not positive are left out; nothing with fewer than two different x.
 std::optional<PowerFit> fit_power(const std::vector<std::pair<double, double>>& points);
 
-// What the interval allows to say.
+// What the interval, widened by 0.05 to either side, allows to say: unclear where it holds several of 0, 1 and 2.
 enum class Growth { constant, below_linear, linear, between, quadratic, above_quadratic, unclear };
 Growth growth_of(const PowerFit& fit);
 std::string growth_words(const PowerFit& fit);    // "grows linearly with T"
-std::string exponent_words(const PowerFit& fit);  // "T^1.02 (0.97 to 1.07)"
+std::string growth_label(const PowerFit& fit);    // the same for a cell: "linear"
+std::string exponent_words(const PowerFit& fit);  // "T^1.02 (95%: 0.97 to 1.07)"
 
 }  // namespace veil

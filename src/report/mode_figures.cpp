@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/units.h"
+#include "report/bytes_scale.h"
 #include "report/tables.h"
 #include "report/verdict.h"
 
@@ -15,10 +16,6 @@ namespace veil {
 namespace {
 
 constexpr const char* kBase = "no_dp";
-
-std::string shown_change(std::optional<double> change, const std::string& words) {
-  return change ? fmt::format("{}{}", *change >= 0 ? "+" : "-", words) : "-";
-}
 
 // Growth of each part of `amounts` over the lengths, and of their whole.
 std::vector<PartGrowth> growth(const std::vector<Record>& records, const std::string& mode, const std::string& whole,
@@ -124,6 +121,8 @@ Table mode_table(const std::vector<Record>& records) {
   if (based) header.insert(header.end(), {"memory over no_dp", "time over no_dp"});
   header.insert(header.end(), {"tokens/s", "batch", "ranks", "outcome"});
   Table table(header);
+  BytesScale peaks, changes;
+  for (const ModeFigures& f : all) peaks.see(f.bytes), changes.see(f.more_bytes);
   for (const int64_t length : lengths_of(all)) {
     for (const std::string& mode : modes_of(all)) {
       const ModeFigures* f = find_mode(all, mode, length);
@@ -132,12 +131,12 @@ Table mode_table(const std::vector<Record>& records) {
       std::string step = shown_ms(f->ms);
       if (f->ms && record.simulated && record.modelled_step_ms) step += "*";
       std::vector<std::string> cells = {mode, std::to_string(length), step, f->ms ? shown_ms(f->spread_ms) : "-",
-                                        shown_bytes(f->bytes)};
+                                        peaks.show(f->bytes)};
       if (based) {
-        cells.push_back(shown_change(f->more_bytes, shown_bytes(std::abs(f->more_bytes.value_or(0)))));
-        cells.push_back(
-            shown_change(f->more_share, fmt::format("{} ({:.1f}%)", shown_ms(std::abs(f->more_ms.value_or(0))),
-                                                    100 * std::abs(f->more_share.value_or(0)))));
+        cells.push_back(changes.show_change(f->more_bytes));
+        cells.push_back(f->more_share ? fmt::format("{}{} ({:+.1f}%)", *f->more_ms >= 0 ? "+" : "-",
+                                                    shown_ms(std::abs(*f->more_ms)), 100 * *f->more_share)
+                                      : "-");
       }
       const auto ranks = record.world ? record.world : record.num_gpus;
       cells.insert(cells.end(),
@@ -161,15 +160,17 @@ std::vector<PartGrowth> memory_growth(const std::vector<Record>& records, const 
 }
 
 Table growth_table(const std::vector<Record>& records) {
-  Table table({"mode", "of", "part", "at the longest T", "share", "exponent (95%)", "it"});
+  Table table({"mode", "of", "part", "at the longest T", "share", "exponent, 95% interval", "growth"});
+  BytesScale scale;
+  for (const Record& record : records) scale.see(record.peak_memory_bytes);
   for (const std::string& mode : modes_of(mode_figures(records))) {
     const auto add = [&](const char* of, const PartGrowth& part, const std::string& amount) {
       if (part.longest <= 0) return;
       table.row({mode, of, spaced(part.part), amount, fmt::format("{:.1f} %", 100 * part.share),
-                 part.fit ? exponent_words(*part.fit) : "-", part.fit ? growth_words(*part.fit) : "-"});
+                 part.fit ? exponent_words(*part.fit) : "-", part.fit ? growth_label(*part.fit) : "-"});
     };
     for (const PartGrowth& part : time_growth(records, mode)) add("time", part, shown_ms(part.longest));
-    for (const PartGrowth& part : memory_growth(records, mode)) add("memory", part, shown_bytes(part.longest));
+    for (const PartGrowth& part : memory_growth(records, mode)) add("memory", part, scale.show(part.longest));
   }
   return table;
 }

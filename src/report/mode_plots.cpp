@@ -132,17 +132,16 @@ Plot overhead_analysis(All all, const std::vector<Record>& records) {
   }
   GroupedBars bars{
       "overhead_analysis", titled("What privacy costs over no_dp", records), kLengthAxis, length_names(all), {}};
-  // GB is 10^9 bytes, as in the records' keys; a tiny model's overheads are fewer.
-  const double largest = largest_of(all, &ModeFigures::more_bytes);
-  const Unit unit = largest >= 1e8 ? Unit{1e9, "GB"} : largest >= 1e5 ? Unit{1e6, "MB"} : Unit{1e3, "kB"};
+  const Unit unit = bytes_unit(largest_of(all, &ModeFigures::more_bytes));
   const auto memory = series_of(all, &ModeFigures::more_bytes, nullptr, unit.size);
   const auto time = series_of(all, &ModeFigures::more_share, nullptr, 1);
   if (memory.empty() || time.empty()) return {};
-  bars.panels.push_back({unit.name + " over no_dp", memory, [](double gb) { return fmt::format("{:.2g}", gb); }});
+  bars.panels.push_back(
+      {unit.name + " over no_dp", memory, [](double amount) { return fmt::format("{:.2g}", amount); }});
   bars.panels.push_back({"% of no_dp's time more", time, [](double share) { return fmt::format("{:.0f}", share); }});
   return Plot{bars.name,
               bars.title,
-              "Above: memory at the peak beyond that of the step that is not private (GB is 10^9 bytes). Below: time "
+              "Above: memory at the peak beyond that of the step that is not private. Below: time "
               "beyond it, in percent.",
               spoken_of(all,
                         [](const ModeFigures& f) {

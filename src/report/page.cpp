@@ -7,8 +7,11 @@
 
 #include "base/build_info.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "report/bytes_scale.h"
+#include "report/dit_plots.h"
 #include "report/html.h"
 #include "report/mode_figures.h"
 #include "report/page_style.h"
@@ -65,7 +68,8 @@ std::string cards(const RecordGroup& group) {
   if (small) out += card("smallest peak", shown_bytes(small->peak_memory_bytes), small->label);
   if (fast && fast->total_batch_size && *compared_ms(*fast) > 0) {
     const double rate = static_cast<double>(*fast->total_batch_size) / (*compared_ms(*fast) / 1000);
-    out += card("most samples a second", format_count(rate), fast->label);
+    out += card(fmt::format("most {}s a second", is_dit_suite({*fast}) ? "image" : "sample"), format_count(rate),
+                fast->label);
   }
   const size_t ok = static_cast<size_t>(
       std::count_if(group.records.begin(), group.records.end(), [](const Record* r) { return r->ok(); }));
@@ -83,8 +87,10 @@ std::string choice_table(const RecordGroup& group) {
   const std::vector<Choice> front = choices(group);
   if (front.size() < 2) return "";
   Table table({"memory for a rank", "take", "a step"});
+  BytesScale scale;
+  for (const Choice& choice : front) scale.see(choice.bytes);
   for (const Choice& choice : front)
-    table.row({shown_bytes(choice.bytes) + " or more", choice.record->label, format_ms(choice.ms)});
+    table.row({scale.show(choice.bytes) + " or more", choice.record->label, format_ms(choice.ms)});
   return html_table(table, "By the memory you have" + (group.name.empty() ? "" : " (" + group.name + ")"));
 }
 
@@ -133,6 +139,7 @@ Comparison compare(const std::vector<Record>& records, const std::vector<json Re
   for (const auto& [key, unused] : keys) {
     std::vector<std::string> cells = {key};
     for (const auto& one : all) cells.push_back(one.count(key) ? one.at(key) : "-");
+    if (key == "output" || key == "output-dir") continue;  // where a record was put says nothing of what it holds
     if (std::all_of(cells.begin() + 1, cells.end(), [&](const std::string& cell) { return cell == cells[1]; })) {
       result.common.row({key, cells[1]});
     } else {
@@ -181,15 +188,19 @@ std::string experiment(const PageSource& source, const Record& record) {
     out += fmt::format("<p><code class=\"command\">{}</code></p>\n", escaped(record.command));
   if (!record.ranks.empty()) {
     Table ranks({"rank", "a step", "peak memory"});
+    BytesScale scale;
+    for (const RecordRank& rank : record.ranks) scale.see(rank.peak_memory_bytes);
     for (const RecordRank& rank : record.ranks)
-      ranks.row({std::to_string(rank.rank), shown_ms(rank.avg_time_ms), shown_bytes(rank.peak_memory_bytes)});
+      ranks.row({std::to_string(rank.rank), shown_ms(rank.avg_time_ms), scale.show(rank.peak_memory_bytes)});
     out += html_table(ranks, "Ranks");
   }
   if (!record.stages.empty()) {
     Table stages({"stage", "rank", "allocated", "most so far", "host memory"});
+    BytesScale device, host;
+    for (const RecordStage& stage : record.stages) device.see(stage.max_allocated_bytes), host.see(stage.host_bytes);
     for (const RecordStage& stage : record.stages)
-      stages.row({stage.stage, std::to_string(stage.rank), shown_bytes(stage.allocated_bytes),
-                  shown_bytes(stage.max_allocated_bytes), shown_bytes(stage.host_bytes)});
+      stages.row({stage.stage, std::to_string(stage.rank), device.show(stage.allocated_bytes),
+                  device.show(stage.max_allocated_bytes), host.show(stage.host_bytes)});
     out += html_table(stages, "Memory lines");
   }
   out += "<p>raw record: " + link(source, record.file) + "</p>\n";
@@ -228,8 +239,9 @@ std::string make_page(const PageSource& source) {
   }
   out += section("What the figures say", list_of(source.verdict.findings, true) + by_memory);
   out += section("All set-ups", html_table(summary_table(records),
-                                           "Mean step, standard deviation of single steps, and memory of the rank that "
-                                           "holds most; * computing measured, communication modelled"));
+                                           std::string("Mean step, standard deviation of single steps, and memory of "
+                                                       "the rank that holds most") +
+                                               (any_modelled(records) ? std::string("; * ") + kModelled : "")));
   if (is_bottleneck_suite(records))
     out += section("Growth with the sequence", html_table(growth_table(records),
                                                           "Fits of c T^k by least squares of logarithms, with "
@@ -245,10 +257,9 @@ std::string make_page(const PageSource& source) {
   out += section("Experiments and raw records", experiments);
   const BuildInfo& build = build_info();
   return out +
-         fmt::format(
-             "</main>\n<footer>Written by veil {}{} from {} record{}. GiB is 2^30 bytes.</footer>\n</body>\n</html>\n",
-             escaped(build.version), build.commit.empty() ? "" : " (" + escaped(build.commit) + ")", records.size(),
-             records.size() == 1 ? "" : "s");
+         fmt::format("</main>\n<footer>Written by veil {}{} from {}. GiB is 2^30 bytes.</footer>\n</body>\n</html>\n",
+                     escaped(build.version), build.commit.empty() ? "" : " (" + escaped(build.commit) + ")",
+                     quantity(std::ssize(records), "record"));
 }
 
 }  // namespace veil

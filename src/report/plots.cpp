@@ -53,33 +53,14 @@ std::optional<Plot> time_comparison(const std::vector<Record>& records) {
 }
 
 std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
-  Stack stack{.name = "memory_breakdown",
-              .title = "Memory at the peak, by category",
-              .spoken = "",
-              .parts = {},
-              .amounts = {},
-              .unit = {1, ""},
-              .total_text = [](double bytes) { return shown_bytes(bytes); }};
-  std::vector<const Amounts*> views;
-  double largest = 0;
-  for (const Record& record : records) {
-    stack.amounts.push_back(record.breakdown);
-    views.push_back(&record.breakdown);
-    double total = 0;
-    for (const auto& [name, bytes] : record.breakdown) total += bytes;
-    largest = std::max(largest, total);
-    stack.spoken += fmt::format(" {}: {} in all.", record.label, total > 0 ? shown_bytes(total) : "not recorded");
-  }
-  stack.parts = categories_of(views);
-  if (stack.parts.empty()) return {};
-  stack.unit = bytes_unit(largest);
-  stack.unit.name += " at the peak";
-  return Plot{stack.name,
-              stack.title,
+  const auto stack = memory_stack("memory_breakdown", "Memory at the peak, by category", records);
+  if (!stack) return {};
+  return Plot{stack->name,
+              stack->title,
               "What the bytes are for at the highest moment of the measured steps.",
-              stack.spoken,
+              stack->spoken,
               breakdown_table(records),
-              stacked_script(stack, records)};
+              stacked_script(*stack, records)};
 }
 
 std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {

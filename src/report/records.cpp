@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "tensor/category.h"
@@ -182,6 +183,7 @@ void read_throughput(const json& source, Record& record) {
   record.utilisation_percent = number(object_at(source, "gpu_state"), "utilisation_percent");
   record.sm_clock_mhz = number(object_at(source, "gpu_state"), "sm_clock_mhz");
   record.gpu_outside = text(object_at(source, "gpu_before"), "outside");
+  record.cpu_others_percent = number(object_at(source, "cpu_during"), "others_percent");
   record.memory_mean_bytes = number(source, "memory_mean_bytes");
   record.end_to_end_seconds = number(source, "end_to_end_seconds");
   record.link_gb_per_s = number(source, "link_gb_per_s");
@@ -245,6 +247,11 @@ Record read_record(const std::string& path) {
   record.config = object_at(source, "config");
   record.build = object_at(source, "build");
   record.machine = object_at(source, "machine");
+  if (record.outcome == "ok" && !(record.avg_time_ms && record.peak_memory_bytes))
+    throw Damage(fmt::format("it says that all went well and holds no {}", record.avg_time_ms ? "peak memory"
+                                                                           : record.peak_memory_bytes
+                                                                               ? "time"
+                                                                               : "time and no peak memory"));
   return record;
 }
 
@@ -275,6 +282,18 @@ std::string no_record_message(const std::string& folder) {
     }
   }
   return fmt::format("no *{} in '{}': pass the folder that `veil suite` or `veil profile` wrote", kSuffix, folder);
+}
+
+// A file that holds nothing would change the question that the others answer; alone it is shown as what it is.
+void leave_empty_out(RecordFolder& folder) {
+  const auto is_empty = [](const Record& record) {
+    return record.ok() && !record.avg_time_ms && !record.peak_memory_bytes;
+  };
+  if (std::all_of(folder.records.begin(), folder.records.end(), is_empty)) return;
+  for (const Record& record : folder.records) {
+    if (is_empty(record)) folder.damaged.push_back({record.file, "it holds no time and no peak memory"});
+  }
+  std::erase_if(folder.records, is_empty);
 }
 
 // A report answers one suite's question; single profiles may stand beside it.
@@ -331,9 +350,11 @@ RecordFolder read_records(const std::string& folder) {
       result.damaged.push_back({fs::path(path).filename().string(), unreadable.what()});
     }
   }
+  leave_empty_out(result);
   if (result.records.empty()) {
     const DamagedRecord& first = result.damaged.front();
-    user_error("none of the {} records in '{}' can be read; '{}': {}", paths.size(), folder, first.file, first.reason);
+    user_error("none of {} in '{}' can be read; '{}': {}", quantity(std::ssize(paths), "record"), folder, first.file,
+               first.reason);
   }
   std::stable_sort(result.records.begin(), result.records.end(), [](const Record& a, const Record& b) {
     return a.order.value_or(INT64_MAX) < b.order.value_or(INT64_MAX);

@@ -1,5 +1,5 @@
-// The records of a folder (design: Records), as values. Nothing is required of a record but that it is JSON of known types: what is not there stays empty and is
-// shown as "-".
+// The records of a folder (design: Records), as values. Little is required of a record: that it is JSON of known types, and that it holds a time and a peak memory
+// where it says that all went well. What else is not there stays empty and is shown as "-".
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,9 @@ struct Record {
   std::optional<int64_t> order, seq_length, batch_size, total_batch_size, num_gpus, world;
   bool simulated = false;
   std::optional<double> peak_memory_bytes, avg_time_ms, std_time_ms, modelled_step_ms, link_gb_per_s;
-  std::optional<double> sm_clock_mhz;  // mean over the timed steps
-  std::string gpu_outside;             // what was outside its bounds when it began; "" for nothing
+  std::optional<double> sm_clock_mhz;        // mean over the timed steps
+  std::string gpu_outside;                   // what was outside its bounds when it began; "" for nothing
+  std::optional<double> cpu_others_percent;  // of the CPUs, used by other work while it ran
   std::optional<double> tokens_per_second, mfu, utilisation_percent, memory_mean_bytes, end_to_end_seconds;
   RecordData data;
   std::vector<double> times_ms;

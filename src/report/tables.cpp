@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/bytes_scale.h"
 #include "report/mode_figures.h"
 #include "report/zero_tables.h"
 
@@ -15,7 +16,6 @@ namespace veil {
 namespace {
 
 constexpr const char* kOther = "other";  // of a step, in no phase
-constexpr const char* kModelled = "computing measured, communication modelled";
 
 std::string shown(std::optional<int64_t> number) {
   return number ? std::to_string(*number) : "-";
@@ -57,11 +57,6 @@ std::string deviation(const Record& record) {
   return record.std_time_ms && compared_ms(record) ? format_ms(*record.std_time_ms) : "-";
 }
 
-bool any_modelled(const std::vector<Record>& records) {
-  return std::any_of(records.begin(), records.end(),
-                     [](const Record& record) { return record.simulated && record.modelled_step_ms && record.ok(); });
-}
-
 // One line a point, indented where it is broken.
 std::string wrapped(const std::string& text, size_t width) {
   std::string out, line = "- ";
@@ -76,6 +71,11 @@ std::string wrapped(const std::string& text, size_t width) {
 }
 
 }  // namespace
+
+bool any_modelled(const std::vector<Record>& records) {
+  return std::any_of(records.begin(), records.end(),
+                     [](const Record& record) { return record.simulated && record.modelled_step_ms && record.ok(); });
+}
 
 std::string spaced(std::string name) {
   std::replace(name.begin(), name.end(), '_', ' ');
@@ -138,12 +138,17 @@ Table summary_table(const std::vector<Record>& records) {
   // What is asked for first, so that a narrow screen shows it.
   Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up", "exposed comm.",
                "host memory", "ranks", "batch", "outcome"});
+  BytesScale device, host;
+  for (const Record& record : records) {
+    for (const MemoryMoment& moment : memory_moments()) device.see(moment.bytes(record));
+    host.see(host_bytes(record));
+  }
   for (const Record& record : records) {
     std::string step = shown_ms(compared_ms(record));
     if (record.simulated && record.modelled_step_ms && record.ok()) step += "*";
-    table.row({record.label, step, deviation(record), shown_bytes(record.peak_memory_bytes),
-               shown_bytes(stage_bytes(record, "after model")), shown_bytes(stage_bytes(record, "after warm")),
-               shown_ms(exposed_ms(record)), shown_bytes(host_bytes(record)), shown(record.world),
+    table.row({record.label, step, deviation(record), device.show(record.peak_memory_bytes),
+               device.show(stage_bytes(record, "after model")), device.show(stage_bytes(record, "after warm")),
+               shown_ms(exposed_ms(record)), host.show(host_bytes(record)), shown(record.world),
                shown(record.batch_size), outcome_words(record)});
   }
   return table;
@@ -295,9 +300,13 @@ Table stage_table(const std::vector<Record>& records) {
   std::vector<std::string> header = {"set-up"};
   for (const MemoryMoment& moment : memory_moments()) header.emplace_back(moment.name);
   Table table(header);
+  BytesScale scale;
+  for (const Record& record : records) {
+    for (const MemoryMoment& moment : memory_moments()) scale.see(moment.bytes(record));
+  }
   for (const Record& record : records) {
     std::vector<std::string> cells = {record.label};
-    for (const MemoryMoment& moment : memory_moments()) cells.push_back(shown_bytes(moment.bytes(record)));
+    for (const MemoryMoment& moment : memory_moments()) cells.push_back(scale.show(moment.bytes(record)));
     table.row(cells);
   }
   return table;
@@ -308,9 +317,13 @@ Table breakdown_table(const std::vector<Record>& records) {
   std::vector<std::string> header = {"set-up"};
   for (const std::string& name : categories) header.push_back(spaced(name));
   Table table(header);
+  BytesScale scale;
+  for (const Record& record : records) {
+    for (const auto& [name, bytes] : record.breakdown) scale.see(bytes);
+  }
   for (const Record& record : records) {
     std::vector<std::string> cells = {record.label};
-    for (const std::string& name : categories) cells.push_back(shown_bytes(amount(record.breakdown, name)));
+    for (const std::string& name : categories) cells.push_back(scale.show(amount(record.breakdown, name)));
     table.row(cells);
   }
   return table;
@@ -332,20 +345,26 @@ Table phase_table(const std::vector<Record>& records) {
 
 Table row_table(const Record& record) {
   Table table({"part", "row", "operation", "on", "after", "peak"});
+  BytesScale scale;
+  for (const RecordRow& row : record.memory_rows) scale.see(row.peak_bytes);
   for (const RecordRow& row : record.memory_rows) {
     double total = 0;
     for (const auto& [name, bytes] : row.after) total += bytes;
-    table.row({row.part, std::to_string(row.row), row.op, row.on, shown_bytes(total), shown_bytes(row.peak_bytes)});
+    table.row({row.part, std::to_string(row.row), row.op, row.on, scale.show(total), scale.show(row.peak_bytes)});
   }
   return table;
 }
 
 Table communication_table(const std::vector<Record>& records) {
   Table table({"set-up", "kind", "total", "exposed", "modelled", "a step moves"});
+  BytesScale scale;
+  for (const Record& record : records) {
+    for (const auto& [kind, transfer] : record.communication) scale.see(transfer.bytes);
+  }
   for (const Record& record : records) {
     for (const auto& [kind, transfer] : record.communication) {
       table.row({record.label, kind, shown_ms(transfer.total_ms), shown_ms(exposed_ms(record, transfer)),
-                 shown_ms(transfer.modelled_ms), shown_bytes(transfer.bytes)});
+                 shown_ms(transfer.modelled_ms), scale.show(transfer.bytes)});
     }
   }
   return table;

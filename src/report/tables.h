@@ -35,6 +35,10 @@ struct MemoryMoment {
 };
 const std::vector<MemoryMoment>& memory_moments();
 
+// Whether a step's time has a * behind it, and what that means.
+bool any_modelled(const std::vector<Record>& records);
+inline constexpr const char* kModelled = "computing measured, communication modelled";
+
 std::string shown_bytes(std::optional<double> bytes);  // "-" for none
 std::string shown_ms(std::optional<double> ms);
 std::string outcome_words(const Record& record);  // "ok", "out of memory", "failed"

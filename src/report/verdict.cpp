@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "report/dit_plots.h"
@@ -15,7 +16,9 @@ namespace veil {
 
 namespace {
 
-constexpr double kLowClockShare = 0.9;  // of the fastest experiment's clock
+constexpr double kLowClockShare = 0.9;   // of the fastest experiment's clock
+constexpr double kBusyPercent = 10;      // of the CPUs, by other work: as much as a GPU may be busy
+constexpr double kDoubtfulShare = 0.05;  // by which a private step may beat one that is not, and be believed on a CPU
 
 std::string bytes_text(double bytes) {
   return format_bytes(static_cast<int64_t>(std::llround(bytes)));
@@ -207,13 +210,54 @@ std::string headline_of(const RecordGroup& group) {
     if (record == take.record || record == fastest || !compared_ms(*record) || !peak_bytes(*record)) continue;
     if (within_noise(*fastest, *record) && *peak_bytes(*record) <= 1.01 * take.bytes) level.push_back(record->label);
   }
-  if (!level.empty()) words += fmt::format("; level with it: {}", join(level, ", "));
+  if (!level.empty()) words += fmt::format("; level with it: {}", join(level, "; "));
   words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
   if (front.size() > 1) {
     words += fmt::format(" If memory is short, {}: {} at {} a step.", front.back().record->label,
                          bytes_text(front.back().bytes), format_ms(front.back().ms));
   }
   return words;
+}
+
+bool is_plain(const Record* record) {
+  return canonical(record->mode) == "no-dp";
+}
+
+// Of CPU runs beside which the machine did something else.
+std::string busy_words(const std::vector<Record>& records) {
+  std::vector<std::string> disturbed;
+  double most = 0;
+  for (const Record& record : records) {
+    if (record.cpu_others_percent.value_or(0) <= kBusyPercent) continue;
+    disturbed.push_back(record.label);
+    most = std::max(most, *record.cpu_others_percent);
+  }
+  if (disturbed.empty()) return "";
+  const std::string which = disturbed.size() == records.size() ? "these runs"
+                            : disturbed.size() > 4             ? fmt::format("{} of these runs", disturbed.size())
+                                                               : join(disturbed, "; ");
+  return fmt::format(
+      "Other work used up to {:.0f}% of the CPUs during {}: times mean little. Memory is not touched by it.", most,
+      which);
+}
+
+// A private step does all that a plain one does and more; on a GPU another update kernel may make up for it, on a CPU nothing does.
+std::string doubtful_words(const std::vector<Record>& records) {
+  std::vector<std::string> doubtful;
+  for (const RecordGroup& group : comparable_groups(records)) {
+    const auto plain = std::find_if(group.records.begin(), group.records.end(), is_plain);
+    if (plain == group.records.end() || (*plain)->device != "cpu" || !compared_ms(**plain)) continue;
+    for (const Record* record : group.records) {
+      const auto ms = compared_ms(*record);
+      if (is_plain(record) || !ms || within_noise(**plain, *record)) continue;
+      if (*ms < (1 - kDoubtfulShare) * *compared_ms(**plain)) doubtful.push_back(record->label);
+    }
+  }
+  if (doubtful.empty()) return "";
+  return fmt::format(
+      "Doubtful: {} came out more than {:.0f}% faster than the step without privacy, beyond the spread. On a CPU the "
+      "times are doubtful then: measure again when nothing else runs, or with --repeat.",
+      join(doubtful, "; "), 100 * kDoubtfulShare);
 }
 
 std::vector<std::string> caveats_of(const RecordFolder& folder) {
@@ -229,7 +273,7 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
         fmt::format("{} ran as one rank of a simulated world{}: memory and computing are measured, communication is "
                     "modelled, and a "
                     "step's time is the modelled one. Losses mean nothing there.",
-                    simulated.size() == folder.records.size() ? "All experiments" : join(simulated, ", "),
+                    simulated.size() == folder.records.size() ? "All experiments" : join(simulated, "; "),
                     one.world ? fmt::format(" of {}", *one.world) : ""));
   }
   for (const Record& record : folder.records) {
@@ -240,7 +284,8 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
       result.push_back(fmt::format("{} failed{}", record.label, record.message.empty() ? "." : ": " + record.message));
     }
     const auto nothing = std::count(record.losses.begin(), record.losses.end(), std::nullopt);
-    if (nothing > 0) result.push_back(fmt::format("{}: the loss was no number in {} steps.", record.label, nothing));
+    if (nothing > 0)
+      result.push_back(fmt::format("{}: the loss was no number in {}.", record.label, quantity(nothing, "step")));
   }
   double fastest_clock = 0;
   for (const Record& record : folder.records) fastest_clock = std::max(fastest_clock, record.sm_clock_mhz.value_or(0));
@@ -257,14 +302,12 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
                     "slows down for them: that is their price. One that was hot before is named above.",
                     join(slower, "; "), fastest_clock));
   }
+  if (const std::string words = busy_words(folder.records); !words.empty()) result.push_back(words);
+  if (const std::string words = doubtful_words(folder.records); !words.empty()) result.push_back(words);
   for (const DamagedRecord& damaged : folder.damaged) {
     result.push_back(fmt::format("{} is left out: {}.", damaged.file, damaged.reason));
   }
   return result;
-}
-
-bool is_plain(const Record* record) {
-  return canonical(record->mode) == "no-dp";
 }
 
 // What a private step costs beside one that is not, the first plain record of the group.
@@ -303,8 +346,8 @@ std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records) {
     if (batch) parts.push_back(fmt::format("batch {}", *batch));
     if (record.seq_length) parts.push_back(fmt::format("sequence {}", *record.seq_length));
     if (record.world)
-      parts.push_back(fmt::format("{}{} rank{}", record.simulated ? "simulated world of " : "", *record.world,
-                                  *record.world == 1 ? "" : "s"));
+      parts.push_back(record.simulated ? fmt::format("simulated world of {}", *record.world)
+                                       : quantity(*record.world, "rank"));
     if (!record.device.empty()) parts.push_back(record.device);
     const std::string name = join(parts, ", ");
     auto group = std::find_if(groups.begin(), groups.end(), [&](const RecordGroup& g) { return g.name == name; });
@@ -359,8 +402,8 @@ Verdict judge(const RecordFolder& folder) {
   }
   verdict.headline = groups.size() <= 3
                          ? join(headlines, " ")
-                         : fmt::format("{} experiments in {} groups that do the same work; each is judged below.",
-                                       folder.records.size(), groups.size());
+                         : fmt::format("{} in {} groups that do the same work; each is judged below.",
+                                       quantity(std::ssize(folder.records), "experiment"), groups.size());
   if (groups.size() > 3) verdict.findings.insert(verdict.findings.begin(), headlines.begin(), headlines.end());
   return verdict;
 }

@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/units.h"
+#include "report/bytes_scale.h"
 #include "report/tables.h"
 
 namespace veil {
@@ -122,6 +123,8 @@ Table zero_table(const std::vector<Record>& records) {
        {"peak memory", "mean memory", "comm. total", "comm. exposed", "data", "loader busy", "end to end", "outcome"})
     header.emplace_back(name);
   Table table(header);
+  BytesScale scale;
+  for (const ZeroFigures& f : zero_figures(records)) scale.see(f.peak_bytes);
   for (const ZeroFigures& f : zero_figures(records)) {
     const Record& record = *f.record;
     std::string step = shown_ms(f.step_ms);
@@ -131,7 +134,7 @@ Table zero_table(const std::vector<Record>& records) {
                                       f.tokens_deviation ? fmt::format("{:.0f}", *f.tokens_deviation) : "-", step,
                                       shown_percent(nvml ? f.utilisation : f.computing)};
     if (rated) cells.push_back(shown_percent(in_percent(record.mfu)));
-    cells.insert(cells.end(), {shown_bytes(f.peak_bytes), shown_bytes(f.mean_bytes), shown_ms(f.communication_ms),
+    cells.insert(cells.end(), {scale.show(f.peak_bytes), scale.show(f.mean_bytes), shown_ms(f.communication_ms),
                                shown_percent(in_percent(f.communication_share)),
                                shown_percent(in_percent(f.data_share)), shown_ms(record.data.loader_busy_ms),
                                record.end_to_end_seconds ? fmt::format("{:.1f} s", *record.end_to_end_seconds) : "-",

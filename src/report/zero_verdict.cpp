@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "report/tables.h"
@@ -139,8 +140,8 @@ void compare_strategies(const All& all, std::vector<std::string>& findings) {
       const Pairs pairs = pairs_of(all, names[i], names[k]);
       if (pairs.count == 0) continue;
       std::string words =
-          fmt::format("{} against {}, at equal work ({} pair{}): peak memory {}, tokens/s {}", names[k], names[i],
-                      pairs.count, pairs.count == 1 ? "" : "s", more_or_less(pairs.memory), more_or_less(pairs.rate));
+          fmt::format("{} against {}, at equal work ({}): peak memory {}, tokens/s {}", names[k], names[i],
+                      quantity(pairs.count, "pair"), more_or_less(pairs.memory), more_or_less(pairs.rate));
       if (pairs.with_bytes > 0) words += fmt::format(", {:.2f} times the bytes between ranks", pairs.bytes);
       findings.push_back(words + ".");
     }
@@ -291,8 +292,8 @@ std::vector<KeyFigure> key_figures(const All& all, const std::vector<const ZeroF
   const auto ended = std::count_if(all.begin(), all.end(), [](const ZeroFigures& f) { return f.ok; });
   const Record& first = *all.front().record;
   figures.push_back({"experiments", fmt::format("{} of {} ended well", ended, all.size()),
-                     fmt::format("{}{} ranks, {}", first.simulated ? "simulated world of " : "",
-                                 first.world.value_or(1), first.device)});
+                     fmt::format("{}{}, {}", first.simulated ? "simulated world of " : "",
+                                 quantity(first.world.value_or(1), "rank"), first.device)});
   return figures;
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/units.h"
 #include "kernels/random.h"
 #include "models/load.h"
@@ -327,7 +328,8 @@ class Run {
     const int64_t needed = estimate_memory(build_schedule(shape, settings.step)).peak(Space::host).total();
     const int64_t ranks = place_.info.local_world, all = this_machine().memory_bytes;
     if (needed <= all / ranks) return "";
-    return fmt::format("{} a rank for {} ranks on a host that has {}", format_bytes(needed), ranks, format_bytes(all));
+    return fmt::format("{} a rank for {} on a host that has {}", format_bytes(needed), quantity(ranks, "rank"),
+                       format_bytes(all));
   }
 
   void stage(const std::string& name) {
@@ -510,9 +512,8 @@ Device choose_device(const ExperimentOptions& options, const RankInfo& info) {
   const bool gpu = options.device == DeviceKind::gpu || (options.device == DeviceKind::automatic && gpu_count() > 0);
   if (!gpu) return cpu_device();
   if (info.local_world > gpu_count() && gpu_count() > 0 && !options.share_gpu) {
-    user_error(
-        "{} ranks on {} GPUs: one rank a GPU is allowed; pass --share-gpu to let ranks share one, or --device cpu",
-        info.local_world, gpu_count());
+    user_error("{} on {}: one rank a GPU is allowed; pass --share-gpu to let ranks share one, or --device cpu",
+               quantity(info.local_world, "rank"), quantity(gpu_count(), "GPU"));
   }
   return gpu_device(gpu_count() > 0 ? info.local_rank % gpu_count() : 0);
 }

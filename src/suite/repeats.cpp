@@ -60,7 +60,7 @@ Json merged_repeats(const std::vector<Json>& records) {
   const double mean = count > 0 ? sum / count : 0;
   for (const Json& time : times) squares += std::pow(time.get<double>() - mean, 2);
   for (const char* const key : {"phases", "communication", "phase_sum_ms", "modelled_step_ms", "tokens_per_second",
-                                "mfu", "tflops_per_second_a_rank", "gpu_state", "end_to_end_seconds"}) {
+                                "mfu", "tflops_per_second_a_rank", "gpu_state", "cpu_during", "end_to_end_seconds"}) {
     if (!merged.contains(key)) continue;
     std::vector<const Json*> values;
     for (const Json& record : records) {

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "suite/child.h"
+#include "suite/cpu_load.h"
 #include "suite/repeats.h"
 
 namespace veil {
@@ -104,7 +105,9 @@ class Sweep {
     std::vector<std::string> words = {own_program(), "profile"};
     words.insert(words.end(), experiment.arguments.begin(), experiment.arguments.end());
     words.insert(words.end(), {"--output", running, "--output-dir", join_path(options_.folder, "traces")});
+    const CpuLoad load;
     const ChildEnd end = run_child(words, log, options_.timeout_s);
+    const Json during = load.so_far();
     Json record;
     if (end.interrupted) {
       result_.interrupted = true;
@@ -116,6 +119,7 @@ class Sweep {
     fs::remove(running, ignored);
     if (result_.interrupted) return record;
     if (!before.is_null()) record["gpu_before"] = before;
+    if (record.value("device", "") == "cpu" && !during.is_null()) record["cpu_during"] = during;
     record["suite"] = options_.suite;
     record["order"] = turn.experiment;
     record["experiment"] = experiment.name;

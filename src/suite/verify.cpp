@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "suite/phases.h"
 #include "suite/profile_run.h"
 #include "suite/verify_cause.h"
@@ -407,13 +408,14 @@ Json run_verify(const VerifyOptions& options, const VerifyPlace& place) {
     if (model.name == "linear-stack" && !own.experiment.layers) own.experiment.layers = kStackLayers;
     Verifier verifier(own, place);
     for (const RowSetting& setting : settings) {
-      progress(fmt::format("{} {} {} on {} ranks", verifier.name(), name_of(setting.mode), name_of(setting.strategy),
-                           place.info.world));
+      progress(fmt::format("{} {} {} on {}", verifier.name(), name_of(setting.mode), name_of(setting.strategy),
+                           quantity(place.info.world, "rank")));
       found["rows"].push_back(verifier.row(setting));
     }
     for (const Strategy strategy : options.strategies) {
       for (const NoiseGenerator generator : options.generators) {
-        progress(fmt::format("{} noise {} on {} ranks", verifier.name(), name_of(strategy), place.info.world));
+        progress(
+            fmt::format("{} noise {} on {}", verifier.name(), name_of(strategy), quantity(place.info.world, "rank")));
         found["noise"].push_back(verifier.noise(strategy, generator));
       }
     }
@@ -428,8 +430,8 @@ bool judge_verify(Json& found) {
         fmt::format("{} {} {}", row.value("model", ""), row.value("task", ""), row.value("rng", ""));
     const auto [first, fresh] = firsts.emplace(what, row);
     if (fresh || first->second.value("digest", "") == row.value("digest", "")) continue;
-    row["failures"].push_back(fmt::format("other bits than under {} on {} ranks", first->second.value("strategy", ""),
-                                          first->second.value("world", 1)));
+    row["failures"].push_back(fmt::format("other bits than under {} on {}", first->second.value("strategy", ""),
+                                          quantity(first->second.value("world", 1), "rank")));
     row["verdict"] = "FAIL";
   }
   bool passed = true;

@@ -58,6 +58,8 @@ TEST_F(ProgramDiffusion, AResumedRunIsTheUninterruptedOne) {
   ASSERT_EQ(veil(words("--steps 3 --output-dir two")).code, 0);
   const Answer resumed = veil(words("--steps 6 --export parts --output-dir two --resume"));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("step      8 images on 1 CPU rank, "), std::string::npos) << resumed.out;
+  EXPECT_NE(resumed.out.find(" images/s "), std::string::npos) << resumed.out;
   EXPECT_EQ(read_file((work() / "whole/model.safetensors").string()),
             read_file((work() / "parts/model.safetensors").string()));
 }
@@ -242,7 +244,7 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   write_file_atomically((work() / "images/a/bad.png").string(), "no image");
   const Answer skipped = veil(words("--steps 1 --data images --skip-bad --held-out 0"));
   EXPECT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_NE(skipped.err.find("2 images were left out, 8 are used"), std::string::npos) << skipped.err;
+  EXPECT_NE(skipped.err.find("left out: 2 images; used: 8"), std::string::npos) << skipped.err;
   for (const char* left : {"bad", "huge"}) std::filesystem::remove(work() / "images/a" / (std::string(left) + ".png"));
   expect_refused(words("--steps 1 --data images --held-out 0.0001"),
                  "images has no image in the held-out part (of 8, with a held-out fraction of 0.0001)");

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
+#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
@@ -114,58 +116,6 @@ TEST_F(ProgramModeSuite, DefaultsAreTheSeedsAndADryRunTellsTheTime) {
   EXPECT_THAT(veil("suite llama3-dp --dry-run").out, HasSubstr("9 experiments, about "));
 }
 
-// What interpreters and launchers are called is replaced by `veil` and its command; the words behind are the seeds'.
-TEST_F(ProgramModeSuite, EveryCommandLineOfTheSeedsIsTaken) {
-  fs::create_directory(work() / "data");
-  write("data/text.txt", std::string(3000, 'a'));
-  struct Line {
-    std::string words;
-    std::string shorter;  // what makes it small enough for a test; a suite is only listed
-  };
-  const std::string tiny = " --device cpu";
-  const std::vector<Line> lines = {
-      // 000
-      {"suite llama3-dp", " --dry-run"},
-      {"profile --mode ghost_fsdp --seq-length 2048 --batch-size 2 --num-iter 3 --warmup-iter 1 --output "
-       "results/test_result.json "
-       "--model-name meta-llama/Llama-3.1-8B-Instruct --token hf_OfTheTest",
-       " --layers 1 --help"},
-      {"profile --mode ghost_fsdp --batch-size 2 --num-iter 3 --warmup-iter 1 --output results/test_result.json "
-       "--token hf_OfTheTest",
-       " --model llama-tiny --seq-length 16" + tiny},
-      {"report --input-dir results --output-dir results/visualizations", ""},
-      // 001
-      {"suite bottlenecks --seq-lengths 512 1024 2048 --batch-size 4 --cpu", " --dry-run"},
-      {"suite bottlenecks --seq-lengths 1024 2048 4096 8192 16384 --batch-size 4 --use-flash --nproc_per_node=2",
-       " --dry-run" + tiny},
-      {"verify --use-fsdp --verbose --enable-profiling", " --help"},
-      // 002
-      {"suite zero --nproc_per_node=2", " --dry-run" + tiny},
-      {"suite zero --data_folder=data --batch_sizes 2 4 8 16 --grad_accum_steps 1 2 4 --num_steps=50 "
-       "--nproc_per_node=2 "
-       "--output_dir=comparison_results",
-       " --dry-run" + tiny},
-      {"train --batch_size=4 --num_steps=50", " --help"},
-      {"train --batch_size=4 --gradient_accumulation_steps=2 --num_steps=100 --learning_rate=1e-5 --max_length=2048 "
-       "--output_dir=results/zero2 --use_profiler",
-       " --help"},
-      // 003
-      {"profile --data_parallel ddp --batch_size 8192", " --preset tiny --iterations 1 --help"},
-      {"profile --data_parallel fsdp --batch_size 8192 --cpu_offload", " --preset tiny --help"},
-      {"profile --data_parallel fsdp --batch_size 32 --forward_prefetch --backward_prefetch BACKWARD_POST",
-       " --preset tiny --iterations 1" + tiny},
-  };
-  for (const Line& line : lines) {
-    const Answer answer = veil(line.words + line.shorter);
-    EXPECT_EQ(answer.code, kExitDone) << line.words << "\n" << answer.err;
-    EXPECT_THAT(answer.out + answer.err, ::testing::Not(HasSubstr("hf_OfTheTest"))) << line.words;
-  }
-  const Json record = read(work() / "results" / "test_result.json");
-  EXPECT_EQ(record["mode"].get<std::string>(), "ghost_fsdp");
-  EXPECT_THAT(record.dump(), ::testing::Not(HasSubstr("hf_OfTheTest")));
-  EXPECT_TRUE(fs::exists(work() / "results" / "visualizations" / "summary.txt"));
-}
-
 TEST_F(ProgramModeSuite, ATokenIsNowhereInASweepsFolder) {
   const Answer answer = veil(
       "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 16 --batch-size 1 --iterations 1 --warmup "
@@ -266,19 +216,52 @@ TEST_F(ProgramModeSuite, TheBottleneckSuiteNamesThePhaseThatIsSlowedDownOnPurpos
   EXPECT_TRUE(fs::exists(only_run(work() / "results") / "scaling.csv"));
 }
 
+// Phases on the compute lane and its waits for the others, together, against the step that the clock around it saw.
+void expect_sum_is_the_step(const nlohmann::ordered_json& record, const std::string& what) {
+  double sum = 0;
+  for (const auto& [phase, entry] : record["phases"].items()) sum += entry["ms"].get<double>();
+  for (const auto& [lane, entry] : record["communication"].items()) sum += entry["exposed_ms"].get<double>();
+  const double step = record["avg_time_ms"].get<double>();
+  EXPECT_GT(step, 0) << what;
+  EXPECT_NEAR(sum, step, 0.02 * step) << what;
+}
+
 TEST_F(ProgramModeSuite, PhasesAndExposedWaitsSumToTheStep) {
   for (const char* const mode : {"no_dp", "ghost", "flash", "bookkeeping", "materialize"}) {
     const Json record =
         record_of(std::string("--model llama-tiny --device cpu --seq-length 256 --warmup 2 --iterations 4 --profile "
                               "phases,norms --mode ") +
                   mode);
-    double sum = 0;
-    for (const auto& [phase, entry] : record["phases"].items()) sum += entry["ms"].get<double>();
-    for (const auto& [lane, entry] : record["communication"].items()) sum += entry["exposed_ms"].get<double>();
-    const double step = record["avg_time_ms"].get<double>();
-    EXPECT_NEAR(sum, step, 0.02 * step) << mode;
+    expect_sum_is_the_step(record, mode);
     const bool norms = record["phases"].contains("norms") || record["phases"].contains("kept_norms");
     EXPECT_EQ(norms, std::string(mode) != "no_dp") << mode;
+  }
+}
+
+TEST_F(ProgramModeSuite, PhasesAndExposedWaitsOfTwoRanksSumToTheStep) {
+  if (!built_with_mpi()) GTEST_SKIP() << "built without MPI";
+  for (const char* const words : {"--mode flash --strategy zero3", "--mode bookkeeping --strategy zero3",
+                                  "--mode ghost --strategy zero2 --accumulation 2"}) {
+    const Json record = record_of(
+        std::string("--model llama-tiny --device cpu --seq-length 128 --warmup 1 --iterations 3 --ranks 2 --profile "
+                    "phases,norms ") +
+        words);
+    EXPECT_EQ(record["world"].get<int>(), 2);
+    EXPECT_GT(record["communication"].size(), 0u) << words;
+    expect_sum_is_the_step(record, words);
+  }
+}
+
+TEST_F(ProgramModeSuite, InEveryRecordOfTheBottleneckSuitePhasesSumToTheStep) {
+  const Answer answer = veil(
+      "suite bottlenecks --preset tiny --device cpu --mode flash,bookkeeping,no_dp --seq-length 64,256 --iterations 2");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
+  const fs::path run = only_run(work() / "results");
+  for (const char* const mode : {"flash", "bookkeeping", "no_dp"}) {
+    for (const char* const length : {"64", "256"}) {
+      const std::string name = std::string(mode) + "_seq" + length;
+      expect_sum_is_the_step(read(run / (name + "_result.json")), name);
+    }
   }
 }
 
@@ -291,7 +274,7 @@ nlohmann::ordered_json timeless(nlohmann::ordered_json value, const std::string&
       const bool clock = key.ends_with("_ms") || key.ends_with("ms") || key.ends_with("_seconds") ||
                          key.ends_with("_per_second") || key.find("per_second_a_rank") != std::string::npos ||
                          key.find("rss") != std::string::npos || key == "outside_allocator_bytes" ||
-                         key == "timestamp" || key == "memory_mean_bytes" || key == "traces";
+                         key == "timestamp" || key == "memory_mean_bytes" || key == "traces" || key == "cpu_during";
       if (!clock) kept[key] = timeless(below, run);
     }
     return kept;
@@ -309,6 +292,49 @@ nlohmann::ordered_json timeless(nlohmann::ordered_json value, const std::string&
   return value;
 }
 
+// Looks at every JSON file of a folder again and again while something else writes there.
+class JsonWatch {
+ public:
+  explicit JsonWatch(fs::path folder) : folder_(std::move(folder)), thread_([this] { look(); }) {}
+  ~JsonWatch() {
+    stop_ = true;
+    thread_.join();
+  }
+  JsonWatch(const JsonWatch&) = delete;
+  JsonWatch& operator=(const JsonWatch&) = delete;
+  int looks() const { return looks_; }
+  std::string broken() const {
+    const std::lock_guard lock(mutex_);
+    return broken_;
+  }
+
+ private:
+  void look() {
+    while (!stop_) {
+      std::error_code ignored;
+      for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
+        if (entry.path().extension() != ".json") continue;
+        std::ifstream file(entry.path());
+        if (!file) continue;  // gone again
+        std::ostringstream all;
+        all << file.rdbuf();
+        const bool whole = !nlohmann::json::parse(all.str(), nullptr, /*allow_exceptions=*/false).is_discarded();
+        const std::lock_guard lock(mutex_);
+        if (!whole) broken_ += entry.path().filename().string() + " ";
+        ++looks_;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  fs::path folder_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> looks_ = 0;
+  mutable std::mutex mutex_;
+  std::string broken_;
+  std::thread thread_;  // the last one: it uses the others
+};
+
 TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbedOne) {
   const std::string words =
       "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash_fsdp,ghost --seq-length 8,16 --iterations 1 "
@@ -316,7 +342,6 @@ TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbe
   ASSERT_EQ(veil(words + " --output-dir alone").code, kExitDone);
   const fs::path alone = only_run(work() / "alone");
   std::mt19937 random(20261115);
-  int killed = 0;
   const fs::path run = work() / "disturbed";
   fs::create_directory(run);
   const auto records = [](const fs::path& folder) {
@@ -327,7 +352,18 @@ TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbe
     }
     return found;
   };
-  for (int i = 0; i < 20; ++i) {
+  const std::set<std::string> all = records(alone);
+  ASSERT_EQ(all.size(), 6u);
+  JsonWatch watch(run);
+  int killed = 0;
+  for (int round = 0; killed < 20; ++round) {
+    ASSERT_LT(round, 60) << "the sweep ends before it can be killed";
+    // One that lost records which were finished, or all but a few.
+    if (records(run) == all) {
+      for (const std::string& name : all) {
+        if (random() % 2) fs::remove(run / name);
+      }
+    }
     const pid_t child = fork();
     if (child == 0) {
       if (chdir(work().c_str()) != 0) _exit(1);
@@ -335,29 +371,87 @@ TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbe
       execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
       _exit(127);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 900));
-    killed += kill(child, i % 4 == 3 ? SIGINT : SIGKILL) == 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1500));
     int status = 0;
+    if (waitpid(child, &status, WNOHANG) == child) continue;  // it had ended by itself: nothing was killed
+    ASSERT_EQ(kill(child, killed % 4 == 3 ? SIGINT : SIGKILL), 0);
     waitpid(child, &status, 0);
+    ++killed;
+    // Whatever is there is a whole record of its experiment, and equal to the undisturbed one already.
     for (const std::string& name : records(run)) {
-      const Json record = Json::parse(text(run / name), nullptr, false);
-      EXPECT_FALSE(record.is_discarded()) << name << " is half a file after kill " << i;
+      ASSERT_TRUE(all.count(name)) << name;
+      EXPECT_EQ(timeless(read(run / name), run.string()),
+                timeless(read(alone / name), fs::relative(alone, work()).string()))
+          << name << " after kill " << killed;
     }
-    // It lost records that were finished, or all of it: begin again somewhere in the middle.
-    if (records(run).size() == 6) fs::remove(run / *records(run).begin());
   }
-  EXPECT_EQ(killed, 20);
   ASSERT_EQ(veil(words + " --resume '" + run.string() + "'").code, kExitDone);
-  ASSERT_EQ(records(run), records(alone));
-  for (const std::string& name : records(run)) {
+  EXPECT_EQ(watch.broken(), "") << "half a file was seen";
+  EXPECT_GT(watch.looks(), 100);
+  ASSERT_EQ(records(run), all);
+  for (const std::string& name : all) {
     const Json disturbed = timeless(read(run / name), run.string()),
                undisturbed = timeless(read(alone / name), fs::relative(alone, work()).string());
     EXPECT_EQ(disturbed, undisturbed) << name << " " << Json::diff(disturbed, undisturbed).dump();
+    EXPECT_GT(disturbed.size(), 30u) << "hardly a field was compared";
   }
   for (const auto& entry : fs::directory_iterator(run)) {
     const std::string name = entry.path().filename().string();
     EXPECT_FALSE(name.ends_with(".tmp") || name.ends_with(".running.json")) << name;
   }
+}
+
+// An experiment that an earlier call has finished took this one no time: nothing follows from it for the others.
+TEST_F(ProgramModeSuite, TimeLeftIsOfWhatWasMeasuredInThisCall) {
+  const std::string words =
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8,16,24 --iterations 1 --warmup 0 ";
+  const Answer first = veil(words + "--output-dir swept");
+  ASSERT_EQ(first.code, kExitDone) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("[2/3] no_dp, T=16, ")) << "one was measured, so the others can be told";
+  const fs::path run = only_run(work() / "swept");
+  fs::remove(run / "no_dp_seq24_result.json");
+  const Answer again = veil(words + "--resume '" + run.string() + "'");
+  ASSERT_EQ(again.code, kExitDone) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("[3/3] no_dp, T=24\n"));
+  EXPECT_THAT(again.err, ::testing::Not(HasSubstr("left")));
+}
+
+TEST_F(ProgramModeSuite, AFolderWithoutASweepCannotBeGoneOnWith) {
+  fs::create_directory(work() / "empty");
+  for (const char* const suite : {"llama3-dp", "bottlenecks", "dit-dp", "zero", "linear"}) {
+    const Answer answer = veil(std::string("suite ") + suite + " --resume empty");
+    EXPECT_EQ(answer.code, kExitUsage) << suite;
+    EXPECT_EQ(answer.complaints(), 1) << answer.err;
+    EXPECT_THAT(answer.err, HasSubstr("--resume empty: it holds no sweep.json")) << suite;
+    EXPECT_EQ(answer.out, "") << suite;
+  }
+  EXPECT_TRUE(fs::is_empty(work() / "empty"));
+}
+
+TEST_F(ProgramModeSuite, ASuiteBeginsWithWhatDefinesItInAFewLines) {
+  const Answer said = veil(
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8 --iterations 1 --warmup 0 --sigma 2");
+  ASSERT_EQ(said.code, kExitDone) << said.err;
+  const std::string head = said.out.substr(0, said.out.find("\n\n"));
+  for (const char* const row : {"model", "mode", "seq-length", "batch-size", "iterations", "device", "sigma"})
+    EXPECT_THAT(head, ::testing::ContainsRegex(std::string("(^|\n)  ") + row + " +[^ ]")) << row;
+  for (const char* const row : {"image-size", "label-drop", "cpu-offload", "momentum"})
+    EXPECT_THAT(head, ::testing::Not(HasSubstr(row)));
+  EXPECT_LE(std::count(head.begin(), head.end(), '\n'), 14);
+  // All of them are in the record.
+  const Json record = read(only_run(work() / "results") / "no_dp_seq8_result.json");
+  EXPECT_GT(record["config"].size(), 50u);
+}
+
+TEST_F(ProgramModeSuite, OnACpuTheRecordSaysWhatOtherWorkTook) {
+  ASSERT_EQ(
+      veil("suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8 --iterations 1 --warmup 0").code,
+      kExitDone);
+  const Json record = read(only_run(work() / "results") / "no_dp_seq8_result.json");
+  ASSERT_TRUE(record.contains("cpu_during"));
+  EXPECT_GT(record["cpu_during"]["own_percent"].get<double>(), 0);
+  EXPECT_GE(record["cpu_during"]["others_percent"].get<double>(), 0);
+  EXPECT_LE(record["cpu_during"]["others_percent"].get<double>(), 100);
 }
 
 }  // namespace

@@ -348,5 +348,37 @@ TEST_F(GpuPrivateTrain, DeterministicRunsHaveTheSameBits) {
   }
 }
 
+// By mpirun itself: the program's own launcher gives every rank the same words.
+TEST_F(ProgramPrivateTrain, RanksThatReadOtherDataAreRefusedAndRankZeroBeginsNoRun) {
+  if (!built_with_mpi()) GTEST_SKIP() << "built without MPI";
+  for (const char* const rank : {"0", "1"}) {
+    fs::create_directory(work() / (std::string("data") + rank));
+    std::ofstream(work() / (std::string("data") + rank) / "text.txt") << std::string(2000, rank[0]);
+  }
+  fs::create_directory(work() / "run");
+  const auto ranks =
+      [&](const std::string& data) {
+        std::ofstream(work() / "rank.sh")
+            << "exec '" VEIL_PROGRAM "' train --model llama-tiny --seq-length 16 --device cpu --data " << data
+            << " --held-out 0 --steps 2 --sigma 1 --delta 1e-5 --accountant rdp --total-batch-size 8 "
+               "--batch-size 2 --resume run\n";
+        const std::string line =
+            "cd '" + work().string() +
+            "' && OMP_NUM_THREADS=1 mpirun -n 2 --oversubscribe --bind-to none --quiet --allow-run-as-root --mca plm "
+            "isolated "
+            "--mca pml ob1 --mca btl vader,self --mca mpi_yield_when_idle 1 sh rank.sh > out 2> err";
+        const int status = std::system(line.c_str());
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      };
+  EXPECT_EQ(ranks("data$OMPI_COMM_WORLD_RANK"), kExitUsage);
+  EXPECT_THAT(
+      text(work() / "err"),
+      HasSubstr("veil: rank 1: other samples were read here than on rank 0: allowed is the same data on every rank\n"));
+  EXPECT_THAT(text(work() / "err"), Not(HasSubstr("veil: rank 0: ")));
+  EXPECT_TRUE(fs::is_empty(work() / "run")) << "rank 0 began a run that cannot be";
+  EXPECT_EQ(ranks("data0"), kExitDone) << text(work() / "err");
+  EXPECT_TRUE(fs::exists(work() / "run" / "metrics.jsonl"));
+}
+
 }  // namespace
 }  // namespace veil

@@ -52,6 +52,11 @@ TEST(Fits, ALineThroughTwoPointsHasNoConfidenceAndOneIsNoLine) {
   EXPECT_NEAR(two->exponent, 1, 1e-12);
   EXPECT_EQ(growth_of(*two), Growth::unclear);
   EXPECT_EQ(exponent_words(*two), "T^1.00");
+  EXPECT_EQ(exponent_words({.exponent = 1.02, .low = 0.97, .high = 1.07, .factor = 1, .points = 5}),
+            "T^1.02 (95%: 0.97 to 1.07)");
+  EXPECT_EQ(growth_words({.exponent = 1.2, .low = 0.4, .high = 2.0, .factor = 1, .points = 3}),
+            "follows no law that the points could tell")
+      << "1 and 2 are both inside";
   EXPECT_FALSE(fit_power({{1024, 1}}));
   EXPECT_FALSE(fit_power({{1024, 1}, {1024, 2}}));
   EXPECT_FALSE(fit_power({{1024, 0}, {2048, NAN}, {4096, 3}}));

@@ -64,7 +64,7 @@ TEST(ModeReport, TheSeedsOwnResultFilesGiveItsTreeAndItsOverheads) {
   EXPECT_FALSE(fs::exists(folder.path("visualizations/visualizations")));
   const std::string summary = folder.read("visualizations/summary.txt");
   EXPECT_THAT(summary, HasSubstr("flash_fsdp, 25% more time"));  // 250 against 200 ms
-  EXPECT_THAT(summary, HasSubstr("+100 ms (50.0%)"));            // ghost at 1024
+  EXPECT_THAT(summary, HasSubstr("+100 ms (+50.0%)"));           // ghost at 1024
   EXPECT_THAT(summary, HasSubstr("time grows quadratically with T"));
   EXPECT_THAT(folder.read("visualizations/index.html"), HasSubstr("What does privacy cost"));
 }
@@ -208,6 +208,100 @@ TEST(Changes, WhatChangedIsSetAgainstTheNoise) {
   Folder other;
   other.write_records(test::linear_suite_records());
   EXPECT_THROW(write_changes(before.path(), other.path(), ""), UserError);
+}
+
+TEST(ModeReport, HalfARecordThatSaysOkIsNamedAndLeavesTheQuestionAsItWas) {
+  Folder folder;
+  write_seed_folder(folder);
+  const std::string question = write_report(folder.path(), folder.path("before")).summary.substr(0, 60);
+  folder.write("flash_fsdp_seq8192_result.json", R"({"outcome": "ok"})");
+  folder.write("ghost_fsdp_seq8192_result.json", R"({"outcome": "ok", "avg_time_ms": 3.0})");
+  folder.write("nothing_result.json", "{}");
+  const ReportFiles report = write_report(folder.path(), folder.path("after"));
+  EXPECT_EQ(report.summary.substr(0, 60), question);
+  ASSERT_EQ(report.damaged.size(), 3u);
+  EXPECT_EQ(report.damaged[0].file, "flash_fsdp_seq8192_result.json");
+  EXPECT_THAT(report.summary, HasSubstr("holds no time and no peak memory"));
+  EXPECT_THAT(report.summary, HasSubstr("holds no peak memory"));
+}
+
+// Records of a CPU: `share` is the private step's time against no_dp's, `others` the CPUs' share that other work took.
+void write_cpu_folder(const Folder& folder, double share, double others, const std::string& device = "cpu") {
+  for (const int64_t length : {64, 128}) {
+    for (const char* const mode : {"no_dp", "flash"}) {
+      json record = seed_record(mode, length, 0.1, std::string(mode) == "no_dp" ? 100 : 100 * share);
+      record["suite"] = "llama3-dp";
+      record["outcome"] = "ok";
+      record["order"] = (length == 64 ? 0 : 2) + (std::string(mode) == "no_dp" ? 0 : 1);
+      record["device"] = device;
+      record["std_time_ms"] = 1.0;
+      record["times_ms"] = {record["avg_time_ms"], record["avg_time_ms"]};
+      record["title"] = std::string(mode) + ", T=" + std::to_string(length);
+      record["cpu_during"] = {{"others_percent", length == 64 ? others : 0.5}, {"own_percent", 40.0}};
+      folder.write(std::string(mode) + "_seq" + std::to_string(length) + "_result.json", record.dump(1));
+    }
+  }
+}
+
+TEST(ModeReport, OtherWorkOnTheCpusIsToldOnThePage) {
+  Folder busy, quiet;
+  write_cpu_folder(busy, 1.2, 62);
+  write_cpu_folder(quiet, 1.2, 3);
+  const ReportFiles report = write_report(busy.path(), "");
+  const std::string words = "Other work used up to 62% of the CPUs during no_dp, T=64; flash, T=64: times mean little.";
+  EXPECT_THAT(busy.read("index.html"), HasSubstr(words));
+  EXPECT_THAT(write_report(quiet.path(), "").summary, Not(HasSubstr("Other work")));
+}
+
+TEST(ModeReport, APrivateStepThatBeatsThePlainOneIsDoubtedOnACpuAlone) {
+  const auto doubted = [](double share, const std::string& device) {
+    Folder folder;
+    write_cpu_folder(folder, share, 0, device);
+    return write_report(folder.path(), "").summary.find("Doubtful: flash, T=64; flash, T=128 came out") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(doubted(0.8, "cpu"));
+  EXPECT_FALSE(doubted(0.97, "cpu")) << "less than 5%";
+  EXPECT_FALSE(doubted(1.1, "cpu"));
+  EXPECT_FALSE(doubted(0.8, "cuda")) << "there the update is another kernel";
+}
+
+TEST(ModeReport, LittleThingsOfThePage) {
+  Folder folder;
+  write_cpu_folder(folder, 0.5, 0);
+  for (const char* const mode : {"no_dp", "flash"}) {
+    const std::string name = std::string(mode) + "_seq64_result.json";
+    json record = json::parse(folder.read(name));
+    record["config"]["output"] = std::string(mode) + "_seq64.running.json";
+    record["peak_memory_bytes"] = std::string(mode) == "no_dp" ? 600 * 1024 : 40 * 1024 * 1024;
+    folder.write(name, record.dump(1));
+  }
+  write_report(folder.path(), "");
+  const std::string page = folder.read("index.html");
+  EXPECT_THAT(page, Not(HasSubstr("running.json"))) << "a file's name is no setting";
+  EXPECT_THAT(page, Not(HasSubstr("communication modelled"))) << "a footnote without its mark";
+  const std::string summary = folder.read("summary.txt");
+  EXPECT_THAT(summary, HasSubstr("-50.0 ms (-50.0%)"));
+  const size_t begin = summary.find("\nmode ");
+  const std::string table = summary.substr(begin, summary.find("\n\n", begin) - begin);
+  EXPECT_THAT(table, HasSubstr("0.59 MiB"));
+  EXPECT_THAT(table, Not(HasSubstr("KiB"))) << "two units in a column";
+}
+
+// The page's copy of a picture leaves out the marks that gnuplot defines for points, so points have to be circles.
+TEST(ModeReport, NoPlotOfADiffusionSuiteIsMadeOfMarksThatThePageLeavesOut) {
+  Folder folder;
+  write_cpu_folder(folder, 1.5, 0);
+  for (const char* const name : {"no_dp_seq64", "flash_seq64", "no_dp_seq128", "flash_seq128"}) {
+    json record = json::parse(folder.read(std::string(name) + "_result.json"));
+    record["suite"] = "dit-dp";
+    folder.write(std::string(name) + "_result.json", record.dump(1));
+  }
+  write_report(folder.path(), "");
+  const std::string script = folder.read("visualizations/performance_tradeoff.gp");
+  EXPECT_THAT(script, HasSubstr("with circles"));
+  EXPECT_THAT(script, Not(HasSubstr("with points")));
+  EXPECT_THAT(folder.read("index.html"), HasSubstr("most images a second"));
 }
 
 }  // namespace
