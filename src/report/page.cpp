@@ -235,7 +235,10 @@ std::string make_page(const PageSource& source) {
     out += "<div class=\"caveats\">" + list_of(source.verdict.caveats, false) + "</div>\n";
   std::string by_memory;
   if (!source.verdict.choices.empty()) {
-    for (const RecordGroup& group : groups) by_memory += choice_table(group);
+    for (RecordGroup group : groups) {
+      if (is_dit_suite(records)) leave_plain_out(group);
+      by_memory += choice_table(group);
+    }
   }
   out += section("What the figures say", list_of(source.verdict.findings, true) + by_memory);
   out += section("All set-ups", html_table(summary_table(records),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/quantity.h"
 #include "base/text.h"
@@ -53,7 +54,8 @@ const Record* least(const std::vector<const Record*>& records, Figure figure) {
 // Whether two means differ by more than the steps of either spread. The spread of single steps is taken, not the error
 // of the mean: neighbouring steps are not independent.
 std::string noise_words(const Record& a, const Record& b, double difference_ms) {
-  if (!a.std_time_ms || !b.std_time_ms) return "one timed step each, so the noise is not known";
+  if (!a.std_time_ms || !b.std_time_ms || a.times_ms.size() == 1 || b.times_ms.size() == 1)
+    return "one timed step each, so the noise is not known";
   const double spread = std::hypot(*a.std_time_ms, *b.std_time_ms);
   return difference_ms > spread
              ? fmt::format("more than the steps' spread of {}", format_ms(spread))
@@ -326,12 +328,24 @@ std::string price_words(const std::vector<const Record*>& records) {
   return words.empty() ? "" : fmt::format("Beside {}, which protects nobody: {}.", (*plain)->label, join(words, "; "));
 }
 
-// A step that is not private is what the others are measured against, and none of the choices.
-void leave_plain_out(RecordGroup& group) {
-  if (!std::all_of(group.records.begin(), group.records.end(), is_plain)) std::erase_if(group.records, is_plain);
+// Settings of a model that decide how much work a step is, where a folder's records differ in them.
+std::vector<std::string> differing_work(const std::vector<Record>& records) {
+  std::vector<std::string> names;
+  for (const char* name : {"model", "image-size", "patch-size"}) {
+    std::set<nlohmann::json> values;
+    for (const Record& record : records) {
+      if (record.config.is_object() && record.config.contains(name)) values.insert(record.config[name]);
+    }
+    if (values.size() > 1) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace
+
+void leave_plain_out(RecordGroup& group) {
+  if (!std::all_of(group.records.begin(), group.records.end(), is_plain)) std::erase_if(group.records, is_plain);
+}
 
 std::optional<double> compared_ms(const Record& record) {
   if (!record.ok()) return {};
@@ -340,8 +354,14 @@ std::optional<double> compared_ms(const Record& record) {
 
 std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records) {
   std::vector<RecordGroup> groups;
+  const std::vector<std::string> work = differing_work(records);
   for (const Record& record : records) {
     std::vector<std::string> parts;
+    for (const std::string& name : work) {
+      const nlohmann::json value = record.config.is_object() ? record.config.value(name, nlohmann::json()) : nullptr;
+      if (value.is_string()) parts.push_back(value.get<std::string>());
+      if (value.is_number()) parts.push_back(fmt::format("{} {}", name, value.dump()));
+    }
     const auto& batch = record.total_batch_size ? record.total_batch_size : record.batch_size;
     if (batch) parts.push_back(fmt::format("batch {}", *batch));
     if (record.seq_length) parts.push_back(fmt::format("sequence {}", *record.seq_length));

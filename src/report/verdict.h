@@ -35,13 +35,15 @@ Verdict judge(const RecordFolder& folder);
 // communication), otherwise the measured mean. Nothing unless the experiment went well.
 std::optional<double> compared_ms(const Record& record);
 
-// Experiments that do the same work on the same world: same batch, sequence length, ranks, device, simulated or not.
+// Experiments that do the same work on the same world: same model and image, batch, sequence length, ranks, device, simulated or not.
 // Only within such a group are times and bytes compared.
 struct RecordGroup {
   std::string name;  // "batch 8192, 8 ranks, cuda"
   std::vector<const Record*> records;
 };
 std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records);
+// A step that is not private is what the others are measured against, and none of the choices.
+void leave_plain_out(RecordGroup& group);
 
 // From most memory to least, each measurably slower than the one before: what needs more memory for no time that the
 // noise would let one see is left out.

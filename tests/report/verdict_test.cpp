@@ -74,6 +74,26 @@ TEST(Verdict, OnlyEqualWorkIsCompared) {
   EXPECT_THAT(verdict.headline, HasSubstr("batch 4: b takes 50"));
 }
 
+TEST(Verdict, ModelsAndImagesOfOtherSizesAreNotCompared) {
+  for (const char* setting : {"model", "image-size", "patch-size"}) {
+    json small = plain("a", 100, 1, 1000), large = plain("b", 50, 1, 500);
+    const bool named = std::string(setting) == "model";
+    small["config"] = {{setting, named ? json("dit-xl/8") : json(32)}};
+    large["config"] = {{setting, named ? json("dit-l/8") : json(16)}};
+    const Verdict verdict = verdict_on({small, large});
+    EXPECT_THAT(join(verdict.findings, "\n"), Not(HasSubstr("fastest")));
+    EXPECT_THAT(verdict.headline,
+                HasSubstr(named ? "dit-xl/8: a takes 100" : std::string(setting) + " 32: a takes 100"));
+  }
+}
+
+TEST(Verdict, OneTimedStepTellsNothingOfTheNoise) {
+  json fast = plain("a", 100, 0, 2000), slow = plain("b", 200, 0, 1000);
+  fast["times_ms"] = {100};
+  slow["times_ms"] = {200};
+  EXPECT_THAT(join(verdict_on({fast, slow}).findings, "\n"), HasSubstr("the noise is not known"));
+}
+
 TEST(Verdict, WhatDidNotFitOrFailedIsSaidAndNotCompared) {
   json oom = plain("big", 1, 1, 1), broken = plain("broken", 2, 1, 2);
   oom["outcome"] = "oom";
