@@ -390,18 +390,12 @@ void Executor::run_step() {
     if (part == Part::body && (options_.step.micro_batches > 1 || options_.step.varying))
       run_compute(schedule_.part(part)[0], micro_batch);  // load: the host chooses
     graph->replay();
-    if (timers_ && part == Part::body &&
-        micro_batch + 1 < micro_batches_) {  // the next replay records its markers anew
-      wait();
-      read_rows(part, 0, micro_batch, timers_->replayed);
-    }
     for (const ObservedRow& row : observed_) {
       if (row.part != part) continue;
       for (int s = 0; s < kSpaces; ++s) ledger::note_peak(static_cast<Space>(s), row.bytes[s].peak);
     }
   };
   if (!graphs_[0]) begin_observing();
-  if (timers_) timers_->replayed.clear();
   run(Part::prologue, 0);
   for (int m = 0; m < micro_batches_; ++m) run(Part::body, m);
   run(Part::tail, 0);

@@ -144,7 +144,6 @@ class Executor {
   void join(Part part);
   void begin_observing();
   void observe(Part part, int index);
-  void read_rows(Part part, size_t run, int micro_batch, std::vector<RowTime>& rows) const;
   Tensor gradient_target(ParamId id, int64_t first, int64_t count);
   const Tensor& update_gradient(int unit) const;
   // What of a unit's flat tensor, or of this rank's shard of it, belongs to parameters that are trained; all of it where none is frozen.

@@ -26,6 +26,10 @@ void Executor::prepare() {
         why_not = "off: " + lane->why_not_capturable();
     }
   }
+  // A graph's markers are recorded anew at each replay: of several bodies only the last would be left.
+  if (why_not.empty() && timers_ && options_.step.micro_batches > 1) {
+    why_not = "off: rows of several micro-batches are timed (--profile none or memory leaves it on)";
+  }
   if (!why_not.empty()) {
     if (options_.graph == GraphMode::on)
       user_error("--graph on cannot be met ({}): pass --graph auto or off", why_not.substr(5));
@@ -114,51 +118,42 @@ void Executor::TimedSink::direct(ParamId param, const Tensor& per_sample) {
   timed([&] { sink_->direct(param, per_sample); });
 }
 
-// The rows of one run of a part, as its markers have them now.
-void Executor::read_rows(Part part, size_t run, int micro_batch, std::vector<RowTime>& rows) const {
-  const auto& runs = timers_->parts[static_cast<int>(part)];
-  if (run >= runs.size()) return;
-  for (size_t i = 0; i < runs[run].size(); ++i) {
-    const Timers::Row& row = runs[run][i];
-    RowTime times;
-    times.part = static_cast<int>(part);
-    times.op = static_cast<int>(i);
-    times.micro_batch = micro_batch;
-    times.lane = static_cast<int>(schedule_.part(part)[i].lane);
-    if (!row.begin.empty()) {
-      times.begin_ms = row.begin.ms_since(timers_->step_begin);
-      times.end_ms = row.end.ms_since(timers_->step_begin);
-      for (size_t k = 0; k < row.reported; ++k) times.reports_ms += row.reports[k].end.ms_since(row.reports[k].begin);
-    } else if (!row.pending.empty()) {
-      if (!row.pending.front()->began().empty()) {
-        times.begin_ms = row.pending.front()->began().ms_since(timers_->step_begin);
-        times.end_ms = row.pending.back()->ended().ms_since(timers_->step_begin);
-      }
-      for (const PendingPtr& pending : row.pending) times.modelled_ms += pending->modelled_ms();
-    } else {
-      continue;  // a load outside its graph
-    }
-    rows.push_back(times);
-  }
-}
-
 StepTime Executor::read_times() {
   VEIL_CHECK(timers_, "times are read but were not taken");
   StepTime time;
   time.total_ms = timers_->step_end.ms_since(timers_->step_begin);
-  read_rows(Part::prologue, 0, 0, time.rows);
-  if (graphs_[static_cast<int>(Part::body)]) {
-    time.rows.insert(time.rows.end(), timers_->replayed.begin(), timers_->replayed.end());
-    if (micro_batches_ > 0) read_rows(Part::body, 0, micro_batches_ - 1, time.rows);
-  } else {
-    for (int m = 0; m < micro_batches_; ++m) read_rows(Part::body, static_cast<size_t>(m), m, time.rows);
-  }
-  read_rows(Part::tail, 0, 0, time.rows);
   double compute_end = 0;
-  for (RowTime& row : time.rows) {
-    if (row.lane != static_cast<int>(Lane::compute)) continue;
-    row.wait_ms = row.begin_ms - compute_end;
-    compute_end = row.end_ms;
+  for (int p = 0; p < kParts; ++p) {
+    const auto& runs = timers_->parts[p];
+    // A step with fewer micro-batches than one before leaves the old one's markers behind its own.
+    const size_t ran = static_cast<Part>(p) == Part::body ? static_cast<size_t>(micro_batches_) : runs.size();
+    for (size_t m = 0; m < std::min(runs.size(), ran); ++m) {
+      for (size_t i = 0; i < runs[m].size(); ++i) {
+        const Timers::Row& row = runs[m][i];
+        RowTime times;
+        times.part = p;
+        times.op = static_cast<int>(i);
+        times.micro_batch = static_cast<int>(m);
+        times.lane = static_cast<int>(schedule_.parts[p][i].lane);
+        if (!row.begin.empty()) {
+          times.begin_ms = row.begin.ms_since(timers_->step_begin);
+          times.end_ms = row.end.ms_since(timers_->step_begin);
+          times.wait_ms = times.begin_ms - compute_end;
+          for (size_t k = 0; k < row.reported; ++k)
+            times.reports_ms += row.reports[k].end.ms_since(row.reports[k].begin);
+          compute_end = times.end_ms;
+        } else if (!row.pending.empty()) {
+          if (!row.pending.front()->began().empty()) {
+            times.begin_ms = row.pending.front()->began().ms_since(timers_->step_begin);
+            times.end_ms = row.pending.back()->ended().ms_since(timers_->step_begin);
+          }
+          for (const PendingPtr& pending : row.pending) times.modelled_ms += pending->modelled_ms();
+        } else {
+          continue;  // a load outside its graph
+        }
+        time.rows.push_back(times);
+      }
+    }
   }
   return time;
 }

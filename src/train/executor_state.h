@@ -43,8 +43,7 @@ struct Executor::Timers {
   };
   Marker step_begin, step_end;
   Row* running = nullptr;                       // whose reports are timed
-  std::vector<std::vector<Row>> parts[kParts];  // [part][micro-batch][row]; of a captured part one run
-  std::vector<RowTime> replayed;                // of bodies whose markers a later replay of the step records anew
+  std::vector<std::vector<Row>> parts[kParts];  // [part][micro-batch][row]
   Row& row(Part part, int micro_batch, int index, const Schedule& schedule);
 };
 

