@@ -212,9 +212,9 @@ void check_resumed_options(const std::string& run_folder, const Options& options
     user_error("the run in {} is not private, and noise added now would not make it so: begin a new one", run_folder);
   const nlohmann::json state = checkpoint_state(*checkpoint), begun = state.value("settings", nlohmann::json::object());
   const nlohmann::json now = options.json();
-  for (const char* name :
-       {"model", "task", "labels", "layers", "seq-length", "seed", "samples", "held-out", "optimizer", "image-size",
-        "patch-size", "channels", "classes", "hidden-dim", "heads", "shapes", "label-drop", "ema"}) {
+  for (const char* name : {"model",    "task",      "labels",     "layers",     "seq-length", "seed",      "samples",
+                           "held-out", "optimizer", "image-size", "patch-size", "channels",   "classes",   "hidden-dim",
+                           "heads",    "shapes",    "label-drop", "ema",        "freeze",     "train-only"}) {
     if (!begun.contains(name) || same_setting(begun[name], now[name])) continue;
     user_error(
         "--{} {}: the run in {} was begun with {}; strategy, ranks, checkpointing and device may change, this may not",

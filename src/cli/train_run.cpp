@@ -267,7 +267,15 @@ class TrainRun {
       sources.push_back(std::move(source));
     }
     std::vector<std::pair<std::string, std::string>> files = task_->export_files();
-    if (privacy_) files.emplace_back("privacy.json", privacy_->guarantee_json().dump(2) + "\n");
+    if (privacy_) {
+      nlohmann::json guarantee = privacy_->guarantee_json();
+      const std::vector<std::string> frozen = frozen_names(model);
+      if (!frozen.empty()) {
+        guarantee["frozen"] = frozen;
+        guarantee["frozen_are"] = "as they were given: what they were trained on is outside this epsilon";
+      }
+      files.emplace_back("privacy.json", guarantee.dump(2) + "\n");
+    }
     export_model(c_.export_folder, files, sources, {.replace = true});
   }
 

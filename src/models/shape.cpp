@@ -84,4 +84,12 @@ void freeze(Model& model, const std::vector<std::string>& patterns, bool others)
     user_error("--{} {}: nothing is left to train", option, join(patterns, ","));
 }
 
+std::vector<std::string> frozen_names(const Model& model) {
+  std::vector<std::string> names;
+  for (const ParamShape& param : model.params) {
+    if (param.frozen) names.push_back(param.name);
+  }
+  return names;
+}
+
 }  // namespace veil

@@ -68,5 +68,6 @@ class Model {
 // Freezes the parameters whose names match one of `patterns` (as in a shell: *, ?, [...]), or with `others` all that match none. UserError for a pattern that matches
 // nothing, where nothing is left to train, and where parameters of one product (q, k and v; gate and up) would part.
 void freeze(Model& model, const std::vector<std::string>& patterns, bool others);
+std::vector<std::string> frozen_names(const Model& model);
 
 }  // namespace veil

@@ -93,9 +93,11 @@ void Builder::choose_clipping() {
   }
   check_reports();
   schedule_.remakes_tape.clear();
+  schedule_.books_nothing.clear();
   for (const BlockShape& block : shape_.blocks) {
     const bool reads_inputs = std::any_of(block.reports.begin(), block.reports.end(),
                                           [](const Report& report) { return report.by == Report::By::linear; });
+    schedule_.books_nothing.push_back(books() && block.reports.empty() && !block.keeps_output);
     schedule_.remakes_tape.push_back(checkpointed() && clips_by(privacy::PassPlan::book) && reads_inputs);
   }
   schedule_.booked_param.assign(shape_.params.size(), false);

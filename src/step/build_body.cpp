@@ -218,13 +218,15 @@ void Builder::emit_backward(int b, GradUse use) {
         .block = b,
         .use = block.params.empty() ? GradUse::none : use,
         .after = waits_for_params(b),
-        .scratch_bytes = use == GradUse::book ? block.book_scratch_bytes : block.backward_scratch_bytes,
+        .scratch_bytes = use == GradUse::book && !schedule_.books_nothing[b] ? block.book_scratch_bytes
+                                                                             : block.backward_scratch_bytes,
         .sink_scratch_bytes = sink_scratch(block, use)};
   if (b > 0) op.creates.push_back(flow_grad(b - 1));
   if (use == GradUse::book) {
     add(op.creates, booked(b));
     if (schedule_.remakes_tape[b]) add(op.frees, tape(b));
     if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
+    if (schedule_.books_nothing[b]) add_final_frees(op, b);
   } else {
     if (use == GradUse::keep) {  // what is booked of products is copied when the block's largest moment is over
       add(op.creates, booked(b));
@@ -325,7 +327,7 @@ void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
   if (books() ? books_output_grad(b) : books_table_[b]) op.frees.push_back(flow_grad(b));
   add(op.frees, booked(b));
   if (books()) {
-    add_final_frees(op, b);
+    if (!schedule_.books_nothing[b]) add_final_frees(op, b);
     create_targets(op, b, GradUse::clip);
   }
   emit(std::move(op));

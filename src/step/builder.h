@@ -44,7 +44,9 @@ class Builder {
   // keep: whether block b's reports are booked in part, and whether the gradient of its output is among what they hold.
   bool books_some(int b) const { return b < blocks() && (books_table_[b] || booked_copies_[b] > 0); }
   // Whether what block b's reports hold is the gradient of its output.
-  bool books_output_grad(int b) const { return books() && shape_.blocks[b].reports_output_grad; }
+  bool books_output_grad(int b) const {
+    return books() && !schedule_.books_nothing[b] && shape_.blocks[b].reports_output_grad;
+  }
 
   // Buffers.
 
@@ -118,8 +120,9 @@ class Builder {
             Category::clip_records, device()};
   }
   Buffer booked(int b) const {
-    const int64_t bytes =
-        clips_by(privacy::PassPlan::keep) ? booked_copies_[static_cast<size_t>(b)] : shape_.blocks[b].booked_bytes;
+    const int64_t bytes = clips_by(privacy::PassPlan::keep) ? booked_copies_[static_cast<size_t>(b)]
+                          : schedule_.books_nothing[b]      ? 0
+                                                            : shape_.blocks[b].booked_bytes;
     return {BufferRole::booked, b, bytes, Category::clip_records, device()};
   }
   Buffer tied_rows() const { return {BufferRole::tied_rows, 0, tied_rows_bytes_, Category::clip_records, device()}; }

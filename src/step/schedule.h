@@ -140,6 +140,8 @@ struct Schedule {
   privacy::ClipLayers layers;
   std::vector<bool>
       remakes_tape;  // book, by block: its tape is let go with its backward and made again before its weight gradients
+  std::vector<bool>
+      books_nothing;  // by block, of book and per_layer: all of it is frozen, and backward lets it go at once
   // keep: tables, and products that see one token a sample in a block of many, are booked instead, for a sample's gradient is much larger than what makes it.
   std::vector<bool> booked_param;
   // keep: where a parameter begins in its unit's row of a sample's kept gradients (-1: it is not kept), and how long such a row is.

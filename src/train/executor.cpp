@@ -90,7 +90,7 @@ Executor::Executor(const Model& model, int64_t batch, const ExecutorOptions& opt
   if (std::any_of(shape_.params.begin(), shape_.params.end(), [](const ParamShape& param) { return param.frozen; })) {
     trained_sink_ = std::make_unique<TrainedSink>(shape_.params);
     CategoryScope scope(Category::data);
-    no_noise_ = empty_tensor({2}, at::kDouble, device_).zero_();
+    if (!options_.privacy) no_noise_ = empty_tensor({2}, at::kDouble, device_).zero_();
   }
   synchronize(device_);  // the data may have been made on another stream
   StreamGuard guard(compute_);

@@ -51,7 +51,7 @@ void Executor::after_reports(const Op& op) {
   }
   if (op.kind != OpKind::backward) return;
   const bool remade = op.use == GradUse::book && schedule_.remakes_tape[static_cast<size_t>(op.block)];
-  if (op.use == GradUse::book && !remade) return;
+  if (op.use == GradUse::book && !remade && !schedule_.books_nothing[static_cast<size_t>(op.block)]) return;
   Tape& tape = tape_[op.block];
   const bool comes_again =
       remade || (clip_ && options_.step.clip->pass == privacy::PassPlan::two_pass && !second_pass_);

@@ -7,6 +7,7 @@ namespace veil {
 
 Evaluation Executor::evaluate(const Batch& samples) {
   StreamGuard guard(compute_);
+  std::unique_ptr<Timers> timers = std::move(timers_);  // a graph's rows are read by markers that nothing may replace
   const Batch training = input_;
   {
     CategoryScope scope(Category::data);
@@ -36,6 +37,7 @@ Evaluation Executor::evaluate(const Batch& samples) {
   if (result.correct.defined()) result.correct = result.correct.cpu();
   drop_step_buffers();
   input_ = training;
+  timers_ = std::move(timers);
   return result;
 }
 

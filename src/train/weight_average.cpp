@@ -25,8 +25,9 @@ void WeightAverage::update() {
   const std::vector<Executor::StatePiece> now = executor_.state();
   CategoryScope scope(Category::temporary);
   for (size_t i = 0; i < pieces_.size(); ++i)
-    pieces_[i].average.mul_(decay).add_(now[i].params.to(pieces_[i].average.scalar_type()), 1 - decay);
-  synchronize(executor_.device());  // the next step changes the parameters on a stream of its own
+    pieces_[i].average.lerp_(now[i].params.to(pieces_[i].average.scalar_type()),
+                             1 - decay);  // exact where both are equal
+  synchronize(executor_.device());        // the next step changes the parameters on a stream of its own
 }
 
 int64_t WeightAverage::place_of(ParamId id) const {

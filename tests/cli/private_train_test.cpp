@@ -122,6 +122,18 @@ TEST_F(ProgramPrivateTrain, ABudgetFindsItsNoiseAndTheRunStatesItsGuarantee) {
   }
 }
 
+TEST_F(ProgramPrivateTrain, FrozenParametersAreNamedAndStayFrozenInAResume) {
+  const Answer answer = veil(
+      privately("--sigma 1 --steps 2 --checkpoint-every 1 --output-dir runs --train-only lm_head.* --export model"));
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  const Json frozen = read(work() / "model" / "privacy.json").at("frozen");
+  EXPECT_GT(frozen.size(), 3u);
+  EXPECT_EQ(std::count(frozen.begin(), frozen.end(), Json("lm_head.weight")), 0);
+  expect_refused(privately("--sigma 1 --steps 4 --resume --output-dir runs"), "train-only");
+  expect_refused(privately("--sigma 1 --steps 2 --train-only lm_haed.weight"), "did you mean lm_head.weight?");
+  expect_refused(privately("--sigma 1 --steps 2 --train-only lm_head.* --freeze lm_head.*"), "one of them");
+}
+
 TEST_F(ProgramPrivateTrain, ShuffledBatchesAreAccountedForAsSuchAndTheGapIsNamed) {
   const Answer answer = veil(privately("--sigma 4 --steps 3 --sampler shuffled"));
   ASSERT_EQ(answer.code, kExitDone) << answer.err;

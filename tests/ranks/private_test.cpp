@@ -128,6 +128,53 @@ TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRoun
   }
 }
 
+// Slots of frozen parameters lie across the shards' borders; what is trained is one process's, and bf16 moments are rounded alike in every world.
+TEST(PrivateRanks, FrozenParametersKeepTheirBitsAndTheOthersAreOneProcesss) {
+  for (const PassPlan pass : kPlans) {
+    for (const char* model : {"gpt2-tiny", "dit-tiny"}) {
+      TestCase test = private_case(model, Strategy::ddp, pass);
+      test.frozen = {"*.0.*", "*bias"};
+      test.optimizer.kind = OptimizerKind::adamw;
+      test.optimizer.weight_decay = 0.1;
+      test.clipped->noise_multiplier = 0.7;
+      TestRun alone(on_one_process(test), {});
+      const std::vector<Tensor> before = alone.parameters();
+      alone.steps(3);
+      const std::vector<Tensor> reference = alone.parameters();
+      for (const Strategy strategy : kStrategies) {
+        test.step.strategy = strategy;
+        SCOPED_TRACE(test.name());
+        TestRun run(test, both_lanes());
+        run.steps(3);
+        const std::vector<Tensor> mine = run.parameters();
+        for (size_t p = 0; p < mine.size(); ++p) {
+          const ParamShape& param = run.model.params[p];
+          EXPECT_EQ(at::equal(mine[p], before[p]), param.frozen) << param.name;
+          EXPECT_LE(largest_difference(mine[p], reference[p]), 1e-9) << param.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
+  TestCase test = private_case("llama-tiny-tied", Strategy::ddp, PassPlan::book);
+  test.step.storage = test.step.compute = test.step.reduce = at::kFloat;
+  test.step.moments = at::kBFloat16;
+  test.optimizer.kind = OptimizerKind::adamw;
+  test.clipped->noise_multiplier = 0.7;
+  std::vector<Tensor> first;
+  for (const Strategy strategy : kStrategies) {
+    test.step.strategy = strategy;
+    SCOPED_TRACE(test.name());
+    TestRun run(test, both_lanes());
+    run.steps(5);
+    const std::vector<Tensor> mine = run.parameters();
+    if (first.empty()) first = mine;
+    for (size_t p = 0; p < mine.size(); ++p) EXPECT_TRUE(at::equal(mine[p], first[p])) << p;
+  }
+}
+
 // Noise comes once a logical batch, however many micro-batches and ranks share it.
 TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   for (const Strategy strategy : kStrategies) {

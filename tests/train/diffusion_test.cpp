@@ -90,6 +90,24 @@ TEST(WeightAverage, IsTheMovingMeanOverEveryPartOfTheModel) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(WeightAverage, OfAFrozenParameterIsTheParameterToTheBit) {
+  TestCase test;
+  test.model = "dit-tiny";
+  test.step = TestCase::all_of(at::kFloat);
+  test.frozen = {"blocks.0.*"};
+  TestRun run(test, {});
+  WeightAverage average(*run.executor, 0.999);
+  for (int step = 0; step < 30; ++step) {
+    run.steps(1);
+    average.update();
+  }
+  for (size_t p = 0; p < run.model.params.size(); ++p) {
+    const auto id = static_cast<ParamId>(p);
+    EXPECT_EQ(largest_difference(average.parameter(id), run.executor->parameter(id)) == 0, run.model.params[p].frozen)
+        << run.model.params[p].name;
+  }
+}
+
 TEST(ImageSampler, GuidanceOfOneIsNoGuidanceAndSeedsAreKept) {
   for (const DiffusionGolden& golden : diffusion_goldens()) {
     const Model model = dit_model(golden.config);
