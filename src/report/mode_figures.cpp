@@ -119,6 +119,9 @@ Table mode_table(const std::vector<Record>& records) {
       std::any_of(all.begin(), all.end(), [](const ModeFigures& f) { return f.more_bytes || f.more_share; });
   std::vector<std::string> header = {"mode", "T", "step", "spread", "peak memory"};
   if (based) header.insert(header.end(), {"memory over no_dp", "time over no_dp"});
+  const bool watched =
+      std::any_of(records.begin(), records.end(), [](const Record& r) { return r.utilisation_percent.has_value(); });
+  if (watched) header.push_back("GPU busy");
   header.insert(header.end(), {"tokens/s", "batch", "ranks", "outcome"});
   Table table(header);
   BytesScale peaks, changes;
@@ -138,6 +141,8 @@ Table mode_table(const std::vector<Record>& records) {
                                                     shown_ms(std::abs(*f->more_ms)), 100 * *f->more_share)
                                       : "-");
       }
+      if (watched)
+        cells.push_back(record.utilisation_percent ? fmt::format("{:.0f}%", *record.utilisation_percent) : "-");
       const auto ranks = record.world ? record.world : record.num_gpus;
       cells.insert(cells.end(),
                    {record.tokens_per_second && f->ms ? format_count(*record.tokens_per_second) : "-",

@@ -304,5 +304,17 @@ TEST(ModeReport, NoPlotOfADiffusionSuiteIsMadeOfMarksThatThePageLeavesOut) {
   EXPECT_THAT(folder.read("index.html"), HasSubstr("most images a second"));
 }
 
+TEST(ModeReport, WhatNvmlSawOfTheGpuIsShown) {
+  const test::Folder folder;
+  std::vector<json> records = bottleneck_records("norms", 1);
+  EXPECT_THAT(write_report((folder.write_records(records), folder.path()), "").summary, Not(HasSubstr("GPU busy")));
+  records[0]["gpu_state"] = {{"utilisation_percent", 98.7}};
+  const test::Folder watched;
+  watched.write_records(records);
+  const std::string summary = write_report(watched.path(), "").summary;
+  EXPECT_THAT(summary, HasSubstr("GPU busy"));
+  EXPECT_THAT(summary, HasSubstr("99%"));
+}
+
 }  // namespace
 }  // namespace veil
