@@ -102,6 +102,25 @@ TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
   }
 }
 
+// Five steps; and where there is a `reference`, they are its parameters to rounding.
+void expect_same_bits_in_every_strategy(TestCase test, const std::vector<Tensor>& reference) {
+  std::vector<Tensor> first;
+  for (const Strategy strategy : kStrategies) {
+    test.step.strategy = strategy;
+    SCOPED_TRACE(test.name());
+    TestRun run(test, both_lanes());
+    run.steps(5);
+    const std::vector<Tensor> mine = run.parameters();
+    if (first.empty()) first = mine;
+    for (size_t p = 0; p < mine.size(); ++p) {
+      EXPECT_TRUE(at::equal(mine[p], first[p])) << p;
+      if (!reference.empty()) {
+        EXPECT_LE(largest_difference(mine[p], reference[p]), 1e-9) << p;
+      }
+    }
+  }
+}
+
 TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRounding) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
     for (const PassPlan pass : kPlans) {
@@ -111,19 +130,7 @@ TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRoun
       TestRun alone(on_one_process(test), {});
       alone.steps(5);
       const std::vector<Tensor> reference = alone.parameters();
-      std::vector<Tensor> first;
-      for (const Strategy strategy : kStrategies) {
-        test.step.strategy = strategy;
-        SCOPED_TRACE(test.name());
-        TestRun run(test, both_lanes());
-        run.steps(5);
-        const std::vector<Tensor> mine = run.parameters();
-        if (first.empty()) first = mine;
-        for (size_t p = 0; p < mine.size(); ++p) {
-          EXPECT_TRUE(at::equal(mine[p], first[p])) << p;
-          EXPECT_LE(largest_difference(mine[p], reference[p]), 1e-9) << p;
-        }
-      }
+      expect_same_bits_in_every_strategy(test, reference);
     }
   }
 }
@@ -163,16 +170,7 @@ TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
   test.step.moments = at::kBFloat16;
   test.optimizer.kind = OptimizerKind::adamw;
   test.clipped->noise_multiplier = 0.7;
-  std::vector<Tensor> first;
-  for (const Strategy strategy : kStrategies) {
-    test.step.strategy = strategy;
-    SCOPED_TRACE(test.name());
-    TestRun run(test, both_lanes());
-    run.steps(5);
-    const std::vector<Tensor> mine = run.parameters();
-    if (first.empty()) first = mine;
-    for (size_t p = 0; p < mine.size(); ++p) EXPECT_TRUE(at::equal(mine[p], first[p])) << p;
-  }
+  expect_same_bits_in_every_strategy(test, {});
 }
 
 // Noise comes once a logical batch, however many micro-batches and ranks share it.
