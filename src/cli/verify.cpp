@@ -78,7 +78,7 @@ void add_verify_options(Options& options, VerifyCommand& c) {
   options.refuse({"simulate-world", "simulate-rank", "link"},
                  "a simulated world has no peers, so nothing could be verified; pass --ranks N");
   options.refuse({"storage", "reduce"}, "--dtype decides it: what is stored is what the reference reads");
-  options.refuse({"optimizer", "learning-rate", "momentum", "weight-decay"},
+  options.refuse({"optimizer", "moments", "learning-rate", "momentum", "weight-decay"},
                  "gradients are verified before any optimizer; noise by steps of plain sgd");
 }
 

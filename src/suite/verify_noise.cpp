@@ -78,21 +78,23 @@ std::vector<Tensor> parameters(Executor& executor) {
   return all;
 }
 
-// z(step, parameter, .) of deviation 1, straight from the generator; made where the step made it.
-Tensor expected_noise(const Tensor& like, const NoiseSource& source, int64_t step, ParamId id, Device device) {
+// z(step, parameter, .) of deviation 1, straight from the generator; made where the step made it. A frozen parameter has none.
+Tensor expected_noise(const Model& model, const Tensor& like, const NoiseSource& source, int64_t step, ParamId id,
+                      Device device) {
   const Tensor noise = at::zeros({like.numel()}, like.options().device(device));
-  add_noise(noise, NoiseKnobs{static_cast<double>(step), 1}, source, static_cast<uint32_t>(id), 0);
+  if (!model.params[static_cast<size_t>(id)].frozen)
+    add_noise(noise, NoiseKnobs{static_cast<double>(step), 1}, source, static_cast<uint32_t>(id), 0);
   return noise.cpu().view(like.sizes());
 }
 
-// A rank's part of the noise: elements of every parameter that lie in its shard of the units.
-std::vector<double> shard_values(const Layout& layout, const std::vector<Tensor>& noise, int rank) {
+// A rank's part of the noise: elements of every parameter that is trained, where they lie in its shard of the units.
+std::vector<double> shard_values(const Model& model, const Layout& layout, const std::vector<Tensor>& noise, int rank) {
   std::vector<double> values;
   for (const UnitLayout& unit : layout.units) {
     const int64_t first = rank * unit.shard_numel, end = first + unit.shard_numel;
     for (const ParamSlot& slot : unit.slots) {
       const int64_t from = std::max(first, slot.offset), to = std::min(end, slot.offset + slot.numel);
-      if (from >= to) continue;
+      if (from >= to || model.params[static_cast<size_t>(slot.param)].frozen) continue;
       const Tensor part = noise[static_cast<size_t>(slot.param)]
                               .view({-1})
                               .narrow(0, from - slot.offset, to - from)
@@ -172,14 +174,14 @@ nlohmann::ordered_json verify_noise(const VerifyOptions& options, const Model& m
       for (size_t p = 0; p < after.size(); ++p) {
         noise.push_back(before[p].sub(after[p]));
         expected[p] = expected[p].sub(
-            expected_noise(expected[p], run.settings.privacy->noise, step + 1, static_cast<ParamId>(p), device));
+            expected_noise(model, expected[p], run.settings.privacy->noise, step + 1, static_cast<ParamId>(p), device));
         if (at::equal(after[p], expected[p])) continue;
         if (bits)
           fail(fmt::format("{} at step {}: the noise is not that of its own elements", model.params[p].name, step + 1));
         bits = false;
       }
       for (int rank = 0; rank < place.info.world; ++rank)
-        values[static_cast<size_t>(step)].push_back(shard_values(executor->schedule().layout, noise, rank));
+        values[static_cast<size_t>(step)].push_back(shard_values(model, executor->schedule().layout, noise, rank));
       before = after;
     }
     row["digest"] = fmt::format("{:016x}", digest(before));
@@ -237,7 +239,8 @@ nlohmann::ordered_json verify_noise(const VerifyOptions& options, const Model& m
   double difference = 0;
   const double tolerance = verify_tolerance(run.settings.step.compute == at::kDouble ? at::kDouble : at::kFloat);
   for (size_t p = 0; p < noisy.size(); ++p) {
-    const Tensor expected = expected_noise(noisy[p], run.settings.privacy->noise, 1, static_cast<ParamId>(p), device);
+    const Tensor expected =
+        expected_noise(model, noisy[p], run.settings.privacy->noise, 1, static_cast<ParamId>(p), device);
     const double scale = 1 + std::max(largest(noisy[p]), largest(silent[p]));
     const double of_param = largest(silent[p].sub(noisy[p]).sub(expected)) / scale;
     larger(difference, of_param);

@@ -56,6 +56,12 @@ TEST_F(ProgramVerify, ADiffusionTransformerPassesInEveryModeWithPaddingAndOneMic
   verified("--model dit-tiny --dtype bf16 --mode ghost,materialize --strategy zero2 --layers 1");
 }
 
+// Nothing of a frozen parameter is clipped, and it has no noise.
+TEST_F(ProgramVerify, FrozenParametersPassToo) {
+  verified("--model llama-tiny-tied --freeze model.embed_tokens.* --mode ghost,materialize --strategy ddp,zero3");
+  verified("--model dit-tiny --train-only blocks.0.* --mode flash,bookkeeping --strategy zero2");
+}
+
 TEST_F(ProgramVerify, NormsAndPhasesAreShownOnRequestAndMarked) {
   const Answer answer = veil(
       "verify --device cpu --model llama-tiny --seq-length 8 --mode flash --strategy ddp --verbose --enable-profiling");
@@ -76,8 +82,9 @@ TEST_F(ProgramVerify, TwoWorldsAreOneTableAndTheirNoiseHasTheSameBits) {
 }
 
 TEST_F(ProgramVerify, BadInputIsOneLineAndExitCodeTwo) {
-  for (const char* words : {"--simulate-world 8", "--dtype fp16", "--model lama-tiny", "--mode gost", "--ranks 0",
-                            "--pass-plan per-layer", "--optimizer adamw", "--batch-size 0"}) {
+  for (const char* words :
+       {"--simulate-world 8", "--dtype fp16", "--model lama-tiny", "--mode gost", "--ranks 0", "--pass-plan per-layer",
+        "--optimizer adamw", "--moments bf16", "--batch-size 0", "--freeze nobody"}) {
     const Answer answer = veil(std::string("verify ") + words);
     EXPECT_EQ(answer.code, kExitUsage) << words;
     EXPECT_EQ(answer.complaints(), 1) << words << "\n" << answer.err;
