@@ -287,7 +287,6 @@ Tensor Executor::gradient_target(ParamId id, int64_t first, int64_t count) {
   return flat.narrow(0, schedule_.layout.offset_of_param[id] + first, count);
 }
 
-// What the update of a unit reads: the sum over samples and ranks.
 std::vector<Tensor> Executor::trained_parts(const Tensor& flat, int unit) const {
   if (!trained_sink_) return {flat};
   const UnitLayout& layout = schedule_.layout.units[unit];
@@ -300,6 +299,7 @@ std::vector<Tensor> Executor::trained_parts(const Tensor& flat, int unit) const 
   return parts;
 }
 
+// What the update of a unit reads: the sum over samples and ranks.
 const Tensor& Executor::update_gradient(int unit) const {
   const Unit& u = units_[unit];
   const bool whole_on_the_wire =
