@@ -36,7 +36,7 @@ format: setup
 	@$(TOOLS) && $$VEIL_CLANG_FORMAT -i $(FORMATTED)
 
 format-check: setup
-	@$(TOOLS) && $$VEIL_CLANG_FORMAT --dry-run -Werror $(FORMATTED) || { echo 'format: `make format` mends this' >&2; exit 1; }
+	@$(TOOLS) && $$VEIL_CLANG_FORMAT --dry-run -Werror $(FORMATTED) || { echo 'format: run `make format`' >&2; exit 1; }
 
 layers: setup
 	@$(TOOLS) && $$VEIL_PYTHON scripts/check_layers.py

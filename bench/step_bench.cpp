@@ -6,13 +6,13 @@
 
 #include <cstring>
 
+#include "engine/executor.h"
+#include "estimate/estimator.h"
 #include "kernels/column_sum.h"
 #include "kernels/random.h"
 #include "kernels/squared_error.h"
 #include "models/linear_stack.h"
 #include "optim/optimizer.h"
-#include "plan/estimator.h"
-#include "train/executor.h"
 
 namespace veil {
 namespace {
@@ -54,7 +54,8 @@ void BM_ColumnSum(benchmark::State& state) {
 BENCHMARK(BM_ColumnSum)->Apply(sizes);
 
 void BM_SquaredError(benchmark::State& state) {
-  const Tensor output = at::randn({state.range(0), state.range(1)}), target = at::randn(output.sizes());
+  const Tensor output = at::randn({state.range(0), state.range(1)}),
+               target = at::randn(output.sizes());
   const Tensor grad = at::empty(output.sizes()), losses = at::zeros({state.range(0)}, at::kDouble);
   for (auto _ : state) squared_error(output, target, grad, losses);
   state.SetBytesProcessed(state.iterations() * output.numel() * 3 * 4);

@@ -1,5 +1,7 @@
-# `cmake --install BUILD --prefix P` gives P/bin/veil, P/share/doc/veil and P/LICENSE; P can be moved. The program looks for LibTorch in P/lib, then in
-# P/lib/veil (filled where VEIL_BUNDLE_TORCH=ON), then in the folder of the wheel it was built against.
+# `cmake --install BUILD --prefix P` gives P/bin/veil, P/share/doc/veil, P/LICENSE, and for C++ programs P/include/veil and
+# P/lib/libveil.a with their CMake package (find_package(Veil), target Veil::veil). P can be moved. The program looks for
+# LibTorch in P/lib, then in P/lib/veil (filled where VEIL_BUNDLE_TORCH=ON), then in the folder of the wheel it was built
+# against; the package looks in that folder unless VEIL_TORCH_DIR names another.
 
 set(bundled "$ORIGIN/../lib" "$ORIGIN/../lib/veil")
 # A bundle keeps the wheel's own layout, because its libraries find each other by paths relative to themselves.
@@ -25,3 +27,16 @@ if(VEIL_BUNDLE_TORCH)
     install(DIRECTORY ${folder}/ DESTINATION lib/veil/${inside} FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python.so" EXCLUDE)
   endforeach()
 endif()
+
+# The library. Everything below src/cli is installed; the command line is not part of the interface.
+include(CMakePackageConfigHelpers)
+set_target_properties(veil_core PROPERTIES EXPORT_NAME veil OUTPUT_NAME veil)
+install(TARGETS veil_core EXPORT VeilTargets ARCHIVE DESTINATION lib)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION include/veil FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE)
+install(EXPORT VeilTargets NAMESPACE Veil:: DESTINATION lib/cmake/Veil)
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/VeilConfig.cmake.in ${CMAKE_BINARY_DIR}/generated/VeilConfig.cmake
+  INSTALL_DESTINATION lib/cmake/Veil)
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/VeilConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/generated/VeilConfig.cmake ${CMAKE_BINARY_DIR}/generated/VeilConfigVersion.cmake
+  ${CMAKE_SOURCE_DIR}/cmake/LibTorch.cmake DESTINATION lib/cmake/Veil)

@@ -3,8 +3,8 @@
 # find_package(Torch) is not used on purpose: the wheel's package file insists on a CUDA toolkit even where only its CPU half is wanted,
 # and a build without nvcc must succeed (docs/building.md).
 
-find_package(Python3 COMPONENTS Interpreter REQUIRED)
 if(NOT VEIL_TORCH_DIR OR NOT EXISTS ${VEIL_TORCH_DIR}/version.py)
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
   execute_process(
     COMMAND ${Python3_EXECUTABLE} -c "import torch,os;print(os.path.dirname(torch.__file__));print(torch.__version__);print(int(torch._C._GLIBCXX_USE_CXX11_ABI))"
     OUTPUT_VARIABLE torch_answer OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_missing ERROR_QUIET)

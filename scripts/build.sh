@@ -18,5 +18,7 @@ if [[ ! -f $folder/build.ninja || $(cat "$folder/asked" 2>/dev/null) != "$asked"
   echo "$asked" >"$folder/asked"
 fi
 [[ -z $only ]] || exit 0
+# Clones share what the compiler cache holds: paths inside the checkout are hashed relative to it.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export NINJA_STATUS='[%f/%t] '
 "$VEIL_NINJA" -C "$folder" -j "$jobs" --quiet

@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/test_paths.h"
+
 namespace veil {
 
 // The goldens' folder that holds `what`; a test failure where none does.
 inline std::filesystem::path goldens_with(const std::string& what) {
-  const std::filesystem::path root = VEIL_SOURCE_ROOT;
+  const std::filesystem::path root = source_root();
   std::vector<std::filesystem::path> folders{root / "../shared/goldens", root / "tests/goldens"};
   if (const char* const given = std::getenv("VEIL_GOLDENS")) folders = {given};
   for (const auto& folder : folders) {

@@ -7,8 +7,9 @@ namespace veil {
 
 struct BuildInfo {
   std::string version;  // "0.1.0"
-  std::string commit;  // of the sources when they were configured, "-dirty" after it if they were changed; "" outside a
-                       // git clone
+  // of the sources when they were configured, "-dirty" after it if they were changed; "" outside a
+  // git clone
+  std::string commit;
   std::string compiler;                          // "GNU 12.2.0"
   std::string flags;                             // of the C++ compiler
   std::string build_type;                        // "Release"

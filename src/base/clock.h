@@ -8,7 +8,9 @@ namespace veil {
 
 // Milliseconds of the steady clock; only differences mean anything.
 inline double steady_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 std::string local_time(const char* format);  // strftime's format, now

@@ -27,7 +27,8 @@ std::string reason(int error) {
 class TemporaryFile {
  public:
   TemporaryFile(const std::string& beside, mode_t mode) {
-    // Several threads and ranks may write into one folder at once, so the name holds both the process and a count.
+    // Several threads and ranks may write into one folder at once, so the name holds both the
+    // process and a count.
     static std::atomic<int> count{0};
     path_ = fmt::format("{}.{}.{}.tmp", beside, getpid(), count++);
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -83,10 +84,11 @@ void make_folder(const fs::path& folder) {
   if (!fs::is_directory(folder, error)) user_error("'{}' is not a folder", folder.string());
 }
 
-// The rename itself lasts only once the folder is on disk. Some file systems cannot sync a folder; the file is whole
-// either way.
+// The rename itself lasts only once the folder is on disk. Some file systems cannot sync a folder;
+// the file is whole either way.
 void sync_folder(const fs::path& folder) {
-  const int descriptor = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor =
+      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
   fsync(descriptor);
   close(descriptor);
@@ -112,7 +114,8 @@ void write_file_atomically(const std::string& path, std::string_view content, bo
   sync_folder(folder);
 }
 
-void write_stream_atomically(const std::string& path, const std::function<void(const AppendBytes&)>& produce) {
+void write_stream_atomically(const std::string& path,
+                             const std::function<void(const AppendBytes&)>& produce) {
   const fs::path folder = fs::path(path).parent_path();
   make_folder(folder);
   TemporaryFile file(path, 0666);
@@ -129,14 +132,15 @@ void ensure_folder_writable(const std::string& folder) {
   make_folder(folder);
   TemporaryFile probe(join_path(folder, ".veil_probe"), 0600);
   if (const int failed = probe.write_all("x")) {
-    user_error("cannot write into folder '{}': {}; pass another with --output-dir", folder, reason(failed));
+    user_error("cannot write into folder '{}': {}; choose another folder", folder, reason(failed));
   }
 }
 
 void check_folder_can_be_made(const std::string& folder) {
   std::error_code error;
   fs::path nearest = fs::absolute(folder, error);
-  while (!fs::exists(nearest, error) && nearest.has_relative_path()) nearest = nearest.parent_path();
+  while (!fs::exists(nearest, error) && nearest.has_relative_path())
+    nearest = nearest.parent_path();
   if (!fs::is_directory(nearest, error)) {
     user_error("cannot make folder '{}': '{}' is not a folder", folder, nearest.string());
   }

@@ -1,6 +1,8 @@
-// One string table for each enum: what it is called in options, records and tables, and how else people spell it.
+// One string table for each enum: what it is called in options, records and tables, and how else
+// people spell it.
 //
-// Beside the enum stands   const NameTable<Color>& names(Color);   and everything here finds it by argument-dependent
+// Beside the enum stands   const NameTable<Color>& names(Color);   and everything here finds it by
+//                          argument-dependent
 // lookup.
 #pragma once
 
@@ -17,7 +19,8 @@ namespace veil {
 
 template <typename Enum>
 struct EnumName {
-  // A constructor, not an aggregate: GCC 12 fails on a table of aggregates whose last member is left out.
+  // A constructor, not an aggregate: GCC 12 fails on a table of aggregates whose last member is
+  // left out.
   EnumName(Enum v, std::string n, std::vector<std::string> other = {})
       : value(v), name(std::move(n)), aliases(std::move(other)) {}
   Enum value;

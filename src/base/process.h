@@ -6,7 +6,7 @@
 
 namespace veil {
 
-int64_t resident_bytes();  // memory that lies in RAM now (RSS); 0 where /proc is missing
+int64_t resident_bytes();  // memory in RAM now (RSS); 0 if /proc is missing
 std::string host_name();   // without the domain; "localhost" if the system gives none
 
 }  // namespace veil

@@ -10,9 +10,11 @@ namespace veil {
 
 namespace {
 
-// Characters, not bytes: what a terminal gives one cell each (no wide or combining ones are printed here).
+// Characters, not bytes: what a terminal gives one cell each (no wide or combining ones are printed
+// here).
 size_t width_of(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string padded(const std::string& text, size_t width, bool right) {
@@ -25,7 +27,8 @@ bool looks_numeric(std::string_view cell) {
   if (cell == "-") return true;
   size_t at = !cell.empty() && (cell[0] == '-' || cell[0] == '+') ? 1 : 0;
   const size_t digits = at;
-  while (at < cell.size() && (std::isdigit(static_cast<unsigned char>(cell[at])) || cell[at] == '.' || cell[at] == ','))
+  while (at < cell.size() &&
+         (std::isdigit(static_cast<unsigned char>(cell[at])) || cell[at] == '.' || cell[at] == ','))
     ++at;
   if (at == digits) return false;
   const std::string_view unit = cell.substr(at);
@@ -52,7 +55,8 @@ Table::Table(std::vector<std::string> header) : header_(std::move(header)) {
 }
 
 void Table::row(std::vector<std::string> cells) {
-  VEIL_CHECK(cells.size() <= header_.size(), "{} cells in a table of {} columns", cells.size(), header_.size());
+  VEIL_CHECK(cells.size() <= header_.size(), "{} cells in a table of {} columns", cells.size(),
+             header_.size());
   cells.resize(header_.size());
   rows_.push_back(std::move(cells));
 }

@@ -6,8 +6,8 @@
 
 namespace veil {
 
-// Columns whose cells all look like numbers (with a sign, a unit such as "ms" or "GiB", or "-" for none) are aligned to
-// the right.
+// Columns whose cells all look like numbers (with a sign, a unit such as "ms" or "GiB", or "-" for
+// none) are aligned to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header);
@@ -18,9 +18,10 @@ class Table {
   const std::vector<std::vector<std::string>>& cells() const { return rows_; }
   std::vector<bool> numeric_columns() const;
 
-  std::string text() const;      // columns two spaces apart, a rule under the header
-  std::string markdown() const;  // | a | b | with alignment marks; a stroke inside a cell is escaped
-  std::string csv() const;       // RFC 4180
+  std::string text() const;  // columns two spaces apart, a rule under the header
+  // | a | b | with alignment marks; a stroke inside a cell is escaped
+  std::string markdown() const;
+  std::string csv() const;  // RFC 4180
 
  private:
   std::vector<std::string> header_;

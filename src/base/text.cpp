@@ -8,7 +8,8 @@ namespace veil {
 std::string canonical(std::string_view name) {
   std::string result(name);
   for (char& letter : result) {
-    letter = letter == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    letter =
+        letter == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   }
   return result;
 }
@@ -36,7 +37,8 @@ std::string printable(std::string_view text, size_t limit) {
   static constexpr char kDigits[] = "0123456789abcdef";
   size_t end = std::min(text.size(), limit);
   // A character of several bytes is not cut.
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;
   std::string result;
   for (const char letter : text.substr(0, end)) {
     const auto byte = static_cast<unsigned char>(letter);
@@ -55,7 +57,8 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
   if (!text.starts_with(pattern.substr(0, star))) return false;
   text.remove_prefix(star);
   pattern.remove_prefix(star + 1);
-  // Each part between two stars is taken where it comes first: a later place leaves less for the rest.
+  // Each part between two stars is taken where it comes first: a later place leaves less for the
+  // rest.
   for (size_t next = pattern.find('*'); next != std::string_view::npos; next = pattern.find('*')) {
     const size_t place = text.find(pattern.substr(0, next));
     if (place == std::string_view::npos) return false;
@@ -86,7 +89,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::string nearest(std::string_view given, const std::vector<std::string>& candidates) {
   const std::string wanted = canonical(given);
   std::string best;
-  int best_distance = 1 + static_cast<int>(wanted.size()) / 3;  // a third of the letters may be wrong
+  // a third of the letters may be wrong
+  int best_distance = 1 + static_cast<int>(wanted.size()) / 3;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(wanted, canonical(candidate));
     if (distance > best_distance || (distance == best_distance && !best.empty())) continue;

@@ -19,13 +19,14 @@ int edit_distance(std::string_view a, std::string_view b);
 // The candidate that `given` was probably meant to be, or "" if none is near.
 std::string nearest(std::string_view given, const std::vector<std::string>& candidates);
 
-// Text from a file or a server as it may stand in a message: one line, control characters as \xNN, cut after `limit` bytes.
+// Text from a file or a server as it may appear in a message: one line, control characters as \xNN,
+// cut after `limit` bytes.
 std::string printable(std::string_view text, size_t limit = 160);
 
 // Whether the whole text fits the pattern, in which each '*' stands for any characters, also none.
 bool matches_pattern(std::string_view text, std::string_view pattern);
 
-// Rows with their columns aligned, two spaces between them, a line each. Rows may differ in length.
+// Rows with their columns aligned, two spaces apart, one per line. Rows may differ in length.
 std::string align_columns(const std::vector<std::vector<std::string>>& rows, int indent = 0);
 
 }  // namespace veil

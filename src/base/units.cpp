@@ -62,7 +62,8 @@ int64_t parse_bytes(const std::string& text, const std::string& what) {
       if (unit == name && number * factor < 9e18) return std::llround(number * factor);
     }
   }
-  user_error("{} '{}' is not a number of bytes: write it like 4096, 64MiB, 1.5GiB or 2GB", what, text);
+  user_error("{} '{}' is not a number of bytes: write it like 4096, 64MiB, 1.5GiB or 2GB", what,
+             text);
 }
 
 }  // namespace veil

@@ -14,7 +14,8 @@ inline double to_gib(int64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(kGiB);
 }
 
-// "11.02 GiB", "64.00 MiB", "1.50 KiB", "12 B": the largest of these units of which there is at least one.
+// "11.02 GiB", "64.00 MiB", "1.50 KiB", "12 B": the largest of these units of which there is at
+// least one.
 std::string format_bytes(int64_t bytes);
 
 // "1935 ms", "14.8 ms", "0.123 ms": at least three digits that mean something.
@@ -26,8 +27,8 @@ std::string format_duration(double seconds);
 // "8.5 G", "100 M", "16.4 k", "12": counts of parameters, tokens, FLOPs in powers of 1000.
 std::string format_count(double count);
 
-// "64MiB", "1.5 GiB", "2GB", "4096": bytes. A bare number is bytes; the letters' case does not matter. `what` names the
-// option in the UserError.
+// "64MiB", "1.5 GiB", "2GB", "4096": bytes. A bare number is bytes; the letters' case does not
+// matter. `what` names the option in the UserError.
 int64_t parse_bytes(const std::string& text, const std::string& what = "size");
 
 }  // namespace veil

@@ -3,11 +3,13 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <set>
 
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/terminal.h"
+#include "run/config_fields.h"
 
 namespace veil {
 
@@ -21,9 +23,11 @@ const std::vector<Command>& commands() {
       {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
       {"suite", "a question answered by several experiments in one table", run_suite},
       {"sample", "a picture of images drawn from a trained diffusion model", run_sample},
-      {"train", "a language model on your own text, or a diffusion transformer on your images", run_train},
+      {"train", "a language model on your own text, or a diffusion transformer on your images",
+       run_train},
       {"report", "tables, plots and one page from a folder of records", run_report},
-      {"tokenize", "a folder of text as a token store, which is mapped and not read again", run_tokenize},
+      {"tokenize", "a folder of text as a token store, which is mapped and not read again",
+       run_tokenize},
       {"verify", "private steps held against one sample at a time in fp64", run_verify_command},
   };
   return table;
@@ -35,12 +39,14 @@ void print_commands() {
   fmt::print("usage: veil COMMAND [options]\n\n");
   std::vector<std::vector<std::string>> rows;
   for (const Command& command : commands()) rows.push_back({command.name, command.help});
-  fmt::print("{}\n`veil COMMAND --help` lists a command's options, `veil --version` says what this is.\n",
-             align_columns(rows, 2));
+  fmt::print(
+      "{}\n`veil COMMAND --help` lists a command's options, `veil --version` says what this is.\n",
+      align_columns(rows, 2));
 }
 
 int run_command(const std::vector<std::string>& arguments) {
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+      arguments[0] == "help") {
     print_commands();
     return kExitDone;
   }
@@ -51,7 +57,8 @@ int run_command(const std::vector<std::string>& arguments) {
   }
   std::vector<std::string> known;
   for (const Command& command : commands()) {
-    if (canonical(arguments[0]) == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+    if (canonical(arguments[0]) == command.name)
+      return command.run({arguments.begin() + 1, arguments.end()});
     known.push_back(command.name);
   }
   const std::string meant = nearest(arguments[0], known);
@@ -59,18 +66,65 @@ int run_command(const std::vector<std::string>& arguments) {
              meant.empty() ? "" : "did you mean " + meant + "? ", join(known, ", "));
 }
 
+// The fields that an error may name and that are options of some command.
+const std::set<std::string>& known_fields() {
+  static const std::set<std::string> all = [] {
+    std::set<std::string> found = {"token",    "output", "endpoint",
+                                   "revision", "json",   "clip_function"};
+    RunConfig config;
+    visit_fields(config, [&](const char* field, const auto&) { found.insert(field); });
+    return found;
+  }();
+  return all;
+}
+
 void complain(const std::string& message) {
-  std::fflush(stdout);  // where both go to one file, as in a suite's log, the complaint stands last
+  std::fflush(stdout);  // where both go to one file, as in a suite's log, the error comes last
   fmt::print(stderr, "{} {}\n", colored(stderr, Color::red, "veil:"), message);
 }
 
 }  // namespace
 
+std::string in_options(const UserError& error) {
+  const std::string text = error.what();
+  std::string shown;
+  size_t at = 0;
+  if (!error.field().empty() && text.rfind(error.field(), 0) == 0) {
+    shown = "--" + stored_key(error.field());
+    at = error.field().size();
+  }
+  while (at < text.size()) {
+    const size_t open = text.find('`', at);
+    const size_t close = open == std::string::npos ? open : text.find('`', open + 1);
+    if (close == std::string::npos) break;
+    const std::string word = text.substr(open + 1, close - open - 1);
+    const bool field = known_fields().count(word) > 0;
+    shown += text.substr(at, open - at);
+    shown += field ? "--" + stored_key(word) : text.substr(open, close + 1 - open);
+    at = close + 1;
+  }
+  return shown + text.substr(at);
+}
+
+int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
+             const std::function<int()>& work) {
+  if (info.launcher == Launcher::none)
+    return start ? launch_local_ranks(start->ranks, start->words, start->on_signal) : work();
+  World world(info);
+  try {
+    return work();
+  } catch (const UserError& error) {
+    world.fail(in_options(error), error.exit_code());
+  } catch (const std::exception& error) {
+    world.fail(error.what(), kExitFailed);
+  }
+}
+
 int run_veil(const std::vector<std::string>& arguments) {
   try {
     return run_command(arguments);
   } catch (const UserError& error) {
-    complain(error.what());
+    complain(in_options(error));
     return error.exit_code();
   } catch (const c10::Error& error) {
     complain(fmt::format("internal error: {}", error.what_without_backtrace()));

@@ -1,9 +1,14 @@
-// The commands of veil. One file a command, src/cli/<command>.cpp; a new one is declared below and gets its line in
-// command.cpp.
+// The commands of veil. One file a command, src/cli/<command>.cpp; a new one is declared below and
+// gets its line in command.cpp.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "base/error.h"
+#include "comm/launch.h"
 
 namespace veil {
 
@@ -28,7 +33,25 @@ int run_report(const std::vector<std::string>& arguments);
 int run_tokenize(const std::vector<std::string>& arguments);
 int run_verify_command(const std::vector<std::string>& arguments);
 
-// What main does: finds the command, runs it, and turns what it throws into one line on stderr and an exit code.
+// Local ranks to start: each is this program with these words.
+struct RankStart {
+  int ranks = 1;
+  std::vector<std::string> words;
+  OnSignal on_signal = OnSignal::end_ranks;
+};
+// The one place where ranks are started and joined. A process that no launcher started starts them
+// and waits, where `start` names some, or else does the work alone; one that a launcher started
+// joins the others first, and what the work throws ends them all with one message. Answers the exit
+// code.
+int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
+             const std::function<int()>& work);
+
+// The error's text for a person at the command line. Below src/cli an error names fields: the one
+// at its begin and others in backquotes (`clip_norm`); here they become options (--clip-norm).
+std::string in_options(const UserError& error);
+
+// What main does: finds the command, runs it, and turns what it throws into one line on stderr and
+// an exit code.
 int run_veil(const std::vector<std::string>& arguments);
 
 }  // namespace veil

@@ -12,8 +12,8 @@
 #include "cli/options.h"
 #include "data/http.h"
 #include "data/image_file.h"
-#include "suite/link_check.h"
-#include "suite/machine.h"
+#include "run/link_check.h"
+#include "run/machine.h"
 
 namespace veil {
 namespace {
@@ -69,7 +69,8 @@ struct Health {
 std::optional<Absence> absence(Need need, const Health& health) {
   const BuildInfo& build = build_info();
   const Absence no_cuda{"this build has no CUDA",
-                        "install the CUDA toolkit 13 (nvcc) and the CUDA build of torch 2.11, then `make clean build`"};
+                        "install the CUDA toolkit 13 (nvcc) and the CUDA build of torch 2.11, then "
+                        "`make clean build`"};
   switch (need) {
     case Need::cuda:
       if (!build.cuda) return no_cuda;
@@ -77,8 +78,9 @@ std::optional<Absence> absence(Need need, const Health& health) {
     case Need::gpu:
       if (!build.cuda) return no_cuda;
       if (health.machine.gpus.empty()) {
-        return Absence{"no GPU answers",
-                       "install the NVIDIA driver, or run on a machine with a GPU; `nvidia-smi` shows both"};
+        return Absence{
+            "no GPU answers",
+            "install the NVIDIA driver, or run on a machine with a GPU; `nvidia-smi` shows both"};
       }
       return {};
     case Need::nccl:
@@ -91,7 +93,8 @@ std::optional<Absence> absence(Need need, const Health& health) {
       if (!build.mpi)
         return Absence{"this build has no MPI",
                        "`apt-get install libopenmpi-dev openmpi-bin`, then `make clean build`"};
-      if (health.mpirun.empty()) return Absence{"mpirun is not on PATH", "`apt-get install openmpi-bin`"};
+      if (health.mpirun.empty())
+        return Absence{"mpirun is not on PATH", "`apt-get install openmpi-bin`"};
       return {};
     case Need::unicode:
       if (!build.unicode)
@@ -100,8 +103,9 @@ std::optional<Absence> absence(Need need, const Health& health) {
       return {};
     case Need::curl:
       if (!build.curl)
-        return Absence{"this build has no libcurl, so `veil fetch` does not work",
-                       "`apt-get install libcurl4-openssl-dev libssl-dev`, then `make clean build`"};
+        return Absence{
+            "this build has no libcurl, so `veil fetch` does not work",
+            "`apt-get install libcurl4-openssl-dev libssl-dev`, then `make clean build`"};
       return {};
     case Need::images:
       if (!data::built_with_images())
@@ -109,7 +113,8 @@ std::optional<Absence> absence(Need need, const Health& health) {
                        "`apt-get install libpng-dev libjpeg-dev`, then `make clean build`"};
       return {};
     case Need::gnuplot:
-      if (health.gnuplot.empty()) return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
+      if (health.gnuplot.empty())
+        return Absence{"gnuplot is not on PATH", "`apt-get install gnuplot-nox`"};
       return {};
   }
   return {};
@@ -118,7 +123,8 @@ std::optional<Absence> absence(Need need, const Health& health) {
 std::vector<std::pair<Need, Absence>> all_absences(const Health& health) {
   std::vector<std::pair<Need, Absence>> result;
   for (const auto& entry : names(Need{})) {
-    if (const auto missing = absence(entry.value, health)) result.emplace_back(entry.value, *missing);
+    if (const auto missing = absence(entry.value, health))
+      result.emplace_back(entry.value, *missing);
   }
   return result;
 }
@@ -132,21 +138,23 @@ std::string health_table(const Health& health) {
   const Machine& machine = health.machine;
   const auto yes = [](bool built) { return built ? "yes" : "no"; };
   std::vector<std::vector<std::string>> rows = {
-      {"veil", fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
-      {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "", build.compiler)},
+      {"veil",
+       fmt::format("{}{}", build.version, build.commit.empty() ? "" : " (" + build.commit + ")")},
+      {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "",
+                            build.compiler)},
       {"flags", build.flags},
-      {"backends",
-       fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}, images {}", yes(build.cuda), yes(build.nccl),
-                   yes(build.mpi), yes(build.unicode), yes(build.curl), yes(data::built_with_images()))},
+      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}, images {}",
+                               yes(build.cuda), yes(build.nccl), yes(build.mpi), yes(build.unicode),
+                               yes(build.curl), yes(data::built_with_images()))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
       {"CPU", fmt::format("{}, {}, {}", machine.cpu_model, quantity(machine.cpu_cores, "core"),
                           format_bytes(machine.memory_bytes))}};
   for (const GpuInfo& gpu : machine.gpus) {
-    rows.push_back(
-        {fmt::format("GPU {}", gpu.index),
-         fmt::format("{}, {}, compute capability {}.{}, {} multiprocessors", gpu.name, format_bytes(gpu.memory_bytes),
-                     gpu.capability_major, gpu.capability_minor, gpu.multiprocessors)});
+    rows.push_back({fmt::format("GPU {}", gpu.index),
+                    fmt::format("{}, {}, compute capability {}.{}, {} multiprocessors", gpu.name,
+                                format_bytes(gpu.memory_bytes), gpu.capability_major,
+                                gpu.capability_minor, gpu.multiprocessors)});
   }
   if (machine.gpus.empty()) rows.push_back({"GPU", "-"});
   rows.push_back({"CUDA", or_none(machine.cuda_runtime)});
@@ -158,7 +166,8 @@ std::string health_table(const Health& health) {
   rows.push_back({"mpirun", or_none(health.mpirun)});
   rows.push_back({"gnuplot", or_none(health.gnuplot)});
   for (const auto& [need, missing] : all_absences(health)) {
-    rows.push_back({"missing", fmt::format("{}: {}: {}", name_of(need), missing.what, missing.remedy)});
+    rows.push_back(
+        {"missing", fmt::format("{}: {}: {}", name_of(need), missing.what, missing.remedy)});
   }
   return align_columns(rows);
 }
@@ -169,36 +178,42 @@ nlohmann::json health_json(const Health& health) {
   result["programs"] = {{"mpirun", health.mpirun}, {"gnuplot", health.gnuplot}};
   result["missing"] = nlohmann::json::array();
   for (const auto& [need, missing] : all_absences(health)) {
-    result["missing"].push_back({{"name", name_of(need)}, {"reason", missing.what}, {"remedy", missing.remedy}});
+    result["missing"].push_back(
+        {{"name", name_of(need)}, {"reason", missing.what}, {"remedy", missing.remedy}});
   }
   return result;
 }
 
 LinkCheck run_link_check(const DoctorOptions& wanted, const RankInfo& info) {
   const bool nccl_fits = built_with_nccl() && gpu_count() >= info.local_world;
-  const bool nccl = wanted.backend == Backend::nccl || (wanted.backend == Backend::automatic && nccl_fits);
+  const bool nccl =
+      wanted.backend == Backend::nccl || (wanted.backend == Backend::automatic && nccl_fits);
   if (nccl && gpu_count() < info.local_world) {
-    throw MissingBackend(fmt::format("--backend nccl with {} on this host: allowed is one rank a GPU, and {} answer",
-                                     quantity(info.local_world, "rank"), gpu_count()));
+    throw MissingBackend(
+        fmt::format("--backend nccl with {} on this host: allowed is one rank a GPU, and {} answer",
+                    quantity(info.local_world, "rank"), gpu_count()));
   }
   const Device device = nccl ? gpu_device(info.local_rank) : cpu_device();
-  const auto communicator = nccl ? make_nccl_communicator(0, device) : make_mpi_communicator(0, device);
+  const auto communicator =
+      nccl ? make_nccl_communicator(0, device) : make_mpi_communicator(0, device);
   return check_link(*communicator, device, wanted.mebibytes * kMiB);
 }
 
 std::string link_table(const LinkCheck& link) {
   std::vector<std::vector<std::string>> rows = {
-      {"all-reduce",
-       fmt::format("{} of fp32 over {} by {}: {}, {}", format_bytes(link.bytes), quantity(link.ranks, "rank"),
-                   link.backend, format_ms(link.ms), link.correct ? "sums are right" : "SUMS ARE WRONG")},
-      {"bandwidth", fmt::format("{:.2f} GB/s algorithm, {:.2f} GB/s bus", link.algorithm_gb_per_s, link.bus_gb_per_s)}};
+      {"all-reduce", fmt::format("{} of fp32 over {} by {}: {}, {}", format_bytes(link.bytes),
+                                 quantity(link.ranks, "rank"), link.backend, format_ms(link.ms),
+                                 link.correct ? "sums are right" : "SUMS ARE WRONG")},
+      {"bandwidth", fmt::format("{:.2f} GB/s algorithm, {:.2f} GB/s bus", link.algorithm_gb_per_s,
+                                link.bus_gb_per_s)}};
   for (const auto& place : link.places) {
-    rows.push_back({fmt::format("rank {}", place.rank), fmt::format("{} {}", place.host, place.device)});
+    rows.push_back(
+        {fmt::format("rank {}", place.rank), fmt::format("{} {}", place.host, place.device)});
   }
   return align_columns(rows);
 }
 
-// Rank 0's part: shows, writes, and judges what was asked for.
+// Rank 0's part: shows, writes, and checks what --require names.
 int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
   const Health health{this_machine(), find_program("mpirun"), find_program("gnuplot")};
   if (wanted.json != "-") {
@@ -217,7 +232,8 @@ int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
   }
   for (const Need need : wanted.require) {
     if (const auto missing = absence(need, health)) {
-      throw MissingBackend(fmt::format("--require {}: {}: {}", name_of(need), missing->what, missing->remedy));
+      throw MissingBackend(
+          fmt::format("--require {}: {}: {}", name_of(need), missing->what, missing->remedy));
     }
   }
   if (link && !link->correct) throw UserError("the ranks' all-reduce gave wrong sums", kExitFailed);
@@ -228,37 +244,38 @@ int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
 
 int run_doctor(const std::vector<std::string>& arguments) {
   DoctorOptions wanted;
-  Options options("doctor", "shows what this build and this machine have, what is missing and what brings it");
-  options.add("json", wanted.json,
-              {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
-  options.add("require", wanted.require, {.help = "leave with exit code 3 if one of these is absent"});
+  Options options(
+      "doctor", "shows what this build and this machine have, what is missing and what brings it");
+  options.add(
+      "json", wanted.json,
+      {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add("require", wanted.require,
+              {.help = "leave with exit code 3 if one of these is absent"});
   options.add("ranks", wanted.ranks,
               {.aliases = {"nproc_per_node"},
                .help = "start so many local ranks and time an all-reduce",
                .minimum = 1,
                .maximum = 4096});
   options.add("size", wanted.mebibytes,
-              {.help = "MiB that each rank adds in that all-reduce", .minimum = 1, .maximum = 65536, .value = "MIB"});
+              {.help = "MiB that each rank adds in that all-reduce",
+               .minimum = 1,
+               .maximum = 65536,
+               .value = "MIB"});
   options.add("backend", wanted.backend,
               {.help = "what the ranks talk by; auto takes NCCL where every rank has a GPU"});
   if (!options.parse(arguments)) return kExitDone;
 
   const RankInfo info = rank_info_from_environment();
-  if (info.launcher == Launcher::none) {
-    if (!wanted.ranks) return report(wanted, {});
-    std::vector<std::string> words{"doctor"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return launch_local_ranks(*wanted.ranks, words);
+  std::optional<RankStart> start;
+  if (wanted.ranks) {
+    start = RankStart{*wanted.ranks, {"doctor"}};
+    start->words.insert(start->words.end(), arguments.begin(), arguments.end());
   }
-  World world(info);
-  try {
+  return on_ranks(info, start, [&] {
+    if (info.launcher == Launcher::none) return report(wanted, {});
     const LinkCheck link = run_link_check(wanted, info);
     return info.rank == 0 ? report(wanted, link) : kExitDone;
-  } catch (const UserError& error) {
-    world.fail(error.what(), error.exit_code());
-  } catch (const std::exception& error) {
-    world.fail(error.what(), kExitFailed);
-  }
+  });
 }
 
 }  // namespace veil

@@ -24,7 +24,8 @@ class FetchLine {
       fmt::print(stderr, "{}\n", now.note);
       return;
     }
-    const bool due = is_terminal(stderr) ? steady_ms() - shown_ms_ >= 100 || now.file_ended : now.file_ended;
+    const bool due =
+        is_terminal(stderr) ? steady_ms() - shown_ms_ >= 100 || now.file_ended : now.file_ended;
     if (!due) return;
     shown_ms_ = steady_ms();
     const double seconds = std::max(1e-3, (steady_ms() - begin_ms_) / 1000);
@@ -47,7 +48,8 @@ class FetchLine {
   double begin_ms_ = steady_ms(), shown_ms_ = 0;
 };
 
-nlohmann::json model_json(const FetchRequest& request, const FetchedModel& model, const std::string& command) {
+nlohmann::json model_json(const FetchRequest& request, const FetchedModel& model,
+                          const std::string& command) {
   nlohmann::json files = nlohmann::json::array();
   for (const FetchedFile& file : model.files) {
     files.push_back({{"name", file.name},
@@ -70,9 +72,10 @@ std::string model_table(const FetchRequest& request, const FetchedModel& model) 
     received += file.received_bytes;
     if (file.state == FileState::absent) absent += file.bytes;
   }
-  const std::string sum = request.dry_run
-                              ? fmt::format("{} in all, {} to download", format_bytes(total), format_bytes(absent))
-                              : fmt::format("{} in all, {} downloaded", format_bytes(total), format_bytes(received));
+  const std::string sum =
+      request.dry_run
+          ? fmt::format("{} in all, {} to download", format_bytes(total), format_bytes(absent))
+          : fmt::format("{} in all, {} downloaded", format_bytes(total), format_bytes(received));
   return fmt::format("{}{}\n{}\n", table.text(), sum, model.folder);
 }
 
@@ -84,20 +87,29 @@ int run_fetch(const std::vector<std::string>& arguments) {
   request.endpoint = hub_endpoint_from_environment();
   request.cache_root = hub_cache_root(hub_variables_from_environment());
   Options options("fetch",
-                  "downloads a model into the Hugging Face cache; a fetch that was cut off goes on where it ended");
-  options.add(
-      "model", request.model,
-      {.help = "the hub's name of the model, as in org/name", .positional = true, .required = true, .value = "MODEL"});
+                  "downloads a model into the Hugging Face cache; a fetch that was cut off goes on "
+                  "where it ended");
+  options.add("model", request.model,
+              {.help = "the hub's name of the model, as in org/name",
+               .positional = true,
+               .required = true,
+               .value = "MODEL"});
   options.add("revision", request.revision, {.help = "branch, tag or commit"});
   options.add("token", token,
-              {.help = "access token; better by HF_TOKEN or the hub's own login, for others can see a command line",
+              {.help = "access token; better by HF_TOKEN or the hub's own login, for others can "
+                       "see a command line",
                .secret = true});
-  options.add("endpoint", request.endpoint, {.help = "the hub's address, also by HF_ENDPOINT", .value = "URL"});
+  options.add("endpoint", request.endpoint,
+              {.help = "the hub's address, also by HF_ENDPOINT", .value = "URL"});
   options.add("cache-dir", request.cache_root,
               {.help = "the cache, also by HF_HOME or HF_HUB_CACHE", .value = "FOLDER"});
-  options.add("all", request.all, {.help = "every file, not only configuration, tokenizer and safetensors"});
-  options.add("dry-run", request.dry_run, {.help = "say what would be downloaded, and write nothing"});
-  options.add("json", json, {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add("all", request.all,
+              {.help = "every file, not only configuration, tokenizer and safetensors"});
+  options.add("dry-run", request.dry_run,
+              {.help = "say what would be downloaded, and write nothing"});
+  options.add(
+      "json", json,
+      {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   if (!options.parse(arguments)) return kExitDone;
   if (!json.empty() && json != "-") check_file_can_be_written(json);
   request.token = token.empty() ? hub_token_from_environment() : token;
@@ -109,9 +121,9 @@ int run_fetch(const std::vector<std::string>& arguments) {
   }
   if (json != "-") fmt::print("{}", model_table(request, model));
   if (json.empty()) return kExitDone;
-  const std::string text =
-      model_json(request, model, options.command_line()).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-      "\n";
+  const std::string text = model_json(request, model, options.command_line())
+                               .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
   if (json == "-") {
     fmt::print("{}", text);
   } else {

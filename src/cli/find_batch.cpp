@@ -1,4 +1,5 @@
-// veil find-batch: the largest batch that fits, each trial a `veil profile` in a process of its own.
+// veil find-batch: the largest batch that fits, each trial a `veil profile` in a process of its
+// own.
 #include <algorithm>
 
 #include "base/files.h"
@@ -6,23 +7,20 @@
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/experiment_options.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "cli/terminal.h"
-#include "plan/estimator.h"
-#include "plan/largest_batch.h"
-#include "suite/machine.h"
-#include "suite/profile_run.h"
-#include "suite/remedies.h"
+#include "estimate/estimator.h"
+#include "record/batch_search.h"
+#include "run/machine.h"
+#include "run/ranks.h"
 #include "suite/sweep.h"
 
 namespace veil {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct FindBatchCommand {
-  ExperimentOptions experiment;
+  RunConfig config;
   std::vector<std::string> strategies;
   int64_t max_batch = 65536;
   std::string memory_limit, output_dir = "batch_sizes";
@@ -35,20 +33,27 @@ void add_options(Options& options, FindBatchCommand& c) {
                .help = "ddp, zero2, zero3, several of them, or all; zero3 if not given",
                .value = "NAME"});
   options.add("max-batch", c.max_batch,
-              {.aliases = {"max_batch_size"}, .help = "no larger one is tried", .minimum = 1, .maximum = 1 << 30});
+              {.aliases = {"max_batch_size"},
+               .help = "no larger one is tried",
+               .minimum = 1,
+               .maximum = 1 << 30});
   options.add("memory-limit", c.memory_limit,
-              {.help = "what a rank may take, as in 24GiB; by default the GPU's memory, on a CPU four fifths of the "
+              {.help = "what a rank may take, as in 24GiB; by default the GPU's memory, on a CPU "
+                       "four fifths of the "
                        "host's, shared by the ranks",
                .value = "BYTES"});
-  options.add("output-dir", c.output_dir,
-              {.help = "folder of max_batch_sizes.txt, max_batch_sizes.json and the trials' records", .value = "DIR"});
+  options.add(
+      "output-dir", c.output_dir,
+      {.help = "folder of max_batch_sizes.txt, max_batch_sizes.json and the trials' records",
+       .value = "DIR"});
   options.add("json", c.json, {.help = "print max_batch_sizes.json instead of the table"});
 }
 
 std::vector<Strategy> chosen_strategies(const std::vector<std::string>& words) {
   std::vector<Strategy> chosen;
   auto add = [&](Strategy strategy) {
-    if (std::find(chosen.begin(), chosen.end(), strategy) == chosen.end()) chosen.push_back(strategy);
+    if (std::find(chosen.begin(), chosen.end(), strategy) == chosen.end())
+      chosen.push_back(strategy);
   };
   for (const std::string& word : words) {
     Strategy strategy{};
@@ -65,8 +70,8 @@ std::vector<Strategy> chosen_strategies(const std::vector<std::string>& words) {
 }
 
 // The trials' words: every setting as it was resolved here, so that no default is decided twice.
-std::vector<std::string> trial_words(const ExperimentOptions& experiment) {
-  ExperimentOptions copy = experiment;
+std::vector<std::string> trial_words(const RunConfig& experiment) {
+  RunConfig copy = experiment;
   Options options("", "");
   add_step_options(options, copy, /*searched=*/true);
   add_running_options(options, copy);
@@ -77,7 +82,9 @@ std::vector<std::string> trial_words(const ExperimentOptions& experiment) {
     if (value.is_boolean()) {
       if (value.get<bool>()) words.push_back("--" + name);
     } else {
-      const auto text = [](const nlohmann::json& one) { return one.is_string() ? one.get<std::string>() : one.dump(); };
+      const auto text = [](const nlohmann::json& one) {
+        return one.is_string() ? one.get<std::string>() : one.dump();
+      };
       std::vector<std::string> parts;
       for (const auto& part : value) parts.push_back(text(part));  // a single value has one
       if (!parts.empty()) words.push_back(fmt::format("--{}={}", name, join(parts, ",")));
@@ -87,22 +94,17 @@ std::vector<std::string> trial_words(const ExperimentOptions& experiment) {
   return words;
 }
 
-// How a size was found to fit or not.
-struct Trial {
-  int64_t batch = 0, peak_bytes = 0;
-  bool fits = false;
-  std::string
-      by;  // "run": it ran, or ran out of memory; "limit": it ran and took more than the limit; "estimate": it was not run
+// A batch size that was tried, and what its run said.
+struct Trial : BatchTrial {
   double tokens_per_second = 0;
   std::vector<std::string> remedies;
-  Json json() const { return {{"batch_size", batch}, {"fits", fits}, {"by", by}, {"peak_memory_bytes", peak_bytes}}; }
 };
 
 class Search {
  public:
   Search(const FindBatchCommand& command, Strategy strategy, int world, bool on_gpu, int64_t limit)
-      : c_(command), experiment_(command.experiment), world_(world), on_gpu_(on_gpu), limit_(limit) {
-    experiment_.strategy = strategy;
+      : c_(command), experiment_(command.config), world_(world), on_gpu_(on_gpu), limit_(limit) {
+    experiment_.step.strategy = strategy;
     source_ = model_source(experiment_);
     words_ = trial_words(experiment_);
   }
@@ -121,7 +123,7 @@ class Search {
   const std::vector<Trial>& trials() const { return trials_; }
   const Trial* trial(int64_t batch) const {
     for (const Trial& trial : trials_) {
-      if (trial.batch == batch) return &trial;
+      if (trial.batch_size == batch) return &trial;
     }
     return nullptr;
   }
@@ -130,55 +132,58 @@ class Search {
   int64_t estimate(int64_t batch) const {
     const StepOptions step = step_options(experiment_, world_, on_gpu_);
     const Model model = make_model(experiment_, source_, world_);
-    const MemoryEstimate estimate = estimate_memory(build_schedule(model.shape(batch, step.compute, on_gpu_), step));
+    const MemoryEstimate estimate =
+        estimate_memory(build_schedule(model.shape(batch, step.compute, on_gpu_), step));
     return estimate.peak(on_gpu_ ? Space::device : Space::host).total();
   }
 
   Trial attempt(int64_t batch) {
     Trial trial;
-    trial.batch = batch;
-    experiment_.batch_size = batch;
+    trial.batch_size = batch;
+    experiment_.step.batch_size = batch;
     trial.remedies = remedies(experiment_, world_, on_gpu_);
-    trial.peak_bytes = estimate(batch);
+    trial.peak_memory_bytes = estimate(batch);
     trial.by = "estimate";
-    if (trial.peak_bytes > limit_) return trial;
-    const Json record = measure(batch);
+    if (trial.peak_memory_bytes > limit_) return trial;
+    const Record record = measure(batch);
     trial.by = "run";
-    if (record.value("outcome", "") == "oom") {
-      trial.peak_bytes = 0;
-      trial.remedies = record.at("remedies").get<std::vector<std::string>>();
+    if (record.outcome == "oom") {
+      trial.peak_memory_bytes = 0;
+      trial.remedies = record.remedies.value_or(std::vector<std::string>{});
       return trial;
     }
-    trial.peak_bytes = record.at("peak_memory_bytes").get<int64_t>();
-    for (const auto& rank : record.at("ranks"))
-      trial.peak_bytes = std::max(trial.peak_bytes, rank.at("peak_memory_bytes").get<int64_t>());
-    trial.tokens_per_second = record.value("tokens_per_second", 0.0);
-    trial.fits = trial.peak_bytes <= limit_;
+    double peak = *record.peak_memory_bytes;
+    for (const RecordRank& rank : record.ranks)
+      peak = std::max(peak, rank.peak_memory_bytes.value_or(0));
+    trial.peak_memory_bytes = static_cast<int64_t>(peak);
+    trial.tokens_per_second = record.tokens_per_second.value_or(0);
+    trial.fits = trial.peak_memory_bytes <= limit_;
     if (!trial.fits) trial.by = "limit";
     return trial;
   }
 
   // The record of a real run; what fails for another reason than memory ends the search.
-  Json measure(int64_t batch) const {
-    const std::string strategy = name_of(experiment_.strategy);
-    PlannedExperiment planned{fmt::format("{}_b{}", strategy, batch), fmt::format("{}, batch {}", strategy, batch),
-                              words_};
-    planned.arguments.push_back("--strategy=" + strategy);
-    planned.arguments.push_back(fmt::format("--batch-size={}", batch));
+  Record measure(int64_t batch) const {
+    const std::string strategy = name_of(experiment_.step.strategy);
+    Experiment trial{fmt::format("{}_b{}", strategy, batch),
+                     fmt::format("{}, batch {}", strategy, batch), words_};
+    trial.arguments.push_back("--strategy=" + strategy);
+    trial.arguments.push_back(fmt::format("--batch-size={}", batch));
     SweepOptions sweep;
     sweep.folder = join_path(c_.output_dir, "trials");
     sweep.suite = "find-batch";
-    const SweepResult result = run_sweep({planned}, sweep, [](int, const PlannedExperiment&, const Json*) {});
+    const SweepResult result =
+        run_sweep({trial}, sweep, [](int, const Experiment&, const Record*) {});
     if (result.failed) {
-      throw UserError(fmt::format("{} failed, not for want of memory: {}", planned.title,
-                                  result.records[0].value("message", "no message")),
+      throw UserError(fmt::format("{} failed, not for want of memory: {}", trial.title,
+                                  result.records[0].message),
                       kExitFailed);
     }
     return result.records[0];
   }
 
   const FindBatchCommand& c_;
-  ExperimentOptions experiment_;
+  RunConfig experiment_;
   ModelSource source_;
   int world_;
   bool on_gpu_;
@@ -197,56 +202,58 @@ int64_t memory_limit(const FindBatchCommand& c, const RankInfo& planned, Device 
   return this_machine().memory_bytes / 5 * 4 / planned.local_world;
 }
 
-Json summary(const Search& search, const LargestBatch& found, Strategy strategy, int world, int accumulation) {
-  Json json = {{"strategy", name_of(strategy)}, {"max_batch_size", found.largest}};
-  json["max_total_batch_size"] = found.largest * world * accumulation;
+StrategyBatch summary(const Search& search, const LargestBatch& found, Strategy strategy, int world,
+                      int accumulation) {
+  StrategyBatch result{.strategy = name_of(strategy),
+                       .max_batch_size = found.largest,
+                       .max_total_batch_size = found.largest * world * accumulation};
   if (const Trial* best = search.trial(found.largest)) {
-    json["peak_memory_bytes"] = best->peak_bytes;
-    json["tokens_per_second"] = best->tokens_per_second;
+    result.peak_memory_bytes = best->peak_memory_bytes;
+    result.tokens_per_second = best->tokens_per_second;
   }
   if (const Trial* beyond = search.trial(found.too_large)) {
-    json["too_large"] = beyond->json();
-    if (found.largest == 0) json["remedies"] = beyond->remedies;
+    result.too_large = *beyond;
+    if (found.largest == 0) result.remedies = beyond->remedies;
   }
-  json["trials"] = Json::array();
-  for (const Trial& trial : search.trials()) json["trials"].push_back(trial.json());
-  return json;
+  for (const Trial& trial : search.trials()) result.trials.push_back(trial);
+  return result;
 }
 
-std::string why_too_large(const Json& entry) {
-  if (!entry.contains("too_large")) return "none: --max-batch fits";
-  const std::string by = entry["too_large"]["by"];
-  const std::string bytes = format_bytes(entry["too_large"]["peak_memory_bytes"]);
-  const std::string how = by == "run" ? "ran out of memory" : by == "limit" ? "took " + bytes : "estimated at " + bytes;
-  return fmt::format("{} {}", entry["too_large"]["batch_size"].get<int64_t>(), how);
+std::string why_too_large(const StrategyBatch& found) {
+  if (!found.too_large) return "none: --max-batch fits";
+  const BatchTrial& trial = *found.too_large;
+  const std::string bytes = format_bytes(trial.peak_memory_bytes);
+  const std::string how = trial.by == "run"     ? "ran out of memory"
+                          : trial.by == "limit" ? "took " + bytes
+                                                : "estimated at " + bytes;
+  return fmt::format("{} {}", trial.batch_size, how);
 }
 
 // "strategy batch" lines under a heading.
-std::string batch_sizes_text(const Json& result) {
-  std::string text =
-      fmt::format("# largest batch a rank: {}, sequences of {}, {}, {} a rank allowed\n",
-                  result["model"].get<std::string>(), result["seq_length"].dump(),
-                  quantity(result["world"].get<int>(), "rank"), format_bytes(result["memory_limit_bytes"]));
-  for (const auto& entry : result["strategies"])
-    text += fmt::format("{} {}\n", entry["strategy"].get<std::string>(), entry["max_batch_size"].get<int64_t>());
+std::string batch_sizes_text(const BatchSearch& result) {
+  std::string text = fmt::format(
+      "# largest batch a rank: {}, sequences of {}, {}, {} a rank allowed\n", result.model,
+      result.seq_length, quantity(result.world, "rank"), format_bytes(result.memory_limit_bytes));
+  for (const StrategyBatch& found : result.strategies)
+    text += fmt::format("{} {}\n", found.strategy, found.max_batch_size);
   return text;
 }
 
-void print_result(const Json& result) {
+void print_result(const BatchSearch& result) {
   Table table({"strategy", "largest batch", "peak memory", "tokens/s", "too large"});
-  for (const auto& entry : result["strategies"]) {
-    const double tokens = entry.value("tokens_per_second", 0.0);
-    const int64_t largest = entry["max_batch_size"];
-    table.row({entry["strategy"], largest ? std::to_string(largest) : "-",
-               largest ? format_bytes(entry["peak_memory_bytes"]) : "-", tokens > 0 ? format_count(tokens) : "-",
-               why_too_large(entry)});
+  for (const StrategyBatch& found : result.strategies) {
+    const double tokens = found.tokens_per_second.value_or(0);
+    const int64_t largest = found.max_batch_size;
+    table.row({found.strategy, largest ? std::to_string(largest) : "-",
+               largest ? format_bytes(found.peak_memory_bytes.value_or(0)) : "-",
+               tokens > 0 ? format_count(tokens) : "-", why_too_large(found)});
   }
   fmt::print("\n{}", table.text());
-  for (const auto& entry : result["strategies"]) {
-    if (!entry.contains("remedies")) continue;
-    fmt::print("\n{}: not even a batch of 1 fits in {}\n", entry["strategy"].get<std::string>(),
-               format_bytes(result["memory_limit_bytes"]));
-    for (const auto& remedy : entry["remedies"]) fmt::print("  try {}\n", remedy.get<std::string>());
+  for (const StrategyBatch& found : result.strategies) {
+    if (!found.remedies) continue;
+    fmt::print("\n{}: not even a batch of 1 fits in {}\n", found.strategy,
+               format_bytes(result.memory_limit_bytes));
+    for (const std::string& remedy : *found.remedies) fmt::print("  try {}\n", remedy);
   }
 }
 
@@ -254,48 +261,53 @@ void print_result(const Json& result) {
 
 int run_find_batch(const std::vector<std::string>& arguments) {
   FindBatchCommand command;
-  Options options("find-batch", "finds the largest batch that fits, by trials in processes of their own");
+  Options options("find-batch",
+                  "finds the largest batch that fits, by trials in processes of their own");
   add_options(options, command);
-  add_step_options(options, command.experiment, /*searched=*/true);
-  add_running_options(options, command.experiment);
+  add_step_options(options, command.config, /*searched=*/true);
+  add_running_options(options, command.config);
   if (!options.parse(arguments)) return kExitDone;
-  use_language_defaults(options, command.experiment);
-  check_options(command.experiment);
+  use_model_defaults(options, command.config);
+  check_config(command.config);
   const std::vector<Strategy> strategies = chosen_strategies(command.strategies);
   RankInfo planned;
-  planned.local_world = planned.world = command.experiment.ranks.value_or(1);
-  const Device device = choose_device(command.experiment, planned);
-  const int world = experiment_world(command.experiment, planned);
+  planned.local_world = planned.world = command.config.placement.ranks.value_or(1);
+  const Device device = choose_device(command.config, planned);
+  const int world = experiment_world(command.config, planned);
   const int64_t limit = memory_limit(command, planned, device);
-  make_model(command.experiment, model_source(command.experiment), world);
+  make_model(command.config, model_source(command.config), world);
   check_folder_can_be_made(command.output_dir);
   if (!command.json) fmt::print("{}\n", options.table());
 
-  Json result = {{"schema", 1}, {"command", options.command_line()}, {"model", command.experiment.model}};
-  result["seq_length"] = command.experiment.seq_length;
-  result["world"] = world;
-  result["memory_limit_bytes"] = limit;
-  result["strategies"] = Json::array();
+  BatchSearch result{.command = options.command_line(),
+                     .model = command.config.model.name,
+                     .seq_length = command.config.model.seq_length,
+                     .world = world,
+                     .memory_limit_bytes = limit,
+                     .strategies = {}};
   bool all_fit = true;
   for (const Strategy strategy : strategies) {
     Search search(command, strategy, world, device.is_cuda(), limit);
     Progress progress;
-    if (is_terminal(stderr)) progress.show(fmt::format("{}: trying batch sizes", name_of(strategy)));
+    if (is_terminal(stderr))
+      progress.show(fmt::format("{}: trying batch sizes", name_of(strategy)));
     const LargestBatch found = search.run([&](const Trial& trial) {
       progress.clear();
       if (!command.json)
-        fmt::print("{}, batch {}: {} ({})\n", name_of(strategy), trial.batch, trial.fits ? "fits" : "too large",
-                   trial.by);
+        fmt::print("{}, batch {}: {} ({})\n", name_of(strategy), trial.batch_size,
+                   trial.fits ? "fits" : "too large", trial.by);
       std::fflush(stdout);
     });
-    result["strategies"].push_back(summary(search, found, strategy, world, command.experiment.accumulation));
+    result.strategies.push_back(
+        summary(search, found, strategy, world, command.config.step.accumulation));
     all_fit = all_fit && found.largest > 0;
   }
   const std::string text_path = join_path(command.output_dir, "max_batch_sizes.txt");
   write_file_atomically(text_path, batch_sizes_text(result));
-  write_file_atomically(join_path(command.output_dir, "max_batch_sizes.json"), result.dump(1) + "\n");
+  write_file_atomically(join_path(command.output_dir, "max_batch_sizes.json"),
+                        to_json(result).dump(1) + "\n");
   if (command.json) {
-    fmt::print("{}\n", result.dump(1));
+    fmt::print("{}\n", to_json(result).dump(1));
   } else {
     print_result(result);
     fmt::print("\nwritten   {}, max_batch_sizes.json beside it\n", text_path);

@@ -2,10 +2,101 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <sstream>
+
+namespace veil::option_values {
+namespace {
+
+std::string allowed_range(const char* what, const OptionSpec& spec) {
+  if (spec.minimum && spec.maximum)
+    return fmt::format("allowed is {} from {} to {}", what, *spec.minimum, *spec.maximum);
+  if (spec.minimum) return fmt::format("allowed is {} of at least {}", what, *spec.minimum);
+  if (spec.maximum) return fmt::format("allowed is {} of at most {}", what, *spec.maximum);
+  return fmt::format("allowed is {}", what);
+}
+
+bool in_range(double value, const OptionSpec& spec) {
+  return (!spec.minimum || value >= *spec.minimum) && (!spec.maximum || value <= *spec.maximum);
+}
+
+template <typename Integer>
+std::string read_integer(const std::string& text, const OptionSpec& spec, Integer& field) {
+  Integer value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range) {
+    return fmt::format("{}, and no more than {}", allowed_range("a whole number", spec),
+                       std::numeric_limits<Integer>::max());
+  }
+  if (error != std::errc{} || stop != end || !in_range(static_cast<double>(value), spec)) {
+    return allowed_range("a whole number", spec);
+  }
+  field = value;
+  return "";
+}
+
+}  // namespace
+
+std::string read(const std::string& text, const OptionSpec& spec, int64_t& field) {
+  return read_integer(text, spec, field);
+}
+std::string read(const std::string& text, const OptionSpec& spec, int& field) {
+  return read_integer(text, spec, field);
+}
+
+std::string read(const std::string& text, const OptionSpec& spec, double& field) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || !std::isfinite(value) || !in_range(value, spec)) {
+    return allowed_range("a number", spec);
+  }
+  field = value;
+  return "";
+}
+
+std::string read(const std::string& text, const OptionSpec&, bool& field) {
+  const std::string word = canonical(text);
+  const bool yes = word == "true" || word == "on" || word == "yes" || word == "1";
+  const bool no = word == "false" || word == "off" || word == "no" || word == "0";
+  if (!yes && !no) return "allowed are true and false";
+  field = yes;
+  return "";
+}
+
+std::string read(const std::string& text, const OptionSpec&, std::string& field) {
+  field = text;
+  return "";
+}
+
+std::string did_you_mean(const std::string& given, const std::vector<std::string>& candidates) {
+  const std::string found = nearest(given, candidates);
+  return found.empty() ? "" : fmt::format("; did you mean {}?", found);
+}
+
+std::string show(int64_t field) {
+  return std::to_string(field);
+}
+std::string show(int field) {
+  return std::to_string(field);
+}
+std::string show(double field) {
+  return fmt::format("{}", field);
+}
+std::string show(bool field) {
+  return field ? "on" : "off";
+}
+std::string show(const std::string& field) {
+  return field;
+}
+
+}  // namespace veil::option_values
 
 namespace veil {
 namespace {
@@ -23,23 +114,28 @@ std::string option_name(const std::string& argument) {
 
 }  // namespace
 
-Options::Options(std::string command, std::string help) : command_(std::move(command)), help_(std::move(help)) {
+Options::Options(std::string command, std::string help)
+    : command_(std::move(command)), help_(std::move(help)) {
   add("config", file_, {.help = "TOML file of options; the command line wins", .value = "FILE"});
 }
 
 void Options::insert(Setting setting) {
-  VEIL_CHECK(setting.name == canonical(setting.name), "an option's own name is canonical: {}", setting.name);
-  for (const std::string& alias : setting.spec.aliases) VEIL_CHECK(!find(alias), "option {} is defined twice", alias);
+  VEIL_CHECK(setting.name == canonical(setting.name), "an option's own name is canonical: {}",
+             setting.name);
+  for (const std::string& alias : setting.spec.aliases)
+    VEIL_CHECK(!find(alias), "option {} is defined twice", alias);
   VEIL_CHECK(!find(setting.name), "option {} is defined twice", setting.name);
   setting.initial = setting.show();
   setting.section = section_;
   settings_.push_back(std::move(setting));
 }
 
-void Options::preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values) {
+void Options::preset(const std::string& name,
+                     std::vector<std::pair<std::string, std::string>> values) {
   if (!has("preset"))
     add("preset", preset_,
-        {.help = "a named set of values beneath all others, or a TOML file of yours", .value = "NAME"});
+        {.help = "a named set of values beneath all others, or a TOML file of yours",
+         .value = "NAME"});
   presets_[name] = std::move(values);
 }
 
@@ -90,7 +186,8 @@ void Options::unknown_option(const std::string& given) const {
 }
 
 void Options::set(Setting& setting, const std::vector<std::string>& values, Source source) {
-  if (!setting.refused.empty() && source != Source::preset_value) user_error("--{}: {}", setting.name, setting.refused);
+  if (!setting.refused.empty() && source != Source::preset_value)
+    user_error("--{}: {}", setting.name, setting.refused);
   std::vector<std::string> texts = values;
   if (setting.list && !setting.spec.repeated) {
     texts.clear();
@@ -100,14 +197,18 @@ void Options::set(Setting& setting, const std::vector<std::string>& values, Sour
   }
   const std::string wrong = setting.read(texts);
   if (wrong.empty()) {
-    setting.source = source == Source::file ? "config" : source == Source::preset_value ? "preset" : "command line";
+    setting.source = source == Source::file           ? "config"
+                     : source == Source::preset_value ? "preset"
+                                                      : "command line";
     return;
   }
   const std::string shown = setting.spec.secret ? kRedacted : join(values, " ");
-  const std::string allowed =
-      setting.initial.empty() || setting.spec.secret ? wrong : fmt::format("{} (default {})", wrong, setting.initial);
+  const std::string allowed = setting.initial.empty() || setting.spec.secret
+                                  ? wrong
+                                  : fmt::format("{} (default {})", wrong, setting.initial);
   if (source == Source::file) user_error("{}: {} = {}: {}", file_, setting.name, shown, allowed);
-  if (source == Source::preset_value) user_error("preset {}: {} = {}: {}", preset_, setting.name, shown, allowed);
+  if (source == Source::preset_value)
+    user_error("preset {}: {} = {}: {}", preset_, setting.name, shown, allowed);
   user_error("--{} {}: {}", setting.name, shown.empty() ? "''" : shown, allowed);
 }
 
@@ -123,23 +224,24 @@ void Options::read_toml(std::istream& stream, const std::string& path, Source so
   std::set<std::string> seen;
   for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
     if (item.name == "++" || item.name == "--" || !item.parents.empty()) {
-      user_error("{}: [{}]: sections are not used; keys are option names, as in batch-size = 8", path,
-                 item.parents.empty() ? item.name : join(item.parents, "."));
+      user_error("{}: [{}]: sections are not used; keys are option names, as in batch-size = 8",
+                 path, item.parents.empty() ? item.name : join(item.parents, "."));
     }
     Setting* setting = find(item.name);
-    const bool nested =
-        setting && (setting->name == "config" || (setting->name == "preset" && source == Source::preset_value));
+    const bool nested = setting && (setting->name == "config" ||
+                                    (setting->name == "preset" && source == Source::preset_value));
     if (!setting || nested) {
       const std::string meant = nearest(item.name, option_names());
       user_error("{}: unknown key '{}': {}`veil {} --help` lists all options", path, item.name,
                  meant.empty() ? "" : fmt::format("did you mean {}? ", meant), command_);
     }
-    if (!seen.insert(setting->name).second) user_error("{}: key '{}' is given twice", path, setting->name);
+    if (!seen.insert(setting->name).second)
+      user_error("{}: key '{}' is given twice", path, setting->name);
     for (const std::string& value : item.inputs) {
       // CLI11's reader ends a value at '#', even between quotes.
       if (!value.empty() && (value.front() == '"' || value.front() == '\'')) {
-        user_error("{}: {} = {}: the quotes do not close; a '#' cannot stand in a value", path, item.name,
-                   setting->spec.secret ? kRedacted : value);
+        user_error("{}: {} = {}: the quotes do not close; a '#' cannot stand in a value", path,
+                   item.name, setting->spec.secret ? kRedacted : value);
       }
     }
     if (source == Source::preset_value && !setting->refused.empty())
@@ -166,7 +268,8 @@ void Options::apply_preset() {
   if (!path.empty()) {
     std::ifstream stream(path);
     std::error_code ignored;
-    if (!stream || fs::is_directory(path, ignored)) user_error("--preset {}: no such file can be read", path);
+    if (!stream || fs::is_directory(path, ignored))
+      user_error("--preset {}: no such file can be read", path);
     read_toml(stream, path, Source::preset_value);
     return;
   }
@@ -229,16 +332,19 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   CLI::Option* const help_flag = app.add_flag("--help,-h");
   std::vector<CLI::Option*> parsed;
   for (const Setting& setting : settings_) {
-    const std::string names = setting.spec.positional ? fmt::format("{0},--{0}", setting.name) : "--" + setting.name;
+    const std::string names =
+        setting.spec.positional ? fmt::format("{0},--{0}", setting.name) : "--" + setting.name;
     CLI::Option* option = setting.flag ? app.add_flag(names) : app.add_option(names);
     if (!setting.flag)
-      option->expected(setting.spec.bare ? 0 : 1, setting.list ? CLI::detail::expected_max_vector_size : 1);
+      option->expected(setting.spec.bare ? 0 : 1,
+                       setting.list ? CLI::detail::expected_max_vector_size : 1);
     option->allow_extra_args(setting.list && !setting.spec.repeated);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     parsed.push_back(option);
   }
   try {
-    app.parse(std::vector<std::string>(wanted.rbegin(), wanted.rend()));  // CLI11 takes them last first
+    // CLI11 takes them last first
+    app.parse(std::vector<std::string>(wanted.rbegin(), wanted.rend()));
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string text = error.what();  // "--name: ..."
     const Setting* setting = is_option(text) ? find(text.substr(2, text.find(':') - 2)) : nullptr;
@@ -253,7 +359,8 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   }
   const std::vector<std::string> extra = app.remaining();
   if (!extra.empty()) {
-    user_error("unexpected argument '{}': `veil {} --help` lists what is allowed", extra.front(), command_);
+    user_error("unexpected argument '{}': `veil {} --help` lists what is allowed", extra.front(),
+               command_);
   }
 
   std::vector<std::vector<std::string>> values;
@@ -278,7 +385,8 @@ bool Options::parse(const std::vector<std::string>& arguments) {
   for (const Setting& setting : settings_) {
     if (setting.spec.required && setting.source.empty()) {
       const std::string name = setting.spec.positional ? setting.kind : "--" + setting.name;
-      user_error("{} is missing: {}; `veil {} --help` says more", name, setting.spec.help, command_);
+      user_error("{} is missing: {}; `veil {} --help` says more", name, setting.spec.help,
+                 command_);
     }
   }
   return true;
@@ -298,12 +406,15 @@ std::string Options::help() const {
   for (const Setting& setting : settings_) {
     if (!setting.refused.empty()) continue;
     if (setting.section != section) titles[rows.size()] = section = setting.section;
-    if (setting.spec.positional) usage += setting.spec.required ? " " + setting.kind : " [" + setting.kind + "]";
+    if (setting.spec.positional)
+      usage += setting.spec.required ? " " + setting.kind : " [" + setting.kind + "]";
     std::string left = "--" + setting.name;
     if (!setting.flag) left += setting.spec.bare ? " [" + setting.kind + "]" : " " + setting.kind;
     std::string right = setting.spec.help;
-    if (!setting.initial.empty() && !setting.spec.secret) right += fmt::format(" (default {})", setting.initial);
-    if (!setting.spec.aliases.empty()) right += fmt::format(" [also --{}]", join(setting.spec.aliases, ", --"));
+    if (!setting.initial.empty() && !setting.spec.secret)
+      right += fmt::format(" (default {})", setting.initial);
+    if (!setting.spec.aliases.empty())
+      right += fmt::format(" [also --{}]", join(setting.spec.aliases, ", --"));
     rows.push_back({left, right});
   }
   rows.push_back({"--help", "this text"});
@@ -321,7 +432,11 @@ std::string Options::help() const {
 
 std::vector<std::string> Options::row_of(const Setting& setting) const {
   const std::string value = setting.show();
-  return {setting.name, value.empty() ? "-" : setting.spec.secret ? kRedacted : value, setting.source};
+  return {setting.name,
+          value.empty()         ? "-"
+          : setting.spec.secret ? kRedacted
+                                : value,
+          setting.source};
 }
 
 std::string Options::table() const {
@@ -336,8 +451,10 @@ std::string Options::short_table(const std::vector<std::string>& always) const {
   std::vector<std::vector<std::string>> rows;
   for (const Setting& setting : settings_) {
     const std::string value = setting.show();
-    const bool named = std::find(always.begin(), always.end(), setting.name) != always.end() && !value.empty();
-    if (setting.refused.empty() && (named || value != setting.initial)) rows.push_back(row_of(setting));
+    const bool named =
+        std::find(always.begin(), always.end(), setting.name) != always.end() && !value.empty();
+    if (setting.refused.empty() && (named || value != setting.initial))
+      rows.push_back(row_of(setting));
   }
   return align_columns(rows, 2);
 }
@@ -345,8 +462,9 @@ std::string Options::short_table(const std::vector<std::string>& always) const {
 nlohmann::json Options::json() const {
   nlohmann::json result = nlohmann::json::object();
   for (const Setting& setting : settings_) {
-    result[setting.name] =
-        setting.spec.secret && !setting.show().empty() ? nlohmann::json(kRedacted) : setting.record();
+    result[setting.name] = setting.spec.secret && !setting.show().empty()
+                               ? nlohmann::json(kRedacted)
+                               : setting.record();
   }
   return result;
 }
@@ -360,7 +478,8 @@ std::vector<std::string> Options::passed_on(const std::vector<std::string>& alwa
   for (const Setting& setting : settings_) {
     if (setting.name == "config" || setting.name == "preset" || in(except, setting.name)) continue;
     if (setting.source.empty() && !in(always, setting.name)) continue;
-    VEIL_CHECK(!setting.spec.secret && !setting.spec.repeated, "--{} cannot be passed on", setting.name);
+    VEIL_CHECK(!setting.spec.secret && !setting.spec.repeated, "--{} cannot be passed on",
+               setting.name);
     const std::string value = setting.show();
     if (value.empty()) continue;
     words.push_back("--" + setting.name + (setting.flag ? "=" + value : ""));

@@ -1,31 +1,111 @@
-// The options of one command. One definition of an option gives its parsing, its help, its key in a TOML file, its row
-// in the table of resolved settings and its entry in the record.
+// The options of one command. One definition of an option gives its parsing, its help, its key in a
+// TOML file, its row in the table of resolved settings and its entry in the record.
 //
 //   Options options("profile", "measure one configuration");
-//   options.add("batch-size", config.batch_size, {.aliases = {"batch_sizes"}, .help = "samples a rank and micro-batch",
-//   .minimum = 1}); options.preset("tiny", {{"batch-size", "64"}}); if (!options.parse(arguments)) return kExitDone; //
-//   --help was asked for and is printed fmt::print("{}", options.table());
+//   options.add("batch-size", config.batch_size,
+//               {.aliases = {"batch_sizes"}, .help = "samples per micro-batch", .minimum = 1});
+//   options.preset("tiny", {{"batch-size", "64"}});
+//   if (!options.parse(arguments)) return kExitDone;  // --help was given and answered
+//   fmt::print("{}", options.table());
 //
-// A value comes from, last wins: the field as it was, --preset, the --config file, the command line. Whatever is wrong
-// is a UserError of one line that says what was given, what is allowed and what was probably meant; no field is then to
-// be used.
+// A value comes from, last wins: the field as it was, --preset, the --config file, the command
+// line. Whatever is wrong is a UserError of one line that says what was given, what is allowed and
+// what was probably meant; no field is then to be used.
 //
-// Fields: int64_t, int, double, std::string, bool (a flag: --x, --no-x, --x=false), an enum with names()
-// (base/names.h), std::optional of these (empty: not set) and std::vector of these (--seq 1,2 or --seq 1 2). They must
-// live as long as the Options.
+// Fields: int64_t, int, double, std::string, bool (a flag: --x, --no-x, --x=false), an enum with
+// names() (base/names.h), std::optional of these (empty: not set) and std::vector of these (--seq
+// 1,2 or --seq 1 2). They must live as long as the Options.
 #pragma once
 
 #include <functional>
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "cli/option_values.h"
+#include "base/names.h"
 
 namespace veil {
+
+// What describes an option in addition to its name and its field. The field's value at the time of
+// adding is its default.
+struct OptionSpec {
+  std::vector<std::string> aliases = {};  // other names; '-' and '_' are the same in all of them
+  std::string help = "";
+  std::optional<double> minimum = {}, maximum = {};  // of numbers, both allowed
+  // the value of the option given without one ("flag with optional value")
+  std::optional<std::string> bare = {};
+  bool repeated = false;    // of a list: --x A --x B, and commas belong to the values
+  bool positional = false;  // may be given without its name
+  bool required = false;
+  bool secret = false;     // shown and recorded as "***"
+  std::string value = "";  // what help calls the value; "" for a name by its type
+};
+
+// How one value is read from text, shown and recorded, by the type of the field it is bound to.
+namespace option_values {
+
+// Each read() answers "" and sets the field, or says what is allowed and leaves the field alone.
+std::string read(const std::string& text, const OptionSpec& spec, int64_t& field);
+std::string read(const std::string& text, const OptionSpec& spec, int& field);
+std::string read(const std::string& text, const OptionSpec& spec, double& field);
+std::string read(const std::string& text, const OptionSpec& spec, bool& field);
+std::string read(const std::string& text, const OptionSpec& spec, std::string& field);
+std::string did_you_mean(const std::string& given, const std::vector<std::string>& candidates);
+
+template <typename Enum>
+requires std::is_enum_v<Enum> std::string read(const std::string& text, const OptionSpec&,
+                                               Enum& field) {
+  if (find_name(text, field)) return "";
+  std::vector<std::string> allowed;
+  for (const auto& entry : names(Enum{})) {
+    allowed.push_back(entry.aliases.empty()
+                          ? entry.name
+                          : fmt::format("{} ({})", entry.name, join(entry.aliases, ", ")));
+  }
+  return fmt::format("allowed are {}{}", join(allowed, ", "),
+                     did_you_mean(text, all_spellings<Enum>()));
+}
+
+std::string show(int64_t field);
+std::string show(int field);
+std::string show(double field);
+std::string show(bool field);
+std::string show(const std::string& field);
+template <typename Enum>
+requires std::is_enum_v<Enum> std::string show(Enum field) {
+  return name_of(field);
+}
+
+template <typename T>
+nlohmann::json record(const T& field) {
+  if constexpr (std::is_enum_v<T>) {
+    return name_of(field);
+  } else {
+    return field;
+  }
+}
+
+// What help calls a value of this type: "N", "X", "TEXT", or the names of an enum.
+template <typename T>
+std::string kind(const OptionSpec& spec) {
+  if (!spec.value.empty()) return spec.value;
+  if constexpr (std::is_enum_v<T>) {
+    return join(all_names<T>(), "|");
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return "TEXT";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "X";
+  } else {
+    return "N";
+  }
+}
+
+}  // namespace option_values
 
 class Options {
  public:
@@ -38,19 +118,22 @@ class Options {
   template <typename T>
   void add(const std::string& name, std::vector<T>& field, OptionSpec spec = {});
 
-  // What is added from here on stands under this title in the help.
+  // Options that are added from here on are listed under this title in the help.
   void section(const std::string& title) { section_ = title; }
 
   // A named set of values; the first one brings the option --preset.
   void preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values);
-  // The same as the text of a TOML file. Where a command has presets, `--preset PATH.toml` takes a person's own file, and a bare name also one of presets/NAME.toml or
-  // presets/<the command's last word>/NAME.toml below the working folder.
+  // The same as the text of a TOML file. Where a command has presets, `--preset PATH.toml` takes a
+  // person's own file, and a bare name also one of presets/NAME.toml or presets/<the command's last
+  // word>/NAME.toml below the working folder.
   void preset_text(const std::string& name, const std::string& toml);
 
-  // Takes an option of a shared set away, so that the command can add one of the same name and another kind (a list of what is varied).
+  // Takes an option of a shared set away, so that the command can add one of the same name and
+  // another kind (a list of what is varied).
   void drop(const std::string& name);
 
-  // An option that stands in a shared set but has no meaning here: not listed, and `why` answers whoever gives it.
+  // An option of a shared set that has no meaning here: not listed, and `why` answers
+  // whoever gives it.
   void refuse(const std::vector<std::string>& names, const std::string& why);
 
   // False if --help was given and answered.
@@ -59,17 +142,18 @@ class Options {
   bool given(const std::string& name) const;  // by preset, file or command line
   bool has(const std::string& name) const { return find(name) != nullptr; }
   std::string help() const;
-  // The fields as they are now: what a command resolves after parsing (a default that depends on the world) is shown
-  // resolved.
+  // The fields as they are now: what a command resolves after parsing (a default that depends on
+  // the world) is shown resolved.
   std::string table() const;
   // The rows that differ from the defaults, and these wherever they hold something.
   std::string short_table(const std::vector<std::string>& always) const;
   nlohmann::json json() const;
-  // Arguments that bring another command with these options to the same values: what was given, by preset, file or command line, and the `always` ones; never the
-  // `except` ones, --config or --preset.
+  // Arguments that bring another command with these options to the same values: what was given, by
+  // preset, file or command line, and the `always` ones; never the `except` ones, --config or
+  // --preset.
   std::vector<std::string> passed_on(const std::vector<std::string>& always,
                                      const std::vector<std::string>& except) const;
-  std::string command_line() const;                            // as it was given, secrets replaced by ***
+  std::string command_line() const;  // as it was given, secrets replaced by ***
   std::vector<std::string> arguments_without_secrets() const;  // as they were given
 
  private:
@@ -79,7 +163,7 @@ class Options {
     OptionSpec spec;
     std::string kind;  // for help
     bool flag = false, list = false;
-    std::string refused = "";                                               // why it has no meaning here
+    std::string refused = "";  // why it has no meaning here
     std::function<std::string(const std::vector<std::string>&)> read = {};  // "" or what is allowed
     std::function<std::string()> show = {};
     std::function<nlohmann::json()> record = {};
@@ -91,9 +175,12 @@ class Options {
   void insert(Setting setting);
   std::vector<std::string> row_of(const Setting& setting) const;  // of the tables
   // Each argument as it was given, and whether it is a secret's option or value.
-  void each_argument(const std::function<void(const std::string& argument, bool secret)>& visit) const;
+  void each_argument(
+      const std::function<void(const std::string& argument, bool secret)>& visit) const;
   const Setting* find(const std::string& name) const;
-  Setting* find(const std::string& name) { return const_cast<Setting*>(std::as_const(*this).find(name)); }
+  Setting* find(const std::string& name) {
+    return const_cast<Setting*>(std::as_const(*this).find(name));
+  }
   std::vector<std::string> option_names() const;
   [[noreturn]] void unknown_option(const std::string& given) const;
   void set(Setting& setting, const std::vector<std::string>& values, Source source);
@@ -112,9 +199,13 @@ class Options {
 
 template <typename T>
 void Options::add(const std::string& name, T& field, OptionSpec spec) {
-  Setting setting{.name = name, .spec = spec, .kind = option_values::kind<T>(spec), .flag = std::is_same_v<T, bool>};
+  Setting setting{.name = name,
+                  .spec = spec,
+                  .kind = option_values::kind<T>(spec),
+                  .flag = std::is_same_v<T, bool>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
-    return texts.size() == 1 ? option_values::read(texts[0], spec, field) : std::string("allowed is one value");
+    return texts.size() == 1 ? option_values::read(texts[0], spec, field)
+                             : std::string("allowed is one value");
   };
   setting.show = [&field] { return option_values::show(field); };
   setting.record = [&field] { return option_values::record(field); };
@@ -123,10 +214,14 @@ void Options::add(const std::string& name, T& field, OptionSpec spec) {
 
 template <typename T>
 void Options::add(const std::string& name, std::optional<T>& field, OptionSpec spec) {
-  Setting setting{.name = name, .spec = spec, .kind = option_values::kind<T>(spec), .flag = std::is_same_v<T, bool>};
+  Setting setting{.name = name,
+                  .spec = spec,
+                  .kind = option_values::kind<T>(spec),
+                  .flag = std::is_same_v<T, bool>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     T value{};
-    const std::string wrong = texts.size() == 1 ? option_values::read(texts[0], spec, value) : "allowed is one value";
+    const std::string wrong =
+        texts.size() == 1 ? option_values::read(texts[0], spec, value) : "allowed is one value";
     if (wrong.empty()) field = value;
     return wrong;
   };
@@ -137,8 +232,10 @@ void Options::add(const std::string& name, std::optional<T>& field, OptionSpec s
 
 template <typename T>
 void Options::add(const std::string& name, std::vector<T>& field, OptionSpec spec) {
-  Setting setting{
-      .name = name, .spec = spec, .kind = option_values::kind<T>(spec) + (spec.repeated ? "" : ",..."), .list = true};
+  Setting setting{.name = name,
+                  .spec = spec,
+                  .kind = option_values::kind<T>(spec) + (spec.repeated ? "" : ",..."),
+                  .list = true};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     std::vector<T> values;
     for (const std::string& text : texts) {

@@ -3,9 +3,9 @@
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/experiment_options.h"
-#include "plan/auto_plan.h"
-#include "plan/estimator.h"
+#include "cli/run_options.h"
+#include "estimate/estimator.h"
+#include "estimate/method_prices.h"
 
 namespace veil {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanCommand {
-  ExperimentOptions experiment;
+  RunConfig config;
   int world = 1;
   bool schedule = false, memory = false, buffers = false, clip = false, json = false;
 };
@@ -23,13 +23,15 @@ std::vector<Category> used_categories(const MemoryEstimate& estimate, Space spac
   for (int c = 0; c < kCategories; ++c) {
     const auto category = static_cast<Category>(c);
     int64_t most = estimate.after_model[static_cast<size_t>(space)][category];
-    for (const MemoryRow& row : estimate.rows) most = std::max(most, row.peak[static_cast<size_t>(space)][category]);
+    for (const MemoryRow& row : estimate.rows)
+      most = std::max(most, row.peak[static_cast<size_t>(space)][category]);
     if (most > 0) used.push_back(category);
   }
   return used;
 }
 
-void print_memory(const Schedule& schedule, const ModelShape& shape, const MemoryEstimate& estimate, Space space) {
+void print_memory(const Schedule& schedule, const ModelShape& shape, const MemoryEstimate& estimate,
+                  Space space) {
   const std::vector<Category> categories = used_categories(estimate, space);
   if (categories.empty()) return;
   std::vector<std::string> header = {"part", "#", "op", "on"};
@@ -98,50 +100,59 @@ Json plan_json(const Schedule& schedule, const ModelShape& shape, const MemoryEs
   }
   json["after_model"] = bytes_json(estimate.after_model);
   for (int s = 0; s < kSpaces; ++s)
-    json["peak_bytes"][space_name(static_cast<Space>(s))] = estimate.peak(static_cast<Space>(s)).total();
+    json["peak_bytes"][space_name(static_cast<Space>(s))] =
+        estimate.peak(static_cast<Space>(s)).total();
   return json;
 }
 
 // Of a private step: every plan that is allowed, the one that is taken first.
-std::vector<PlanPrice> clip_prices(const PlanCommand& command, const ModelShape& shape, const StepOptions& step) {
-  const ExperimentOptions& e = command.experiment;
-  if (!e.is_private()) return {};
-  const PlanWish wish = plan_wish(e.clip_choice, e.clip == privacy::ClipFunction::per_layer);
+std::vector<MethodPrice> clip_prices(const PlanCommand& command, const ModelShape& shape,
+                                     const StepOptions& step) {
+  const RunConfig& e = command.config;
+  if (!e.privacy.is_private()) return {};
+  const MethodWish wish =
+      method_wish(e.privacy.method, e.privacy.clip == privacy::ClipFunction::per_layer);
   const bool here = !step.on_gpu || gpu_count() > 0;
   const Roofline roofline =
-      here ? cached_roofline(e.roofline_cache, step.on_gpu ? gpu_device(0) : cpu_device(), step.compute)
+      here ? cached_roofline(e.placement.roofline_cache, step.on_gpu ? gpu_device(0) : cpu_device(),
+                             step.compute)
            : assumed_roofline(step.on_gpu, step.compute);
   if (command.clip && !command.json)
-    fmt::print("priced with {:.3g} TFLOP/s and {:.3g} GB/s ({})\n\n", roofline.flops_per_second / 1e12,
-               roofline.bytes_per_second / 1e9, roofline.source);
-  return price_plans(shape, step, wish, roofline);
+    fmt::print("priced with {:.3g} TFLOP/s and {:.3g} GB/s ({})\n\n",
+               roofline.flops_per_second / 1e12, roofline.bytes_per_second / 1e9, roofline.source);
+  return price_methods(shape, step, wish, roofline);
 }
 
-void print_prices(const std::vector<PlanPrice>& prices, const ModelShape& shape) {
+void print_prices(const std::vector<MethodPrice>& prices, const ModelShape& shape) {
   Table plans({"pass plan", "extra ms", "peak memory", "why"});
-  for (const PlanPrice& price : prices)
-    plans.row({name_of(price.plan.pass), fmt::format("{:.2f}", price.extra_ms), format_bytes(price.peak_bytes),
-               price.reason});
+  for (const MethodPrice& price : prices)
+    plans.row({name_of(price.method.pass), fmt::format("{:.2f}", price.extra_ms),
+               format_bytes(price.peak_bytes), price.reason});
   fmt::print("{}\n", plans.text());
-  const PlanPrice& taken = prices.front();
+  const MethodPrice& taken = prices.front();
   if (taken.rules.empty()) {
-    fmt::print("every parameter: norms of the kept gradients themselves; tables and vectors by their own kernels\n");
+    fmt::print(
+        "every parameter: norms of the kept gradients themselves; tables and vectors by their own "
+        "kernels\n");
     return;
   }
   Table rules({"parameter", "rule", "materialize ms", "ghost ms", "flash ms", "why"});
   for (const RulePrice& rule : taken.rules) {
     rules.row({shape.params[static_cast<size_t>(rule.param)].name, name_of(rule.rule),
-               fmt::format("{:.3f}", rule.milliseconds[0]), fmt::format("{:.3f}", rule.milliseconds[1]),
+               fmt::format("{:.3f}", rule.milliseconds[0]),
+               fmt::format("{:.3f}", rule.milliseconds[1]),
                fmt::format("{:.3f}", rule.milliseconds[2]), rule.reason});
   }
-  fmt::print("{}every other parameter: biases and norms by their sums over tokens, tables by grouping equal tokens\n",
-             rules.text());
+  fmt::print(
+      "{}every other parameter: biases and norms by their sums over tokens, tables by grouping "
+      "equal tokens\n",
+      rules.text());
 }
 
-Json clip_json(const std::vector<PlanPrice>& prices, const ModelShape& shape) {
+Json clip_json(const std::vector<MethodPrice>& prices, const ModelShape& shape) {
   Json list = Json::array();
-  for (const PlanPrice& price : prices) {
-    Json plan = {{"pass_plan", name_of(price.plan.pass)},
+  for (const MethodPrice& price : prices) {
+    Json plan = {{"pass_plan", name_of(price.method.pass)},
                  {"extra_ms", price.extra_ms},
                  {"peak_bytes", price.peak_bytes},
                  {"fits", price.fits},
@@ -165,28 +176,35 @@ int run_plan(const std::vector<std::string>& arguments) {
   PlanCommand command;
   Options options("plan", "shows a step's program and its bytes without running it");
   options.add("schedule", command.schedule, {.help = "print the program: rows, lanes, waits"});
-  options.add("buffers", command.buffers, {.help = "with the buffers that each row makes and frees"});
+  options.add("buffers", command.buffers,
+              {.help = "with the buffers that each row makes and frees"});
   options.add("memory", command.memory, {.help = "print the bytes by category after each row"});
-  options.add("clip", command.clip,
-              {.help = "print what clipping costs by every pass plan and rule, which are taken, and why"});
-  add_step_options(options, command.experiment);
-  add_private_step_options(options, command.experiment, "clip-function");
+  options.add(
+      "clip", command.clip,
+      {.help = "print what clipping costs by every pass plan and rule, which are taken, and why"});
+  add_step_options(options, command.config);
+  add_private_step_options(options, command.config, "clip-function");
   add_experiment_presets(options, /*measuring=*/false);
   options.add("world", command.world,
-              {.aliases = {"ranks", "num_gpus", "nproc_per_node"}, .help = "ranks", .minimum = 1, .maximum = 65536});
-  options.add("device", command.experiment.device, {.help = "what it is planned for; auto is a GPU"});
+              {.aliases = {"ranks", "num_gpus", "nproc_per_node"},
+               .help = "ranks",
+               .minimum = 1,
+               .maximum = 65536});
+  add_device_option(options, command.config, "what it is planned for; auto is a GPU");
   options.add("json", command.json, {.help = "print both as JSON"});
   if (!options.parse(arguments)) return kExitDone;
-  use_language_defaults(options, command.experiment);
-  check_options(command.experiment);
-  const int world = command.experiment.simulate_world.value_or(command.world);
-  const bool on_gpu = command.experiment.device != DeviceKind::cpu;
-  if (command.clip && !command.experiment.is_private()) command.experiment.clip_choice.mode = Mode::automatic;
-  StepOptions step = step_options(command.experiment, world, on_gpu);
-  const Model model = make_model(command.experiment, model_source(command.experiment), world);
-  const ModelShape shape = model.shape(rank_batch(command.experiment, world), step.compute, step.on_gpu);
-  const std::vector<PlanPrice> prices = clip_prices(command, shape, step);
-  if (!prices.empty()) step.clip = prices.front().plan;
+  use_model_defaults(options, command.config);
+  check_config(command.config);
+  const int world = command.config.placement.simulate_world.value_or(command.world);
+  const bool on_gpu = command.config.placement.device != DeviceKind::cpu;
+  if (command.clip && !command.config.privacy.is_private())
+    command.config.privacy.method.mode = Mode::automatic;
+  StepOptions step = step_options(command.config, world, on_gpu);
+  const Model model = make_model(command.config, model_source(command.config), world);
+  const ModelShape shape =
+      model.shape(rank_batch(command.config, world), step.compute, step.on_gpu);
+  const std::vector<MethodPrice> prices = clip_prices(command, shape, step);
+  if (!prices.empty()) step.clip = prices.front().method;
   const Schedule schedule = build_schedule(shape, step);
   const MemoryEstimate estimate = estimate_memory(schedule);
   if (command.json) {
@@ -195,13 +213,15 @@ int run_plan(const std::vector<std::string>& arguments) {
     fmt::print("{}\n", json.dump(1));
     return kExitDone;
   }
-  fmt::print("{} of {} parameters, {}, {}\n\n", shape.name, format_count(static_cast<double>(shape.param_count())),
-             quantity(world, "rank"), name_of(step.strategy));
+  fmt::print("{} of {} parameters, {}, {}\n\n", shape.name,
+             format_count(static_cast<double>(shape.param_count())), quantity(world, "rank"),
+             name_of(step.strategy));
   if (command.clip) print_prices(prices, shape);
   if (command.schedule || command.buffers || (!command.memory && !command.clip))
     fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
   if (command.memory) {
-    for (Space space : {Space::device, Space::host, Space::pinned}) print_memory(schedule, shape, estimate, space);
+    for (Space space : {Space::device, Space::host, Space::pinned})
+      print_memory(schedule, shape, estimate, space);
   }
   return kExitDone;
 }

@@ -1,4 +1,5 @@
-// The presets that come with the program: the files presets/<suite>/<name>.toml of the source, built in.
+// The presets that come with the program: the files presets/<suite>/<name>.toml of the source,
+// built in.
 #pragma once
 
 #include <string>

@@ -7,9 +7,9 @@
 #include "base/table.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "privacy/calibrate.h"
-#include "privacy/plan.h"
-#include "report/line_plot.h"
+#include "privacy/accountant.h"
+#include "privacy/mechanism.h"
+#include "report/drawing.h"
 
 namespace veil {
 namespace {
@@ -21,8 +21,10 @@ using privacy::Spent;
 
 enum class Choice { pld, rdp, gdp, all };
 const NameTable<Choice>& names(Choice) {
-  static const NameTable<Choice> table = {
-      {Choice::pld, "pld", {"prv"}}, {Choice::rdp, "rdp"}, {Choice::gdp, "gdp"}, {Choice::all, "all"}};
+  static const NameTable<Choice> table = {{Choice::pld, "pld", {"prv"}},
+                                          {Choice::rdp, "rdp"},
+                                          {Choice::gdp, "gdp"},
+                                          {Choice::all, "all"}};
   return table;
 }
 
@@ -36,38 +38,48 @@ struct PrivacyOptions {
 
 // The options of both commands. Ranges are checked where the values are used, in privacy/.
 void add_common(Options& options, PrivacyOptions& wanted) {
-  options.add("q", wanted.q, {.aliases = {"sample-rate"}, .help = "sampling rate: each record is in a step with q"});
+  options.add(
+      "q", wanted.q,
+      {.aliases = {"sample-rate"}, .help = "sampling rate: each record is in a step with q"});
   options.add("batch", wanted.batch,
-              {.aliases = {"batch-size"}, .help = "expected samples a logical batch: q = batch / data-size"});
-  options.add("data-size", wanted.data_size, {.aliases = {"dataset-size"}, .help = "records in the data set"});
+              {.aliases = {"batch-size"},
+               .help = "expected samples a logical batch: q = batch / data-size"});
+  options.add("data-size", wanted.data_size,
+              {.aliases = {"dataset-size"}, .help = "records in the data set"});
   options.add("steps", wanted.steps, {.help = "noisy updates"});
-  options.add("epochs", wanted.epochs, {.help = "instead of steps: steps = epochs / q, rounded up"});
-  options.add("delta", wanted.delta, {.help = "chance that epsilon does not hold", .required = true});
+  options.add("epochs", wanted.epochs,
+              {.help = "instead of steps: steps = epochs / q, rounded up"});
+  options.add("delta", wanted.delta,
+              {.help = "chance that epsilon does not hold", .required = true});
   options.add("accountant", wanted.accountant, {.help = "what computes epsilon"});
-  options.add("json", wanted.json,
-              {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add(
+      "json", wanted.json,
+      {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   options.add("plot", wanted.plot, {.help = "draw epsilon over steps as PNG", .value = "FILE"});
 }
 
 double sampling_rate(const PrivacyOptions& wanted) {
   if (wanted.q) {
-    if (wanted.batch || wanted.data_size) user_error("--q is given with --batch or --data-size: allowed is one way");
+    if (wanted.batch || wanted.data_size)
+      user_error("--q is given with --batch or --data-size: allowed is one way");
     return *wanted.q;
   }
-  if (!wanted.batch && !wanted.data_size) user_error("--q is missing: give it, or --batch and --data-size");
+  if (!wanted.batch && !wanted.data_size)
+    user_error("--q is missing: give it, or --batch and --data-size");
   if (!wanted.batch) user_error("--batch is missing: q = batch / data-size");
   if (!wanted.data_size) user_error("--data-size is missing: q = batch / data-size");
   if (*wanted.data_size <= 0) user_error("--data-size {}: allowed is 1 or more", *wanted.data_size);
   if (!(*wanted.batch >= 0)) user_error("--batch {}: allowed is 0 or more", *wanted.batch);
   if (*wanted.batch > static_cast<double>(*wanted.data_size)) {
-    user_error("--batch {}: the data set has {} records; allowed is no more than that", *wanted.batch,
-               *wanted.data_size);
+    user_error("--batch {}: the data set has {} records; allowed is no more than that",
+               *wanted.batch, *wanted.data_size);
   }
   return *wanted.batch / static_cast<double>(*wanted.data_size);
 }
 
 int64_t step_count(const PrivacyOptions& wanted, double q) {
-  if (wanted.steps && wanted.epochs) user_error("--steps and --epochs are given: allowed is one of them");
+  if (wanted.steps && wanted.epochs)
+    user_error("--steps and --epochs are given: allowed is one of them");
   if (wanted.steps) return *wanted.steps;
   if (!wanted.epochs) user_error("--steps is missing: give it, or --epochs");
   return privacy::steps_of_epochs(*wanted.epochs, q);
@@ -87,12 +99,16 @@ Phase read_phase(const std::string& text) {
 std::vector<Phase> run_phases(const PrivacyOptions& wanted) {
   std::vector<Phase> phases;
   for (const std::string& text : wanted.phases) phases.push_back(read_phase(text));
-  const bool single = wanted.sigma || wanted.q || wanted.batch || wanted.data_size || wanted.steps || wanted.epochs;
+  const bool single =
+      wanted.sigma || wanted.q || wanted.batch || wanted.data_size || wanted.steps || wanted.epochs;
   if (single && !phases.empty()) {
-    user_error("--phase is given with --sigma, --q, --batch, --data-size, --steps or --epochs: allowed is one way");
+    user_error(
+        "--phase is given with --sigma, --q, --batch, --data-size, --steps or --epochs: allowed is "
+        "one way");
   }
   if (!phases.empty()) return phases;
-  if (!wanted.sigma) user_error("--sigma is missing: the noise multiplier; or give --phase sigma,q,steps");
+  if (!wanted.sigma)
+    user_error("--sigma is missing: the noise multiplier; or give --phase sigma,q,steps");
   Phase phase{.sigma = *wanted.sigma, .q = sampling_rate(wanted), .steps = 0};
   privacy::check_phases({phase});
   phase.steps = step_count(wanted, phase.q);
@@ -102,7 +118,8 @@ std::vector<Phase> run_phases(const PrivacyOptions& wanted) {
 std::vector<std::unique_ptr<Accountant>> accountants(Choice choice) {
   std::vector<std::unique_ptr<Accountant>> result;
   for (const auto& entry : names(AccountantKind{})) {
-    if (choice == Choice::all || name_of(choice) == entry.name) result.push_back(make_accountant(entry.value));
+    if (choice == Choice::all || name_of(choice) == entry.name)
+      result.push_back(make_accountant(entry.value));
   }
   return result;
 }
@@ -141,8 +158,10 @@ std::string row_table(const std::vector<Row>& rows) {
 }
 
 nlohmann::json row_json(const Row& row) {
-  nlohmann::json result = {
-      {"accountant", row.accountant}, {"epsilon", number(row.spent.epsilon)}, {"bound", row.bound}, {"note", row.note}};
+  nlohmann::json result = {{"accountant", row.accountant},
+                           {"epsilon", number(row.spent.epsilon)},
+                           {"bound", row.bound},
+                           {"note", row.note}};
   if (row.sigma) result["sigma"] = *row.sigma;
   if (row.spent.error) result["error"] = *row.spent.error;
   if (row.spent.order) result["order"] = *row.spent.order;
@@ -151,7 +170,8 @@ nlohmann::json row_json(const Row& row) {
 
 nlohmann::json phases_json(const std::vector<Phase>& phases) {
   nlohmann::json result = nlohmann::json::array();
-  for (const Phase& phase : phases) result.push_back({{"sigma", phase.sigma}, {"q", phase.q}, {"steps", phase.steps}});
+  for (const Phase& phase : phases)
+    result.push_back({{"sigma", phase.sigma}, {"q", phase.q}, {"steps", phase.steps}});
   return result;
 }
 
@@ -169,17 +189,21 @@ std::vector<Phase> beginning(const std::vector<Phase>& phases, int64_t steps) {
 void draw(const std::string& path, const std::vector<std::vector<Phase>>& runs,
           const std::vector<std::unique_ptr<Accountant>>& used, double delta) {
   constexpr int64_t kPoints = 24;
-  LinePlot plot{
-      .title = fmt::format("epsilon spent, delta = {}", delta), .x_label = "steps", .y_label = "epsilon", .curves = {}};
+  LinePlot plot{.title = fmt::format("epsilon spent, delta = {}", delta),
+                .x_label = "steps",
+                .y_label = "epsilon",
+                .curves = {}};
   for (size_t i = 0; i < used.size(); ++i) {
     int64_t total = 0;
     for (const Phase& phase : runs[i]) total += phase.steps;
     Curve curve{.name = name_of(used[i]->kind()), .points = {}};
     int64_t before = -1;
     for (int64_t point = 0; point <= kPoints; ++point) {
-      const auto steps = static_cast<int64_t>(static_cast<double>(total) * static_cast<double>(point) / kPoints);
+      const auto steps =
+          static_cast<int64_t>(static_cast<double>(total) * static_cast<double>(point) / kPoints);
       if (steps == before) continue;
-      curve.points.emplace_back(static_cast<double>(steps), used[i]->epsilon(beginning(runs[i], steps), delta).epsilon);
+      curve.points.emplace_back(static_cast<double>(steps),
+                                used[i]->epsilon(beginning(runs[i], steps), delta).epsilon);
       before = steps;
     }
     plot.curves.push_back(std::move(curve));
@@ -205,13 +229,15 @@ void show(const PrivacyOptions& wanted, const std::vector<Row>& rows, nlohmann::
 
 int run_epsilon(const std::vector<std::string>& arguments) {
   PrivacyOptions wanted;
-  Options options("privacy epsilon", "what a run of the Poisson-sampled Gaussian mechanism spends (add/remove-one)");
+  Options options("privacy epsilon",
+                  "what a run of the Poisson-sampled Gaussian mechanism spends (add/remove-one)");
   options.add("sigma", wanted.sigma, {.aliases = {"noise-multiplier"}, .help = "noise multiplier"});
   add_common(options, wanted);
-  options.add("phase", wanted.phases,
-              {.help = "a phase of the run, as often as it has phases; instead of --sigma, --q and --steps",
-               .repeated = true,
-               .value = "SIGMA,Q,STEPS"});
+  options.add(
+      "phase", wanted.phases,
+      {.help = "a phase of the run, as often as it has phases; instead of --sigma, --q and --steps",
+       .repeated = true,
+       .value = "SIGMA,Q,STEPS"});
   if (!options.parse(arguments)) return kExitDone;
   privacy::check_delta(*wanted.delta);
   const std::vector<Phase> phases = run_phases(wanted);
@@ -219,16 +245,20 @@ int run_epsilon(const std::vector<std::string>& arguments) {
 
   const auto used = accountants(wanted.accountant);
   std::vector<Row> rows;
-  for (const auto& accountant : used) rows.push_back(make_row(*accountant, accountant->epsilon(phases, *wanted.delta)));
+  for (const auto& accountant : used)
+    rows.push_back(make_row(*accountant, accountant->epsilon(phases, *wanted.delta)));
   show(wanted, rows, {{"phases", phases_json(phases)}});
-  if (!wanted.plot.empty()) draw(wanted.plot, std::vector(used.size(), phases), used, *wanted.delta);
+  if (!wanted.plot.empty())
+    draw(wanted.plot, std::vector(used.size(), phases), used, *wanted.delta);
   return kExitDone;
 }
 
 int run_sigma(const std::vector<std::string>& arguments) {
   PrivacyOptions wanted;
-  Options options("privacy sigma", "the smallest noise multiplier that keeps a run within a budget");
-  options.add("epsilon", wanted.epsilon, {.aliases = {"target-epsilon"}, .help = "the budget", .required = true});
+  Options options("privacy sigma",
+                  "the smallest noise multiplier that keeps a run within a budget");
+  options.add("epsilon", wanted.epsilon,
+              {.aliases = {"target-epsilon"}, .help = "the budget", .required = true});
   add_common(options, wanted);
   if (!options.parse(arguments)) return kExitDone;
   const double q = sampling_rate(wanted);
@@ -240,7 +270,8 @@ int run_sigma(const std::vector<std::string>& arguments) {
   std::vector<Row> rows;
   std::vector<std::vector<Phase>> runs;
   for (const auto& accountant : used) {
-    const auto [sigma, spent] = privacy::calibrate_sigma(*accountant, *wanted.epsilon, *wanted.delta, q, steps);
+    const auto [sigma, spent] =
+        privacy::calibrate_sigma(*accountant, *wanted.epsilon, *wanted.delta, q, steps);
     rows.push_back(make_row(*accountant, spent, sigma));
     runs.push_back({{.sigma = sigma, .q = q, .steps = steps}});
   }
@@ -253,15 +284,20 @@ int run_sigma(const std::vector<std::string>& arguments) {
 
 int run_privacy(const std::vector<std::string>& arguments) {
   const std::string word = arguments.empty() ? "" : arguments[0];
-  const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
+                                      arguments.end());
   if (word == "epsilon") return run_epsilon(rest);
   if (word == "sigma") return run_sigma(rest);
   if (word == "--help" || word == "-h") {
-    fmt::print("usage: veil privacy epsilon|sigma [options]\n\n{}\n`veil privacy epsilon --help` lists its options.\n",
-               align_columns({{"epsilon", "what a run spends"}, {"sigma", "the noise that a budget asks for"}}, 2));
+    fmt::print(
+        "usage: veil privacy epsilon|sigma [options]\n\n{}\n`veil privacy epsilon --help` lists "
+        "its options.\n",
+        align_columns(
+            {{"epsilon", "what a run spends"}, {"sigma", "the noise that a budget asks for"}}, 2));
     return kExitDone;
   }
-  user_error("privacy {}: allowed are epsilon and sigma{}", word.empty() ? "without a word" : "'" + word + "'",
+  user_error("privacy {}: allowed are epsilon and sigma{}",
+             word.empty() ? "without a word" : "'" + word + "'",
              option_values::did_you_mean(word, {"epsilon", "sigma"}));
 }
 

@@ -6,128 +6,131 @@
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/experiment_options.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "cli/terminal.h"
-#include "profile/ledger.h"
-#include "suite/profile_run.h"
+#include "profile/memory.h"
+#include "record/folder.h"
+#include "run/profile_run.h"
+#include "run/ranks.h"
 
 namespace veil {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct ProfileCommand {
-  ExperimentOptions experiment;
+  RunConfig config;
   std::string output, output_dir;
   bool json = false;
 };
 
-std::string number(const Json& value, const char* format_as = "{:.3f}") {
-  return value.is_number() ? fmt::format(fmt::runtime(format_as), value.get<double>()) : "-";
+std::string number(std::optional<double> value, const char* format_as = "{:.3f}") {
+  return value ? fmt::format(fmt::runtime(format_as), *value) : "-";
 }
 
-void print_phases(const Json& record) {
-  const double step = record["avg_time_ms"];
+std::string bytes(std::optional<double> count) {
+  return format_bytes(static_cast<int64_t>(count.value_or(0)));
+}
+
+void print_phases(const Record& record) {
+  const double step = *record.avg_time_ms;
+  const auto share = [&](double ms) { return fmt::format("{:.1f} %", 100 * ms / step); };
   Table phases({"phase", "ms", "share"});
-  for (const auto& [phase, entry] : record["phases"].items()) {
-    if (phase == "layers") continue;
-    phases.row({phase, number(entry["ms"]), fmt::format("{:.1f} %", 100 * entry["ms"].get<double>() / step)});
-  }
-  for (const auto& [lane, entry] : record["communication"].items()) {
-    phases.row({"waiting for " + lane, number(entry["exposed_ms"]),
-                fmt::format("{:.1f} %", 100 * entry["exposed_ms"].get<double>() / step)});
-  }
+  for (const auto& [phase, ms] : phases_in_order(record))
+    phases.row({phase, number(ms), share(ms)});
+  for (const auto& [lane, transfer] : record.communication)
+    phases.row({"waiting for " + lane, number(transfer.exposed_ms), share(*transfer.exposed_ms)});
   fmt::print("\n{}", phases.text());
-  if (record["phases"].contains("layers")) {
+  if (!record.layer_ms.empty()) {
     Table layers({"row", "ms"});
-    for (const auto& [row, ms] : record["phases"]["layers"].items()) layers.row({row, number(ms)});
+    for (const auto& [row, ms] : record.layer_ms) layers.row({row, number(ms)});
     fmt::print("\n{}", layers.text());
   }
-  if (!record["communication"].empty()) {
-    Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes a step"});
-    for (const auto& [lane, entry] : record["communication"].items()) {
-      lanes.row({lane, number(entry["total_ms"]), number(entry["exposed_ms"]),
-                 number(entry.value("modelled_ms", Json())), format_bytes(entry["bytes"])});
-    }
-    fmt::print("\n{}", lanes.text());
-  }
+  if (record.communication.empty()) return;
+  Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes a step"});
+  for (const auto& [lane, transfer] : record.communication)
+    lanes.row({lane, number(transfer.total_ms), number(transfer.exposed_ms),
+               number(transfer.modelled_ms), bytes(transfer.bytes)});
+  fmt::print("\n{}", lanes.text());
 }
 
-void print_summary(const Json& record) {
-  if (record.value("outcome", "") == "oom") {
-    fmt::print("out of memory: {}\n", record.value("message", ""));
-    for (const auto& remedy : record["remedies"]) fmt::print("  try {}\n", remedy.get<std::string>());
+void print_summary(const Record& record) {
+  if (record.outcome == "oom") {
+    fmt::print("out of memory: {}\n", record.message);
+    for (const std::string& remedy : *record.remedies) fmt::print("  try {}\n", remedy);
     return;
   }
   Table table({"figure", "value"});
-  table.row({"step", fmt::format("{} +- {}", format_ms(record["avg_time_ms"]), format_ms(record["std_time_ms"]))});
-  if (record.contains("modelled_step_ms")) {
-    table.row({"step, communication modelled", fmt::format("{} at {} GB/s", format_ms(record["modelled_step_ms"]),
-                                                           record["link_gb_per_s"].get<double>())});
-  }
-  table.row({"peak memory", format_bytes(record["peak_memory_bytes"])});
-  table.row({"peak memory, estimated", format_bytes(record["estimated_peak_bytes"])});
-  if (record["pinned_peak_bytes"].get<int64_t>() > 0)
-    table.row({"pinned host memory", format_bytes(record["pinned_peak_bytes"])});
-  table.row({"last loss", number(record["losses"].back(), "{:.6g}")});
-  table.row({"graph", record["graph"]});
+  table.row({"step", fmt::format("{} +- {}", format_ms(*record.avg_time_ms),
+                                 format_ms(*record.std_time_ms))});
+  if (record.modelled_step_ms)
+    table.row(
+        {"step, communication modelled",
+         fmt::format("{} at {} GB/s", format_ms(*record.modelled_step_ms), *record.link_gb_per_s)});
+  table.row({"peak memory", bytes(record.peak_memory_bytes)});
+  table.row({"peak memory, estimated", bytes(record.estimated_peak_bytes)});
+  if (record.pinned_peak_bytes.value_or(0) > 0)
+    table.row({"pinned host memory", bytes(record.pinned_peak_bytes)});
+  table.row({"last loss", number(record.losses.back(), "{:.6g}")});
+  table.row({"graph", record.graph});
   fmt::print("\n{}", table.text());
   Table breakdown({"memory at the peak", "bytes"});
-  for (const auto& [category, bytes] : record["breakdown"].items()) breakdown.row({category, format_bytes(bytes)});
+  for (int i = 0; i < kCategories; ++i) {
+    const auto found = record.breakdown.find(category_name(static_cast<Category>(i)));
+    if (found != record.breakdown.end()) breakdown.row({found->first, bytes(found->second)});
+  }
   fmt::print("\n{}", breakdown.text());
-  if (record.contains("phases")) print_phases(record);
-  if (record.contains("kernels")) {
+  if (!record.phases.empty()) print_phases(record);
+  if (record.kernels) {
     Table kernels({"operator or kernel", "where", "calls", "total ms"});
-    for (const auto& kernel : record["kernels"]) {
-      kernels.row({kernel["name"].get<std::string>().substr(0, 70), kernel["on_gpu"].get<bool>() ? "GPU" : "host",
-                   std::to_string(kernel["calls"].get<int64_t>()), number(kernel["total_ms"])});
-    }
+    for (const RecordKernel& kernel : *record.kernels)
+      kernels.row({kernel.name.substr(0, 70), kernel.on_gpu ? "GPU" : "host",
+                   std::to_string(kernel.calls), number(kernel.total_ms)});
     fmt::print("\n{}", kernels.text());
   }
 }
 
 // "" where nothing is traced.
 std::string trace_folder(const ProfileCommand& command, int world) {
-  if (command.experiment.wants(ProfileKind::none)) return "";
-  return join_path(command.output_dir, configuration_name(command.experiment, world));
+  if (command.config.measure.wants(ProfileKind::none)) return "";
+  return join_path(command.output_dir, configuration_name(command.config, world));
 }
 
 // What would fail later is told once, before any rank starts and before anything is written.
 void check_before_work(const ProfileCommand& command, const RankInfo& info) {
-  const int world = experiment_world(command.experiment, info);
-  rank_batch(command.experiment, world);
-  const Device device = choose_device(command.experiment, info);
-  if (command.experiment.graph == GraphMode::on && !device.is_cuda()) {
+  const int world = experiment_world(command.config, info);
+  rank_batch(command.config, world);
+  const Device device = choose_device(command.config, info);
+  if (command.config.step.graph == GraphMode::on && !device.is_cuda()) {
     user_error("--graph on cannot be met (no GPU): pass --graph auto or off");
   }
   if (!command.output.empty()) check_file_can_be_written(command.output);
-  if (const std::string folder = trace_folder(command, world); !folder.empty()) check_folder_can_be_made(folder);
+  if (const std::string folder = trace_folder(command, world); !folder.empty())
+    check_folder_can_be_made(folder);
 }
 
 // Traces are named from the record's own folder, so that the two can move together.
-void write_record(const std::string& path, Json record) {
+void write_beside_traces(const std::string& path, Record record) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::absolute(path).parent_path();
-  for (auto& trace : record["traces"])
-    trace = fs::absolute(trace.get<std::string>()).lexically_relative(folder).string();
-  write_file_atomically(path, record.dump(1) + "\n");
+  for (std::string& trace : record.traces)
+    trace = fs::absolute(trace).lexically_relative(folder).string();
+  write_record(path, record);
 }
 
-// The settings once more under the names that seed 000's readers know.
-void add_seed_keys(const ExperimentOptions& options, Json& record) {
-  if (!record.contains("vocab_size")) return;
-  Json& config = record["config"];
-  config["model_name"] = options.model;
-  config["vocab_size"] = record["vocab_size"];
-  config["learning_rate"] = options.learning_rate;
-  config["sigma"] = options.sigma;
-  config["max_grad_norm"] = options.clip_norm;
+// A language model's settings once more, under the names that other profilers of private training
+// give them.
+void add_common_names(const RunConfig& run, Record& record) {
+  if (!record.vocab_size) return;
+  record.config["model_name"] = run.model.name;
+  record.config["vocab_size"] = *record.vocab_size;
+  record.config["learning_rate"] = run.optimizer.learning_rate;
+  record.config["sigma"] = *run.privacy.sigma;
+  record.config["max_grad_norm"] = *run.privacy.clip_norm;
 }
 
 int measure(const ProfileCommand& command, const Options& options, const RankInfo& info) {
   const bool speaks = info.rank == 0;
-  const int world = experiment_world(command.experiment, info);
+  const int world = experiment_world(command.config, info);
   if (speaks) check_before_work(command, info);
   if (speaks && !command.json) fmt::print("{}\n", options.table());
   RunPlace place;
@@ -135,35 +138,38 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   place.trace_folder = trace_folder(command, world);
   if (speaks && !place.trace_folder.empty()) ensure_folder_writable(place.trace_folder);
   std::FILE* const stages = command.json ? stderr : stdout;  // --json leaves stdout to the record
-  place.on_stage = [stages](const Json& line) {
-    fmt::print(stages, "{}\n", line.dump());
+  place.on_stage = [stages](const RecordStage& line) {
+    fmt::print(stages, "{}\n", to_json(line).dump());
     std::fflush(stages);
   };
   Progress progress;
   if (is_terminal(stderr)) {
-    place.on_progress = [&](const std::string& text, int64_t done, int64_t total) { progress.show(text, done, total); };
+    place.on_progress = [&](const std::string& text, int64_t done, int64_t total) {
+      progress.show(text, done, total);
+    };
   }
-  Json record = run_experiment(command.experiment, place);
+  Record record = run_experiment(command.config, place);
   progress.clear();
-  record["command"] = options.command_line();
-  record["config"] = options.json();
-  record["config"]["layers"] = layer_count(command.experiment, world);
-  add_seed_keys(command.experiment, record);
-  // Out of memory on this rank alone: the others wait in a collective and must be ended, once the record is safe.
-  if (info.world > 1 && record.contains("oom_rank")) {
-    if (!command.output.empty()) write_record(command.output, record);
-    throw std::runtime_error("out of memory: " + record.value("message", ""));
+  record.command = options.command_line();
+  record.config = options.json();
+  record.config["layers"] = layer_count(command.config, world);
+  add_common_names(command.config, record);
+  // Out of memory on this rank alone: the others wait in a collective and must be ended, once the
+  // record is safe.
+  if (info.world > 1 && record.oom_rank) {
+    if (!command.output.empty()) write_beside_traces(command.output, record);
+    throw std::runtime_error("out of memory: " + record.message);
   }
   if (!speaks) return kExitDone;
-  if (!command.output.empty()) write_record(command.output, record);
+  if (!command.output.empty()) write_beside_traces(command.output, record);
   if (command.json) {
-    fmt::print("{}\n", record.dump());
+    fmt::print("{}\n", to_json(record).dump());
   } else {
     print_summary(record);
-    for (const auto& trace : record["traces"]) fmt::print("trace: {}\n", trace.get<std::string>());
+    for (const std::string& trace : record.traces) fmt::print("trace: {}\n", trace);
     if (!command.output.empty()) fmt::print("record: {}\n", command.output);
   }
-  return record.value("outcome", "") == "ok" ? kExitDone : kExitFailed;
+  return record.outcome == "ok" ? kExitDone : kExitFailed;
 }
 
 }  // namespace
@@ -171,51 +177,54 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
 int run_profile(const std::vector<std::string>& arguments) {
   ProfileCommand command;
   command.output_dir = "traces";
-  command.experiment.shapes_do = true;
-  Options options("profile", "measures one configuration: time, memory by category, phases, communication");
-  add_step_options(options, command.experiment);
-  add_private_step_options(options, command.experiment);
-  add_measuring_options(options, command.experiment);
+  command.config.model.shapes_do = true;
+  Options options("profile",
+                  "measures one configuration: time, memory by category, phases, communication");
+  add_step_options(options, command.config);
+  add_private_step_options(options, command.config);
+  add_measuring_options(options, command.config);
   add_experiment_presets(options, /*measuring=*/true);
   bool use_profiler = false;
-  options.add("use-profiler", use_profiler,
-              {.aliases = {"enable_profiling"}, .help = "the same as --profile phases,kernels,memory"});
+  options.add(
+      "use-profiler", use_profiler,
+      {.aliases = {"enable_profiling"}, .help = "the same as --profile phases,kernels,memory"});
   std::string token;
   options.add("token", token,
-              {.help = "of the hub: a profile downloads nothing, `veil fetch` does", .secret = true, .value = "TOKEN"});
+              {.help = "of the hub: a profile downloads nothing, `veil fetch` does",
+               .secret = true,
+               .value = "TOKEN"});
   options.add("output", command.output, {.help = "write the record here", .value = "FILE"});
   options.add("output-dir", command.output_dir,
-              {.aliases = {"logdir"}, .help = "folder of traces, one folder a configuration in it", .value = "DIR"});
+              {.aliases = {"logdir"},
+               .help = "folder of traces, one folder per configuration in it",
+               .value = "DIR"});
   options.add("json", command.json, {.help = "print the record instead of tables"});
   if (!options.parse(arguments)) return kExitDone;
-  if (const char* watched = std::getenv("VEIL_PROFILE"); watched && *watched && !options.given("profile")) {
+  if (const char* watched = std::getenv("VEIL_PROFILE");
+      watched && *watched && !options.given("profile")) {
     std::vector<std::string> again = arguments;
     again.insert(again.end(), {"--profile", watched});
     return run_profile(again);
   }
-  if (use_profiler) command.experiment.profile = {ProfileKind::phases, ProfileKind::kernels, ProfileKind::memory};
-  use_language_defaults(options, command.experiment);
-  check_options(command.experiment);
+  if (use_profiler)
+    command.config.measure.profile = {ProfileKind::phases, ProfileKind::kernels,
+                                      ProfileKind::memory};
+  use_model_defaults(options, command.config);
+  check_config(command.config);
 
   const RankInfo info = rank_info_from_environment();
-  if (info.launcher == Launcher::none && command.experiment.ranks.value_or(1) > 1) {
-    RankInfo planned = info;
-    planned.world = planned.local_world = *command.experiment.ranks;
-    check_before_work(command, planned);
-    std::vector<std::string> words{"profile"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return launch_local_ranks(*command.experiment.ranks, words);
+  std::optional<RankStart> start;
+  if (info.launcher == Launcher::none && command.config.placement.ranks.value_or(1) > 1) {
+    RankInfo wanted = info;
+    wanted.world = wanted.local_world = *command.config.placement.ranks;
+    check_before_work(command, wanted);
+    start = RankStart{wanted.world, {"profile"}};
+    start->words.insert(start->words.end(), arguments.begin(), arguments.end());
   }
-  ledger::install();
-  if (info.world == 1 && info.launcher == Launcher::none) return measure(command, options, info);
-  World world(info);
-  try {
+  return on_ranks(info, start, [&] {
+    memory::install();
     return measure(command, options, info);
-  } catch (const UserError& error) {
-    world.fail(error.what(), error.exit_code());
-  } catch (const std::exception& error) {
-    world.fail(error.what(), kExitFailed);
-  }
+  });
 }
 
 }  // namespace veil

@@ -15,7 +15,8 @@ Progress::~Progress() {
 void Progress::show(const std::string& text, int64_t done, int64_t total) {
   std::optional<double> left_s;
   if (done > 0 && total > done)
-    left_s = (steady_ms() - begin_ms_) / 1000 / static_cast<double>(done) * static_cast<double>(total - done);
+    left_s = (steady_ms() - begin_ms_) / 1000 / static_cast<double>(done) *
+             static_cast<double>(total - done);
   show(text, left_s);
 }
 

@@ -1,4 +1,5 @@
-// How far long work is: one line that is rewritten on a terminal, with the time left; a plain line a message elsewhere. On stderr, so that stdout stays data.
+// Progress of long work, with the time left: one line that is rewritten on a terminal, one line per
+// message elsewhere. Written to stderr, so that stdout holds data only.
 #pragma once
 
 #include <optional>
@@ -14,9 +15,9 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  // `done` of `total` parts are over; total 0 where that is not known. All that was done took its time since this began to be.
+  // `done` of `total` parts are finished (total 0: not known), in the time since construction.
   void show(const std::string& text, int64_t done = 0, int64_t total = 0);
-  // Where the parts that are over took no equal time: what is left, in seconds, as the caller knows it.
+  // The same with the remaining seconds given, for parts that take different times.
   void show(const std::string& text, std::optional<double> left_s);
   void clear();
 

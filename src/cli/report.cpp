@@ -7,40 +7,45 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "report/changes.h"
+#include "suite/suite.h"
 
 namespace veil {
 
 int run_report(const std::vector<std::string>& arguments) {
   std::vector<std::string> folders;
   std::string output_folder;
-  Options options("report", "writes tables, plots and one page (index.html) from a folder of records");
-  options.add(
-      "input-dir", folders,
-      {.aliases = {"dir"},
-       .help = "the folder that holds *_result.json; two of them show what changed from the first to the second",
-       .positional = true,
-       .required = true,
-       .value = "DIR"});
+  Options options("report",
+                  "writes tables, plots and one page (index.html) from a folder of records");
+  options.add("input-dir", folders,
+              {.aliases = {"dir"},
+               .help = "the folder that holds *_result.json; two of them show what changed from "
+                       "the first to the second",
+               .positional = true,
+               .required = true,
+               .value = "DIR"});
   options.add(
       "output-dir", output_folder,
-      {.help = "where the report goes; by default that folder, and of two folders nowhere but here", .value = "DIR"});
+      {.help = "where the report goes; by default that folder, and of two folders nowhere but here",
+       .value = "DIR"});
   if (!options.parse(arguments)) return kExitDone;
 
-  if (folders.size() > 2) user_error("{} folders: a report is of one, or of two to compare", folders.size());
+  if (folders.size() > 2)
+    user_error("{} folders: a report is of one, or of two to compare", folders.size());
   if (folders.size() == 2) {
     fmt::print("{}\n", write_changes(folders[0], folders[1], output_folder));
-    if (!output_folder.empty()) fmt::print("page      {}\n", join_path(output_folder, "changes.html"));
+    if (!output_folder.empty())
+      fmt::print("page      {}\n", join_path(output_folder, "changes.html"));
     return kExitDone;
   }
-  const ReportFiles report = write_report(folders[0], output_folder);
+  const ReportFiles report = write_report(folders[0], output_folder, suite_pages());
   fmt::print("{}\n", report.summary);
   fmt::print("page      {}\n", join_path(report.output_folder, "index.html"));
   fmt::print("tables    {}\n", join_path(report.output_folder, "summary.{txt,csv,md}"));
   fmt::print("pictures  {}\n", report.pictures);
   std::fflush(stdout);
   for (const DamagedRecord& damaged : report.damaged) {
-    fmt::print(stderr, "{} '{}' is left out: {}\n", colored(stderr, Color::yellow, "veil:"), damaged.file,
-               damaged.reason);
+    fmt::print(stderr, "{} '{}' is left out: {}\n", colored(stderr, Color::yellow, "veil:"),
+               damaged.file, damaged.reason);
   }
   if (!report.plots_hint.empty())
     fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), report.plots_hint);

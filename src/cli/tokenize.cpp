@@ -7,8 +7,8 @@
 #include "base/quantity.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "data/encode.h"
 
@@ -37,11 +37,11 @@ class EncodingProgress {
     if (steady_ms() - shown_ms_ < interval_ms) return;
     shown_ms_ = steady_ms();
     const double elapsed_s = (shown_ms_ - begin_ms_) / 1000;
-    progress_.show(
-        fmt::format("{} of {}, {}, {} tokens, {:.1f} MB/s", format_bytes(now.read_bytes), format_bytes(now.file_bytes),
-                    quantity(now.documents, "document"), format_count(static_cast<double>(now.tokens)),
-                    static_cast<double>(now.read_bytes) / 1e6 / elapsed_s),
-        now.read_bytes, now.file_bytes);
+    progress_.show(fmt::format("{} of {}, {}, {} tokens, {:.1f} MB/s", format_bytes(now.read_bytes),
+                               format_bytes(now.file_bytes), quantity(now.documents, "document"),
+                               format_count(static_cast<double>(now.tokens)),
+                               static_cast<double>(now.read_bytes) / 1e6 / elapsed_s),
+                   now.read_bytes, now.file_bytes);
   }
   void clear() { progress_.clear(); }
 
@@ -52,40 +52,46 @@ class EncodingProgress {
 
 void report_bad_lines(const data::Corpus& corpus) {
   for (const data::BadLine& line : corpus.bad_lines()) {
-    fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"), line.message());
+    fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"),
+               line.message());
   }
   const auto more = corpus.counts().bad - static_cast<int64_t>(corpus.bad_lines().size());
-  if (more > 0) fmt::print(stderr, "{} left out: {} more\n", colored(stderr, Color::yellow, "veil:"), more);
+  if (more > 0)
+    fmt::print(stderr, "{} left out: {} more\n", colored(stderr, Color::yellow, "veil:"), more);
 }
 
 }  // namespace
 
 int run_tokenize(const std::vector<std::string>& arguments) {
   TokenizeOptions wanted;
-  Options options("tokenize", "writes the documents of a folder (.txt, .json, .jsonl) as a token store");
-  options.add("data", wanted.folder,
-              {.help = "the folder, or one file", .positional = true, .required = true, .value = "DATA"});
+  Options options("tokenize",
+                  "writes the documents of a folder (.txt, .json, .jsonl) as a token store");
+  options.add(
+      "data", wanted.folder,
+      {.help = "the folder, or one file", .positional = true, .required = true, .value = "DATA"});
   options.add("tokenizer", wanted.tokenizer,
               {.help = "a tokenizer.json, a folder that holds one, or byte", .value = "PATH"});
-  options.add("output", wanted.output,
-              {.help = "the store; by default the folder's name with .tokens, here", .value = "FILE"});
-  options.add("text-key", wanted.corpus.text_key, {.help = "what holds the text in an object", .value = "KEY"});
-  options.add("label-key", wanted.corpus.label_key,
-              {.help = "what holds the label, for classification; by default labels are not read", .value = "KEY"});
-  options.add("labels", wanted.corpus.label_names, {.help = "labels that are words: their names, from 0 on"});
-  options.add("skip-bad", wanted.corpus.skip_bad, {.help = "leave bad lines out and count them, instead of stopping"});
-  options.add("add-special", wanted.encode.add_special,
-              {.help = "put around each document what the tokenizer's template says (Llama 3: begin_of_text)"});
-  options.add("threads", wanted.encode.threads, {.help = "that encode; 0: one a core", .minimum = 0, .maximum = 1024});
-  options.add("json", wanted.json,
-              {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add(
+      "output", wanted.output,
+      {.help = "the store; by default the folder's name with .tokens, here", .value = "FILE"});
+  add_corpus_options(options, wanted.corpus, "labels");
+  options.add(
+      "add-special", wanted.encode.add_special,
+      {.help =
+           "put around each document what the tokenizer's template says (Llama 3: begin_of_text)"});
+  options.add("threads", wanted.encode.threads,
+              {.help = "that encode; 0: one a core", .minimum = 0, .maximum = 1024});
+  options.add(
+      "json", wanted.json,
+      {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   if (!options.parse(arguments)) return kExitDone;
   if (wanted.output.empty()) wanted.output = default_output(wanted.folder);
 
   const double begin_ms = steady_ms();
   data::Corpus corpus(wanted.folder, wanted.corpus);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(wanted.tokenizer);
-  data::StoreFile store(wanted.output, data::store_header(*tokenizer, wanted.corpus, wanted.encode));
+  data::StoreFile store(wanted.output,
+                        data::store_header(*tokenizer, wanted.corpus, wanted.encode));
   EncodingProgress progress;
   data::encode_corpus(corpus, *tokenizer, wanted.encode, store,
                       [&](const data::EncodeProgress& now) { progress.show(now); });
@@ -95,12 +101,14 @@ int run_tokenize(const std::vector<std::string>& arguments) {
   if (counts.documents == 0) user_error("'{}' holds no document with text", wanted.folder);
   const data::StoreHeader header = store.finish();
 
-  const double seconds = (steady_ms() - begin_ms) / 1000, rate = static_cast<double>(header.text_bytes) / 1e6 / seconds;
+  const double seconds = (steady_ms() - begin_ms) / 1000,
+               rate = static_cast<double>(header.text_bytes) / 1e6 / seconds;
   const auto store_bytes = static_cast<int64_t>(std::filesystem::file_size(wanted.output));
   if (wanted.json != "-") {
-    fmt::print("{}: {}, {}, {} of text in {:.1f} s ({:.1f} MB/s), {} in the store{}{}\n", wanted.output,
-               quantity(header.documents, "document"), quantity(header.tokens, "token"),
-               format_bytes(header.text_bytes), seconds, rate, format_bytes(store_bytes),
+    fmt::print("{}: {}, {}, {} of text in {:.1f} s ({:.1f} MB/s), {} in the store{}{}\n",
+               wanted.output, quantity(header.documents, "document"),
+               quantity(header.tokens, "token"), format_bytes(header.text_bytes), seconds, rate,
+               format_bytes(store_bytes),
                counts.bad > 0 ? fmt::format(", {} left out", quantity(counts.bad, "bad line")) : "",
                counts.empty > 0 ? fmt::format(", {} without text left out", counts.empty) : "");
   }

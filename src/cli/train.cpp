@@ -1,25 +1,437 @@
 // veil train: a language model on a folder of text, or a diffusion transformer on images.
-#include <cmath>
-#include <filesystem>
+#include "run/train.h"
 
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+
+#include "base/files.h"
+#include "base/quantity.h"
+#include "base/table.h"
+#include "base/units.h"
 #include "cli/command.h"
-#include "cli/train_privacy.h"
-#include "cli/train_run.h"
-#include "profile/ledger.h"
-#include "suite/profile_run.h"
-#include "suite/sweep.h"
+#include "cli/hub_environment.h"
+#include "cli/run_options.h"
+#include "cli/terminal.h"
+#include "profile/memory.h"
 
 namespace veil {
 namespace {
 
-// Named, not made: rank 0 makes it when all input is known to be good.
-std::string run_folder(const TrainCommand& command, const RankInfo& info) {
-  if (command.resume.empty()) return unused_run_folder(command.output_dir);
-  if (command.resume == "latest") return newest_run_folder(command.output_dir);
-  const bool named_by_our_launcher = !info.launcher_socket.empty();
-  if (!named_by_our_launcher && !std::filesystem::is_directory(command.resume))
-    user_error("--resume {}: no such folder", command.resume);
-  return command.resume;
+using Json = nlohmann::ordered_json;
+
+struct TrainCommand {
+  RunConfig config;
+  int64_t log_every = 1;
+  std::string profile;  // as it was given
+  bool json = false;
+};
+
+void add_train_options(Options& options, TrainCommand& command) {
+  RunConfig& c = command.config;
+  c.placement.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
+  options.section("data");
+  add_data_options(options, c);
+  add_corpus_options(options, c.data.corpus, "label-names");
+  options.add("samples", c.data.samples,
+              {.help = "what one sample is: packed text (the default), or one document per "
+                       "sequence; labelled for classification"});
+  options.add("held-out", c.data.held_out,
+              {.help = "part of the documents or images kept for evaluation, chosen by a hash of "
+                       "their text or file",
+               .minimum = 0,
+               .maximum = 0.9});
+  options.add("evaluation-samples", c.training.evaluation_samples,
+              {.help = "held-out samples that an evaluation takes; 0: all", .minimum = 0});
+  options.add("shapes", c.data.shapes,
+              {.help = "how many images --data shapes has", .minimum = 1, .maximum = 1 << 30});
+  options.add(
+      "loader-threads", c.data.loader_threads,
+      {.help = "batches of images that are decoded ahead at a time", .minimum = 1, .maximum = 256});
+  options.section("model and step");
+  add_step_options(options, c);
+  options.section("training");
+  add_running_options(options, c);
+  options.add("steps", c.training.steps,
+              {.aliases = {"num_steps", "max_steps"}, .help = "steps in all", .minimum = 1});
+  options.add("epochs", c.training.epochs,
+              {.help = "instead of --steps: times that every sample is seen", .minimum = 1e-9});
+  options.add("schedule", c.optimizer.schedule, {.help = "of the learning rate after its warm-up"});
+  options.add("warmup-steps", c.optimizer.warmup_steps,
+              {.help = "steps over which the learning rate rises", .minimum = 0});
+  options.add("minimum-lr", c.optimizer.minimum_ratio,
+              {.help = "where the schedule ends, as a part of --learning-rate",
+               .minimum = 0,
+               .maximum = 1});
+  options.add("beta1", c.optimizer.beta1,
+              {.help = "AdamW's first-moment decay", .minimum = 0, .maximum = 1});
+  options.add("beta2", c.optimizer.beta2,
+              {.help = "AdamW's second-moment decay", .minimum = 0, .maximum = 1});
+  options.add("epsilon-adam", c.optimizer.epsilon,
+              {.help = "AdamW's epsilon, added to the root of the second moment", .minimum = 0});
+  options.add("max-grad-norm", c.optimizer.max_grad_norm,
+              {.help = "of plain training: scale the whole gradient down to this norm (default 1); "
+                       "0: never. In a private run it means --clip-norm",
+               .minimum = 0});
+  options.add(
+      "label-drop", c.data.label_drop,
+      {.help =
+           "of a diffusion transformer: part of the samples whose class is hidden, for guidance",
+       .minimum = 0,
+       .maximum = 1});
+  options.add("ema", c.optimizer.average,
+              {.aliases = {"ema_decay"},
+               .help = "decay of the weights' moving average, which is then what --export writes; "
+                       "0: none. 0.999 for a diffusion transformer",
+               .minimum = 0,
+               .maximum = 0.999999});
+  add_privacy_options(options, c.privacy);
+  options.section("the run's folder, and what is reported");
+  options.add("evaluate-every", c.training.evaluate_every,
+              {.help = "steps; 0: at the end only", .minimum = 0});
+  options.add("checkpoint-every", c.training.checkpoint_every,
+              {.help = "steps; 0: at the end only", .minimum = 0});
+  options.add("log-every", command.log_every,
+              {.aliases = {"logging_steps"},
+               .help = "steps between two lines; metrics.jsonl has every step",
+               .minimum = 1});
+  options.add("keep-checkpoints", c.training.keep_checkpoints,
+              {.help = "newest ones kept", .minimum = 1, .maximum = 1000000});
+  options.add("output-dir", c.training.output_dir,
+              {.help = "parent of the run's folder", .value = "DIR"});
+  options.add("resume", c.training.resume,
+              {.help = "continue the run in this folder, or the newest of --output-dir",
+               .bare = "latest",
+               .value = "DIR"});
+  options.add(
+      "export", c.training.export_folder,
+      {.help = "at the end, write the model here (with --ema its average): config.json, "
+               "model.safetensors and the tokenizer's files. --model DIR takes it again, and "
+               "transformers loads a language model",
+       .value = "DIR"});
+  options.add("profile", command.profile,
+              {.aliases = {"profile_step", "use_profiler"},
+               .help = "write a trace of operators and kernels of this step and the next; the bare "
+                       "flag and `kernels` are 3. `phases`: what the steps' time went to, at the "
+                       "end",
+               .bare = "3",
+               .value = "STEP"});
+  options.add("json", command.json, {.help = "print lines as JSON"});
+}
+
+// The step that is traced.
+std::optional<int64_t> profiled_step(const std::string& wish) {
+  if (wish.empty() || wish == "none" || wish == name_of(ProfileKind::phases)) return {};
+  if (wish == name_of(ProfileKind::kernels)) return 3;
+  const bool number = wish.size() < 16 && wish.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || std::stoll(wish) < 1)
+    user_error(
+        "--profile {}: allowed is a step, from 1 on, phases, kernels or none; the others are for "
+        "`veil profile`",
+        wish);
+  return std::stoll(wish);
+}
+
+void settle_profile(TrainCommand& command, const Options& options) {
+  // VEIL_PROFILE is a list that all commands share: of it training knows phases.
+  if (const char* watched = std::getenv("VEIL_PROFILE"); watched && !options.given("profile")) {
+    for (const std::string& word : split(watched, ',')) {
+      ProfileKind kind;
+      if (!find_name(word, kind))
+        user_error("VEIL_PROFILE={}: allowed are {}", watched,
+                   join(all_names<ProfileKind>(), ", "));
+      if (kind == ProfileKind::phases) command.profile = word;
+    }
+  }
+  const bool phases = command.profile == name_of(ProfileKind::phases);
+  command.config.measure.profile = {phases ? ProfileKind::phases : ProfileKind::none};
+  command.config.training.profile_step = profiled_step(command.profile);
+}
+
+// Defaults that depend on what --model names, where the command line leaves them open. Answers
+// whether that is a diffusion transformer.
+bool use_train_defaults(const Options& options, RunConfig& c) {
+  use_model_defaults(options, c);
+  c.data.held_out_required = options.given("held-out");
+  if (!model_source(c).diffusion) return false;
+  const RunConfig usual = training_config(c.model.name, c.model.hub_cache);
+  auto open = [&](const char* name) { return !options.given(name); };
+  if (open("classes")) c.model.diffusion.classes.reset();  // the data decides
+  if (open("data")) c.data.path = usual.data.path;
+  if (open("learning-rate")) c.optimizer.learning_rate = usual.optimizer.learning_rate;
+  if (open("schedule")) c.optimizer.schedule = usual.optimizer.schedule;
+  if (open("beta2")) c.optimizer.beta2 = usual.optimizer.beta2;
+  if (open("ema")) c.optimizer.average = usual.optimizer.average;
+  return true;
+}
+
+// What only the words can tell: an option that was given and has no meaning in this run.
+void check_words(const Options& options, RunConfig& c, bool diffusion) {
+  for (const char* name :
+       {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples"}) {
+    if (diffusion && options.given(name))
+      user_error("--{}: it belongs to a language model, and {} is a diffusion transformer", name,
+                 c.model.name);
+  }
+  for (const char* name : {"shapes", "loader-threads", "label-drop"}) {
+    if (!diffusion && options.given(name))
+      user_error("--{}: it belongs to a diffusion transformer, and {} is none", name, c.model.name);
+  }
+  const PrivacyConfig& p = c.privacy;
+  const bool wanted = p.epsilon || p.sigma;
+  if (wanted && !p.is_private() && options.given("mode"))
+    user_error("--mode no_dp with --{}: allowed is a private mode, as auto",
+               p.epsilon ? "epsilon" : "sigma");
+  if (!wanted && !p.is_private()) {
+    for (const char* name :
+         {"delta", "clip-norm", "clip", "layer-norms", "clip-quantile", "clip-rate", "count-noise",
+          "sampler", "privacy-unit", "accountant", "rng", "data-size", "secret-file", "rule",
+          "pass-plan", "tile-size", "memory-budget"}) {
+      if (options.given(name))
+        user_error("--{}: it belongs to a private run; pass --epsilon or --sigma too", name);
+    }
+  }
+  for (const char* name : {"clip-quantile", "clip-rate", "count-noise"}) {
+    if (options.given(name) && p.clip != privacy::ClipFunction::adaptive)
+      user_error("--{}: it goes with --clip adaptive", name);
+  }
+  // A private run cuts its logical batch itself where only the whole is given.
+  if ((wanted || p.is_private()) && c.step.total_batch_size && !options.given("batch-size"))
+    c.step.batch_size = 0;
+}
+
+void print_notice(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), line);
+}
+
+// What the run tells, for a person or as JSON lines. Rank 0's.
+class TrainPrinter {
+ public:
+  TrainPrinter(TrainCommand& command, const Options& options)
+      : command_(command), options_(options) {}
+
+  TrainingEvents events() {
+    TrainingEvents events;
+    events.on_notice = print_notice;
+    events.on_start = [this](const TrainStart& start) { begin(start); };
+    events.on_step = [this](const StepEvent& event) { step(event); };
+    events.on_evaluation = [this](const EvaluationEvent& event) { evaluation(event); };
+    events.on_checkpoint = [this](int64_t step) {
+      if (!command_.json) fmt::print("checkpoint after step {}\n", step);
+    };
+    return events;
+  }
+
+  void end(const TrainResult& result) const {
+    if (result.privacy && command_.json)
+      fmt::print("{}\n", Json{{"privacy", result.privacy->guarantee_json}}.dump());
+    if (result.phases) print_phases(result);
+    if (command_.json) return;
+    if (!result.finished) fmt::print("stopped; `--resume {}` goes on\n", result.folder);
+    if (result.privacy && result.privacy->budget_ended)
+      fmt::print("ended after step {} of {}: one more would spend more than epsilon {:g}\n",
+                 result.steps, result.privacy->steps, *command_.config.privacy.epsilon);
+    if (result.privacy) fmt::print("\nprivate   {}\n", result.privacy->guarantee);
+    fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", result.folder,
+               join_path(result.folder, "metrics.jsonl"), join_path(result.folder, "tensorboard"));
+    if (peak_tflops_ > 0)
+      fmt::print(
+          "mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak "
+          "per GPU\n",
+          peak_tflops_);
+    const std::string& exported = command_.config.training.export_folder;
+    if (result.finished && !exported.empty()) fmt::print("model     {}\n", exported);
+  }
+
+ private:
+  void begin(const TrainStart& start) {
+    command_.config = start.config;  // the table shows it settled
+    steps_ = start.steps;
+    peak_tflops_ = start.peak_tflops;
+    private_ = start.privacy.has_value();
+    if (start.task.images) patches_ = start.task.images->patches;
+    if (command_.json) {
+      if (!private_) return;
+      fmt::print("{}\n", Json{{"privacy_plan", start.privacy->json}}.dump());
+      for (const std::string& warning : start.privacy->mechanism.warnings()) print_notice(warning);
+      return;
+    }
+    fmt::print("{}\n", options_.table());
+    print_task(start);
+    const char* const sample = patches_ > 0 ? "image" : "sample";
+    fmt::print("step      {} on {}, graph {}\n",
+               private_ ? fmt::format("{:g} {}s expected, {} per micro-batch,",
+                                      expected_batch(start.config, start.world), sample,
+                                      start.config.step.batch_size)
+                        : quantity(start.global_batch, sample),
+               quantity(start.world, start.device.is_cuda() ? "GPU" : "CPU rank"), start.graph);
+    if (private_) {
+      print_privacy(*start.privacy);
+    } else {
+      fmt::print(
+          "private   no: plain training, nothing is clipped per sample and no noise is added\n");
+    }
+    if (start.done > 0) fmt::print("resumed   after step {}\n", start.done);
+    fmt::print("\n");
+  }
+
+  void print_task(const TrainStart& start) const {
+    const TaskFacts& task = start.task;
+    const std::string parameters = format_count(static_cast<double>(start.parameters));
+    if (const auto& text = task.text) {
+      fmt::print("model     {}: {} parameters, {}, attention {}\n", task.model, parameters,
+                 text->task, task.attention);
+      fmt::print("data      {}, {} tokens ({}); {} of {}, {} held out\n",
+                 quantity(text->documents, "document"),
+                 format_count(static_cast<double>(text->tokens)), text->tokenizer,
+                 quantity(task.samples, "sample"), quantity(text->sample_tokens, "token"),
+                 task.held_out);
+    }
+    if (const auto& images = task.images) {
+      fmt::print("model     {}: {} parameters, {} x {} x {} images in {}, {}, attention {}\n",
+                 task.model, parameters, images->image_size, images->image_size, images->channels,
+                 quantity(images->patches, "patch", "patches"),
+                 quantity(images->model_classes, "class", "classes"), task.attention);
+      fmt::print("data      {}: {}, {} held out, in {}{}\n", start.config.data.path,
+                 quantity(task.samples, "image"), task.held_out,
+                 quantity(images->data_classes, "class", "classes"),
+                 private_ ? ", whose number and names are declared public" : "");
+    }
+  }
+
+  void print_privacy(const PrivateStart& p) const {
+    fmt::print(
+        "private   yes: each sample's gradient is clipped, and noise is added to their sum\n");
+    for (const std::string& line : p.mechanism.summary()) fmt::print("  {}\n", line);
+    if (std::isfinite(p.spends.epsilon))
+      fmt::print("  spends      epsilon {:.4f} in {}, {:.4g} epochs\n", p.spends.epsilon,
+                 quantity(p.steps, "step"), static_cast<double>(p.steps) * p.mechanism.q());
+    if (p.poisson_epsilon)
+      fmt::print(
+          "  gap         epsilon {:.4f} for shuffled batches; Poisson samples of the same size "
+          "would spend {:.4f}, which does not hold here\n",
+          p.spends.epsilon, *p.poisson_epsilon);
+    std::vector<std::string> rules;
+    for (const privacy::NormRule rule : p.method.rules) {
+      if (std::find(rules.begin(), rules.end(), name_of(rule)) == rules.end())
+        rules.push_back(name_of(rule));
+    }
+    fmt::print("  computed    {}, {} (mode {}), noise by {}\n",
+               rules.empty() ? "per-sample gradients" : join(rules, " and "),
+               name_of(p.method.pass), name_of(command_.config.privacy.method.mode),
+               name_of(command_.config.privacy.rng));
+    fmt::print(
+        "  not private loss, samples drawn, bad samples, times, held-out figures: kept owner-only, "
+        "not exported\n");
+    if (!p.resumes) return;
+    if (p.replays) {
+      fmt::print("  goes on     as an exact replay, under the run's own nonce\n");
+    } else {
+      fmt::print("  goes on     under a fresh nonce, for {}{}\n", p.why_fresh,
+                 p.lost_steps > 0
+                     ? fmt::format("; {} begun before {} counted",
+                                   quantity(p.lost_steps, "step that was", "steps that were"),
+                                   p.lost_steps == 1 ? "stays" : "stay")
+                     : "");
+    }
+    if (p.last_step < p.steps)
+      fmt::print("  budget      allows {} of {}\n", p.last_step, quantity(p.steps, "step"));
+  }
+
+  std::string rate_text(double tokens_per_second) const {
+    return patches_ > 0
+               ? format_count(tokens_per_second / static_cast<double>(patches_)) + " images/s"
+               : format_count(tokens_per_second) + " tokens/s";
+  }
+
+  void step(const StepEvent& event) const {
+    const StepLine& line = event.line;
+    if (command_.json) fmt::print("{}\n", event.metrics.dump());
+    if (command_.json || (line.step % command_.log_every != 0 && line.step != steps_)) return;
+    const std::string number =
+        fmt::format("step {:>{}}/{}", line.step, std::to_string(steps_).size(), steps_);
+    const std::string left = format_duration(event.left_seconds) + " left";
+    if (line.privacy) {
+      const PrivateLine& p = *line.privacy;
+      fmt::print(
+          "{}  epsilon {:.4f}  C {:.3g}  lr {:.2e}  {}  {} | not private: loss {}  {}{}  {}\n",
+          number, p.epsilon, p.clip_norm, line.learning_rate, format_bytes(line.peak_bytes), left,
+          p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-",
+          quantity(p.samples, patches_ > 0 ? "image" : "sample"),
+          p.bad_samples > 0 ? fmt::format(" ({} bad)", p.bad_samples) : "",
+          rate_text(line.tokens_per_second));
+    } else {
+      fmt::print("{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {}{}  {}  {}\n", number, line.loss,
+                 line.grad_norm, line.learning_rate, rate_text(line.tokens_per_second),
+                 event.mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * event.mfu) : "",
+                 format_bytes(line.peak_bytes), left);
+    }
+    std::fflush(stdout);
+  }
+
+  void evaluation(const EvaluationEvent& event) const {
+    const EvaluationLine& line = event.line;
+    if (command_.json) {
+      fmt::print("{}\n", event.metrics.dump());
+      return;
+    }
+    const std::string score =
+        line.accuracy     ? fmt::format(", accuracy {:.1f}% of {}", 100 * *line.accuracy,
+                                        quantity(line.samples, "sample"))
+        : line.tokens > 0 ? fmt::format(", perplexity {:.2f} over {}", line.perplexity(),
+                                        quantity(line.tokens, "token"))
+                          : " over " + quantity(line.samples, "image");
+    fmt::print("held out{}: loss {:.4f}{}{}\n", private_ ? " (not private)" : "", line.loss, score,
+               line.of_average ? ", of the weights' average" : "");
+  }
+
+  // Not private: micro-batches that were drawn take their time.
+  void print_phases(const TrainResult& result) const {
+    const PhaseTimes& times = *result.phases;
+    Table table({"phase", "ms a step", "share"});
+    const auto add = [&](const std::string& name, double ms) {
+      table.row(
+          {name, fmt::format("{:.3f}", ms), fmt::format("{:.1f} %", 100 * ms / times.step_ms)});
+    };
+    for (const auto& [phase, ms] : times.compute_ms) add(phase, ms);
+    for (const auto& [lane, time] : times.lanes) add("waiting for " + lane, time.exposed_ms);
+    add("gap", times.gap_ms);
+    fmt::print(command_.json ? stderr : stdout, "\nphases of {}{}\n{}\n",
+               quantity(result.timed_steps, "step"), private_ ? " (not private)" : "",
+               table.text());
+  }
+
+  TrainCommand& command_;
+  const Options& options_;
+  int64_t steps_ = 0, patches_ = 0;  // patches of an image; 0: text
+  double peak_tflops_ = 0;
+  bool private_ = false;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The first signal asks for a checkpoint after the step; the second one ends the process as it
+// always does.
+void stop_when_asked() {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+    std::signal(number, [](int came) {
+      interrupted = 1;
+      std::signal(came, SIG_DFL);
+    });
+  }
+}
+
+int train_here(TrainCommand& command, const Options& options, const RankInfo& info) {
+  memory::install();
+  TrainPrinter printer(command, options);
+  TrainingEvents events = printer.events();
+  events.stop = [] { return interrupted != 0; };
+  events.before_first_step = stop_when_asked;
+  const TrainResult result = train(command.config, events, info);
+  if (info.rank == 0) printer.end(result);
+  // mpirun ends all ranks when one fails: rank 0 has the last word
+  return result.finished || info.rank != 0 ? kExitDone : kExitFailed;
 }
 
 }  // namespace
@@ -27,46 +439,26 @@ std::string run_folder(const TrainCommand& command, const RankInfo& info) {
 int run_train(const std::vector<std::string>& arguments) {
   TrainCommand command;
   Options options("train",
-                  "trains a language model on your text or a diffusion transformer on your images; privately with "
-                  "--epsilon or --sigma");
+                  "trains a language model on your text or a diffusion transformer on your images; "
+                  "privately with --epsilon or --sigma");
   add_train_options(options, command);
   if (!options.parse(arguments)) return kExitDone;
-  use_train_defaults(options, command);
-  check_options(command.experiment);
-  check_train_options(command, options);
+  settle_profile(command, options);
+  check_words(options, command.config, use_train_defaults(options, command.config));
 
   const RankInfo info = rank_info_from_environment();
-  const bool launches = info.launcher == Launcher::none && command.experiment.ranks.value_or(1) > 1;
-  if (info.launcher != Launcher::none && command.resume.empty())
-    user_error("ranks started by a launcher need one folder: pass --resume DIR (an empty folder starts a new run)");
-  RankInfo planned = info;
-  if (launches) planned.world = planned.local_world = *command.experiment.ranks;
-  const Device device = choose_device(command.experiment, planned);
-  if (command.experiment.graph == GraphMode::on && !device.is_cuda())
-    user_error("--graph on cannot be met (no GPU): pass --graph auto or off");
-  const std::string folder = run_folder(command, info);
-  const bool is_private = command.privacy.is_private();
-  if (is_private) settle_private_batch(command, options, planned.world);
-  const int64_t batch =
-      is_private ? std::llround(*command.expected_batch)
-                 : rank_batch(command.experiment, planned.world) * command.experiment.accumulation * planned.world;
-  check_resumed_options(folder, options, batch, is_private);
-  if (launches) {
-    std::vector<std::string> words{"train"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    if (command.resume.empty()) words.insert(words.end(), {"--resume", folder});
-    return launch_local_ranks(planned.world, words, OnSignal::ask_ranks);
+  std::optional<RankStart> start;
+  if (info.launcher == Launcher::none && command.config.placement.ranks.value_or(1) > 1) {
+    RankInfo wanted = info;
+    wanted.world = wanted.local_world = *command.config.placement.ranks;
+    // What cannot be is reported once, and all ranks get one folder.
+    const PreparedRun prepared = prepare_training(command.config, wanted);
+    start = RankStart{wanted.world, {"train"}, OnSignal::ask_ranks};
+    start->words.insert(start->words.end(), arguments.begin(), arguments.end());
+    if (command.config.training.resume.empty())
+      start->words.insert(start->words.end(), {"--resume", prepared.folder});
   }
-  ledger::install();
-  if (info.launcher == Launcher::none) return run_training(command, options, info, folder);
-  World world(info);
-  try {
-    return run_training(command, options, info, folder);
-  } catch (const UserError& error) {
-    world.fail(error.what(), error.exit_code());
-  } catch (const std::exception& error) {
-    world.fail(error.what(), kExitFailed);
-  }
+  return on_ranks(info, start, [&] { return train_here(command, options, info); });
 }
 
 }  // namespace veil

@@ -1,7 +1,6 @@
 #include "base/error.h"
-#include "comm/collective_checks.h"
+#include "comm/collectives.h"
 #include "comm/communicator.h"
-#include "comm/lone_communicator.h"
 #include "comm/mpi_lane.h"
 #include "comm/rank_link.h"
 
@@ -10,8 +9,10 @@ namespace {
 
 class MpiPending : public Pending {
  public:
-  MpiPending(std::future<void> done, MpiLane::Moments moments) : done_(done.share()), moments_(std::move(moments)) {}
-  // The worker has emptied its stream before it calls a task done, so waiting for the worker is enough on a GPU, too.
+  MpiPending(std::future<void> done, MpiLane::Moments moments)
+      : done_(done.share()), moments_(std::move(moments)) {}
+  // The worker has emptied its stream before it calls a task done, so waiting for the worker is
+  // enough on a GPU, too.
   void wait() override { done_.get(); }
   Marker began() const override { return moments_.began; }
   Marker ended() const override { return moments_.ended; }
@@ -48,11 +49,15 @@ class MpiCommunicator : public Communicator {
   }
   PendingPtr all_reduce(const Tensor& data) override {
     check_all_reduce(data, lane_.device());
-    return post([d = RawTensor(data)](MpiLane& lane, auto& moments) { return lane.all_reduce(d, moments); });
+    return post([d = RawTensor(data)](MpiLane& lane, auto& moments) {
+      return lane.all_reduce(d, moments);
+    });
   }
   PendingPtr broadcast(const Tensor& data, int root) override {
     check_broadcast(data, root, size(), lane_.device());
-    return post([d = RawTensor(data), root](MpiLane& lane, auto& moments) { return lane.broadcast(d, root, moments); });
+    return post([d = RawTensor(data), root](MpiLane& lane, auto& moments) {
+      return lane.broadcast(d, root, moments);
+    });
   }
   void barrier() override {
     lane_.worker().post(lane_.queue(), [this] { return lane_.barrier(); }).get();
@@ -70,7 +75,8 @@ class MpiCommunicator : public Communicator {
       moments.began = Marker::timed(lane_.device());
       moments.ended = Marker::timed(lane_.device());
     }
-    auto done = lane_.worker().post(lane_.queue(), [this, work, moments] { return work(lane_, moments); });
+    auto done =
+        lane_.worker().post(lane_.queue(), [this, work, moments] { return work(lane_, moments); });
     return std::make_shared<MpiPending>(std::move(done), moments);
   }
 
@@ -88,11 +94,20 @@ std::unique_ptr<Communicator> make_mpi_communicator(int lane, Device device) {
   MpiWorker* worker = mpi_worker();
   if (!worker) {
     const Membership* member = current_membership();
-    VEIL_CHECK(!member || member->info.world == 1, "an MPI communicator of {} ranks that have not joined by MPI",
-               member->info.world);
+    VEIL_CHECK(!member || member->info.world == 1,
+               "an MPI communicator of {} ranks that have not joined by MPI", member->info.world);
     return make_lone_communicator("mpi", device);
   }
   return std::make_unique<MpiCommunicator>(*worker, lane, device);
+}
+
+std::string mpi_library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  // allowed before MPI_Init
+  if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "unknown";
+  const std::string version(text);
+  return version.substr(0, version.find_first_of(",\n"));
 }
 
 }  // namespace veil

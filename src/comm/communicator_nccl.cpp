@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/collective_checks.h"
+#include "comm/collectives.h"
 #include "comm/communicator.h"
 #include "comm/host_staging.h"
 #include "comm/rank_link.h"
@@ -52,7 +52,8 @@ class NcclPending : public Pending {
   Marker began_, finished_, ended_;
 };
 
-// Ends all ranks where NCCL reports that a peer or the network is gone: its kernels would wait for ever.
+// Ends all ranks where NCCL reports that a peer or the network is gone: its kernels would wait for
+// ever.
 class Watchdog {
  public:
   explicit Watchdog(ncclComm_t comm) : thread_([this, comm] { watch(comm); }) {}
@@ -68,9 +69,11 @@ class Watchdog {
     while (!stopping_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       ncclResult_t state = ncclSuccess;
-      if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state == ncclSuccess || state == ncclInProgress)
+      if (ncclCommGetAsyncError(comm, &state) != ncclSuccess || state == ncclSuccess ||
+          state == ncclInProgress)
         continue;
-      const std::string reason = fmt::format("NCCL: {} ({})", ncclGetErrorString(state), ncclGetLastError(comm));
+      const std::string reason =
+          fmt::format("NCCL: {} ({})", ncclGetErrorString(state), ncclGetLastError(comm));
       std::thread([comm] {
         ncclCommAbort(comm);
       }).detach();  // frees the GPU; the process ends whether it returns or not
@@ -85,7 +88,10 @@ class Watchdog {
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(const Membership& member, Device device)
-      : rank_(member.info.rank), size_(member.info.world), device_(device), stream_(Stream::create(device)) {
+      : rank_(member.info.rank),
+        size_(member.info.world),
+        device_(device),
+        stream_(Stream::create(device)) {
     gpu_device(device.index());
     ncclUniqueId id{};
     if (rank_ == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -117,15 +123,17 @@ class NcclCommunicator : public Communicator {
   PendingPtr all_gather(const Tensor& shard, const Tensor& whole) override {
     check_all_gather(shard, whole, size_, device_);
     return run("ncclAllGather", [&](cudaStream_t stream) {
-      return ncclAllGather(shard.data_ptr(), whole.data_ptr(), bytes_of(shard), ncclInt8, comm_, stream);
+      return ncclAllGather(shard.data_ptr(), whole.data_ptr(), bytes_of(shard), ncclInt8, comm_,
+                           stream);
     });
   }
 
   PendingPtr reduce_scatter(const Tensor& whole, const Tensor& shard) override {
     check_reduce_scatter(whole, shard, size_, device_);
     return run("ncclReduceScatter", [&](cudaStream_t stream) {
-      return ncclReduceScatter(whole.data_ptr(), shard.data_ptr(), static_cast<size_t>(shard.numel()),
-                               sum_type(shard.scalar_type()), ncclSum, comm_, stream);
+      return ncclReduceScatter(whole.data_ptr(), shard.data_ptr(),
+                               static_cast<size_t>(shard.numel()), sum_type(shard.scalar_type()),
+                               ncclSum, comm_, stream);
     });
   }
 
@@ -140,12 +148,14 @@ class NcclCommunicator : public Communicator {
   PendingPtr broadcast(const Tensor& data, int root) override {
     check_broadcast(data, root, size_, device_);
     return run("ncclBroadcast", [&](cudaStream_t stream) {
-      return ncclBroadcast(data.data_ptr(), data.data_ptr(), bytes_of(data), ncclInt8, root, comm_, stream);
+      return ncclBroadcast(data.data_ptr(), data.data_ptr(), bytes_of(data), ncclInt8, root, comm_,
+                           stream);
     });
   }
 
   void barrier() override {
-    check_nccl(ncclAllReduce(token_, token_, 1, ncclFloat32, ncclSum, comm_, cuda_stream()), "ncclAllReduce");
+    check_nccl(ncclAllReduce(token_, token_, 1, ncclFloat32, ncclSum, comm_, cuda_stream()),
+               "ncclAllReduce");
     C10_CUDA_CHECK(cudaStreamSynchronize(cuda_stream()));
   }
 
@@ -190,6 +200,12 @@ std::unique_ptr<Communicator> make_nccl_communicator(int, Device device) {
   VEIL_CHECK(device.is_cuda(), "NCCL joins GPUs, not {}", device.str());
   const Membership* member = current_membership();
   return std::make_unique<NcclCommunicator>(member ? *member : Membership{}, device);
+}
+
+std::string nccl_library_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
 }  // namespace veil

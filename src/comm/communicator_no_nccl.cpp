@@ -11,4 +11,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(int, Device) {
   throw MissingBackend("this build has no NCCL: build with CUDA and the CUDA wheel of torch");
 }
 
+std::string nccl_library_version() {
+  return "";
+}
+
 }  // namespace veil

@@ -1,13 +1,14 @@
-// Rank r of W without peers. Buffers, streams and traffic into the own memory are real; what would have come from peers
-// is made from the own data:
-//   all_gather      slot p holds the own shard rotated by an offset that depends on p: values of exactly the own
+// Rank r of W without peers. Buffers, streams and traffic into the own memory are real; what would
+// have come from peers is made from the own data:
+//   all_gather      slot p holds the own shard rotated by an offset that depends on p: values of
+//                   exactly the own
 //   spread, no two slots alike, and no memory
 //                   beside the caller's
 //   sums            the own contribution alone
 #include "base/error.h"
-#include "comm/collective_checks.h"
+#include "comm/collectives.h"
+#include "comm/communicator.h"
 #include "comm/host_staging.h"
-#include "comm/lone_communicator.h"
 
 namespace veil {
 namespace {
@@ -15,7 +16,10 @@ namespace {
 class SimulatedPending : public Pending {
  public:
   SimulatedPending(Marker began, Marker finished, Marker ended, double modelled_ms)
-      : began_(std::move(began)), finished_(std::move(finished)), ended_(std::move(ended)), modelled_ms_(modelled_ms) {}
+      : began_(std::move(began)),
+        finished_(std::move(finished)),
+        ended_(std::move(ended)),
+        modelled_ms_(modelled_ms) {}
   void wait() override { finished_.wait(); }
   Marker began() const override { return began_; }
   Marker ended() const override { return ended_; }
@@ -80,7 +84,8 @@ class SimulatedCommunicator : public Communicator {
 
   PendingPtr all_reduce(const Tensor& data) override {
     check_all_reduce(data, device_);
-    return run(ring_ms(2 * (size_ - 1), (bytes_of(data) + static_cast<size_t>(size_) - 1) / static_cast<size_t>(size_)),
+    return run(ring_ms(2 * (size_ - 1), (bytes_of(data) + static_cast<size_t>(size_) - 1) /
+                                            static_cast<size_t>(size_)),
                [] {});
   }
 
@@ -94,16 +99,18 @@ class SimulatedCommunicator : public Communicator {
   void barrier() override {}
 
  private:
-  // Where rank p's copy of the shard begins: spread over the shard by the golden ratio, and not 0 where there is a
-  // choice.
+  // Where rank p's copy of the shard begins: spread over the shard by the golden ratio, and not 0
+  // where there is a choice.
   static size_t offset(int p, int64_t count) {
     if (count < 2) return 0;
-    return 1 + (static_cast<uint64_t>(p + 1) * 0x9E3779B97F4A7C15ull) % static_cast<uint64_t>(count - 1);
+    return 1 + (static_cast<uint64_t>(p + 1) * 0x9E3779B97F4A7C15ull) %
+                   static_cast<uint64_t>(count - 1);
   }
 
   // A ring collective: `steps` messages of `bytes` one after the other.
   double ring_ms(int steps, size_t bytes) const {
-    return steps * (link_.latency_s + static_cast<double>(bytes) / link_.bandwidth_bytes_per_s) * 1e3;
+    return steps * (link_.latency_s + static_cast<double>(bytes) / link_.bandwidth_bytes_per_s) *
+           1e3;
   }
 
   template <typename Work>
@@ -135,7 +142,8 @@ class SimulatedCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_simulated_communicator(int rank, int size, Device device, SimulatedLink link) {
+std::unique_ptr<Communicator> make_simulated_communicator(int rank, int size, Device device,
+                                                          SimulatedLink link) {
   return std::make_unique<SimulatedCommunicator>("simulated", rank, size, device, link);
 }
 

@@ -1,5 +1,5 @@
-// A fixed piece of host memory through which data passes on its way between ranks. It lies outside LibTorch's
-// allocators, so that the ledger of tensors does not see it.
+// A fixed piece of host memory through which data passes on its way between ranks. It lies outside
+// LibTorch's allocators, so that the ledger of tensors does not see it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace veil {
 
-// Copies between `device` and the host are queued on the calling thread's current stream; on CPU they happen at once.
+// Copies between `device` and the host are queued on the calling thread's current stream; on CPU
+// they happen at once.
 void copy_bytes(void* to, const void* from, size_t bytes, Device device);
 // Blocks the host until the calling thread's current stream is empty.
 void drain_current_stream(Device device);

@@ -20,10 +20,12 @@ void copy_bytes(void* to, const void* from, size_t bytes, Device device) {
 }
 
 void drain_current_stream(Device device) {
-  if (device.is_cuda()) C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream(device.index()).stream()));
+  if (device.is_cuda())
+    C10_CUDA_CHECK(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream(device.index()).stream()));
 }
 
-HostStaging::HostStaging(Device device, int slots, size_t slot_bytes) : device_(device), slot_bytes_(slot_bytes) {
+HostStaging::HostStaging(Device device, int slots, size_t slot_bytes)
+    : device_(device), slot_bytes_(slot_bytes) {
   const size_t bytes = static_cast<size_t>(slots) * slot_bytes;
   if (device.is_cuda()) {
     c10::cuda::CUDAGuard guard(device);

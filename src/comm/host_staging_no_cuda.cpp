@@ -5,7 +5,7 @@
 namespace veil {
 
 void copy_bytes(void* to, const void* from, size_t bytes, Device) {
-  std::memcpy(to, from, bytes);
+  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 void drain_current_stream(Device) {}
 

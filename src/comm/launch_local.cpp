@@ -35,8 +35,8 @@ std::string find_on_path(const std::string& program) {
   return "";
 }
 
-// Whether one process may read another's memory, which makes MPI's messages one copy instead of two. Containers often
-// forbid it, and Open MPI complains on every message.
+// Whether one process may read another's memory, which makes MPI's messages one copy instead of
+// two. Containers often forbid it, and Open MPI complains on every message.
 bool processes_share_memory() {
   int value = 1, seen = 0;
   const pid_t child = fork();
@@ -45,7 +45,8 @@ bool processes_share_memory() {
   }
   if (child < 0) return false;
   const iovec local{&seen, sizeof seen}, remote{&value, sizeof value};
-  const bool allowed = process_vm_readv(child, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof seen);
+  const bool allowed =
+      process_vm_readv(child, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof seen);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   return allowed;
@@ -53,8 +54,8 @@ bool processes_share_memory() {
 
 std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks,
                                         const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{mpirun, "-n",     std::to_string(ranks), "--oversubscribe", "--bind-to",
-                                   "none", "--quiet"};
+  std::vector<std::string> command{
+      mpirun, "-n", std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--quiet"};
   const auto set = [&](const char* name, const std::string& value) {
     command.insert(command.end(), {"--mca", name, value});
   };
@@ -73,7 +74,8 @@ std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks,
 // What mpirun itself says is kept, and shown only where no rank has said anything better.
 class MpirunProcess {
  public:
-  MpirunProcess(const std::vector<std::string>& command, const std::string& socket, int ranks, OnSignal on_signal) {
+  MpirunProcess(const std::vector<std::string>& command, const std::string& socket, int ranks,
+                OnSignal on_signal) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error(std::strerror(errno));
     output_ = ends[0];
@@ -88,7 +90,8 @@ class MpirunProcess {
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       if (getppid() != parent) _exit(kExitFailed);
-      if (on_signal == OnSignal::ask_ranks) setpgid(0, 0);  // a terminal's Ctrl-C reaches the launcher alone
+      // a terminal's Ctrl-C reaches the launcher alone
+      if (on_signal == OnSignal::ask_ranks) setpgid(0, 0);
       sigset_t none;
       sigemptyset(&none);
       sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -111,7 +114,8 @@ class MpirunProcess {
   // The exit code once it has ended, 128 + n for signal n.
   std::optional<int> ended() {
     char buffer[4096];
-    for (ssize_t n = 0; (n = read(output_, buffer, sizeof buffer)) > 0;) said_.append(buffer, static_cast<size_t>(n));
+    for (ssize_t n = 0; (n = read(output_, buffer, sizeof buffer)) > 0;)
+      said_.append(buffer, static_cast<size_t>(n));
     if (said_.size() > 1 << 16) said_.erase(0, said_.size() - (1 << 16));
     if (!code_) {
       int status = 0;
@@ -159,12 +163,14 @@ std::string how_it_died(int code) {
 }  // namespace
 
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnSignal on_signal) {
-  if (ranks < 1) user_error("--ranks {}: at least 1 is needed", ranks);
+  if (ranks < 1) field_error("ranks", "must be at least 1, got {}", ranks);
   if (!built_with_mpi())
     throw MissingBackend(
-        "this build has no MPI, local ranks need it: apt-get install libopenmpi-dev openmpi-bin, and build again");
+        "this build has no MPI, local ranks need it: apt-get install libopenmpi-dev openmpi-bin, "
+        "and build again");
   const std::string mpirun = find_on_path("mpirun");
-  if (mpirun.empty()) throw MissingBackend("mpirun was not found, local ranks need it: apt-get install openmpi-bin");
+  if (mpirun.empty())
+    throw MissingBackend("mpirun was not found, local ranks need it: apt-get install openmpi-bin");
 
   const std::string socket = fmt::format("veil-{}-{:08x}", getpid(), std::random_device{}());
   RankWatch watch(listen_locally(socket), RankWatch::Where::local);
@@ -206,7 +212,9 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnS
   }
   if (watch.joined() < ranks && *code != 0) {
     // It has no line yet, so what it said went through mpirun.
-    std::fputs(fmt::format("veil: a rank ended before it had joined (exit code {})\n{}", *code, process.said()).c_str(),
+    std::fputs(fmt::format("veil: a rank ended before it had joined (exit code {})\n{}", *code,
+                           process.said())
+                   .c_str(),
                stderr);
   } else if (failure) {
     std::fputs(failure_line(failure->rank, ranks, how_it_died(*code)).c_str(), stderr);

@@ -6,7 +6,8 @@
 
 namespace veil {
 
-// What ranks tell each other before any data moves, so that a disagreement is an error on every rank and not a hang.
+// What ranks tell each other before any data moves, so that a disagreement is an error on every
+// rank and not a hang.
 struct CallHeader {
   enum Kind : int64_t { barrier, all_gather, reduce_scatter, all_reduce, broadcast };
   int64_t kind = barrier, dtype = 0, count = 0, root = 0;
@@ -14,28 +15,32 @@ struct CallHeader {
 };
 std::string describe(const CallHeader& header);
 
-// Memory of a tensor. The tensor itself stays with the caller, who keeps it allocated until wait() has returned.
+// Memory of a tensor. The tensor itself stays with the caller, who keeps it allocated until wait()
+// has returned.
 struct RawTensor {
   std::byte* data = nullptr;
   int64_t count = 0;
   size_t element_bytes = 1;
   DType dtype = at::kFloat;
   explicit RawTensor(const Tensor& tensor);
-  std::byte* at(int64_t element) const { return data + static_cast<size_t>(element) * element_bytes; }
+  std::byte* at(int64_t element) const {
+    return data + static_cast<size_t>(element) * element_bytes;
+  }
 };
 
-// A buffer of `count` elements in one piece per rank: pieces of `step` elements, each starting `stride` after the one
-// before, cut at the end.
+// A buffer of `count` elements in one piece per rank: pieces of `step` elements, each starting
+// `stride` after the one before, cut at the end.
 struct Pieces {
   int64_t count = 0, stride = 0, step = 0;
   int64_t begin(int rank) const { return std::min(count, rank * stride); }
   int64_t size(int rank) const { return std::min(step, count - begin(rank)); }
 };
 
-// One queue of collectives: an MPI communicator of its own and a staging area. All tasks run on the worker.
+// One queue of collectives: an MPI communicator of its own and a staging area. All tasks run on the
+// worker.
 //
-// Large data passes in rounds, each as long as a staging slot. On CPU the tensors' memory is sent from and, but for
-// sums, received into directly; a GPU's passes through the slots.
+// Large data passes in rounds, each as long as a staging slot. On CPU the tensors' memory is sent
+// from and, but for sums, received into directly; a GPU's passes through the slots.
 class MpiLane {
  public:
   MpiLane(MpiWorker& worker, int lane, Device device);

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "comm/collectives.h"
 #include "comm/mpi_lane.h"
-#include "comm/rank_sum.h"
 
 namespace veil {
 namespace {
@@ -35,10 +35,11 @@ RawTensor::RawTensor(const Tensor& tensor)
       dtype(tensor.scalar_type()) {}
 
 std::string describe(const CallHeader& header) {
-  static constexpr const char* kNames[] = {"barrier", "all_gather", "reduce_scatter", "all_reduce", "broadcast"};
+  static constexpr const char* kNames[] = {"barrier", "all_gather", "reduce_scatter", "all_reduce",
+                                           "broadcast"};
   if (header.kind == CallHeader::barrier) return kNames[0];
-  std::string text =
-      fmt::format("{} of {} {}", kNames[header.kind], header.count, dtype_name(static_cast<DType>(header.dtype)));
+  std::string text = fmt::format("{} of {} {}", kNames[header.kind], header.count,
+                                 dtype_name(static_cast<DType>(header.dtype)));
   if (header.kind == CallHeader::broadcast) text += fmt::format(" from rank {}", header.root);
   return text;
 }
@@ -63,8 +64,9 @@ class MpiLane::Agreement {
     if (!lane_.worker_.completed(requests_)) return false;
     for (int p = 0; p < lane_.size_; ++p) {
       const CallHeader& theirs = headers_[static_cast<size_t>(p)];
-      VEIL_CHECK(p == lane_.rank_ || theirs == mine_, "ranks disagree: rank {} called {}, rank {} called {}",
-                 lane_.rank_, describe(mine_), p, describe(theirs));
+      VEIL_CHECK(p == lane_.rank_ || theirs == mine_,
+                 "ranks disagree: rank {} called {}, rank {} called {}", lane_.rank_,
+                 describe(mine_), p, describe(theirs));
     }
     return true;
   }
@@ -76,8 +78,8 @@ class MpiLane::Agreement {
   std::vector<MPI_Request> requests_;
 };
 
-// out = sum over ranks of their own piece of `whole`, in rank order. The next round's messages are under way while this
-// round is added.
+// out = sum over ranks of their own piece of `whole`, in rank order. The next round's messages are
+// under way while this round is added.
 class MpiLane::Sum {
  public:
   Sum(MpiLane& lane, RawTensor whole, Pieces pieces, std::byte* out)
@@ -89,7 +91,8 @@ class MpiLane::Sum {
 
   bool done() {
     while (round_ < rounds_) {
-      // A GPU's data takes both halves of the slots, one to send from and one to receive into: one round at a time.
+      // A GPU's data takes both halves of the slots, one to send from and one to receive into: one
+      // round at a time.
       if (!staged() && posted_ == round_ + 1 && posted_ < rounds_) post(posted_);
       if (!lane_.worker_.completed(requests_[round_ % 2])) return false;
       add(round_);
@@ -104,7 +107,9 @@ class MpiLane::Sum {
   int64_t length(int rank, int64_t round) const {
     return std::clamp<int64_t>(pieces_.size(rank) - round * chunk_, 0, chunk_);
   }
-  std::byte* source(int rank, int64_t round) const { return whole_.at(pieces_.begin(rank) + round * chunk_); }
+  std::byte* source(int rank, int64_t round) const {
+    return whole_.at(pieces_.begin(rank) + round * chunk_);
+  }
   std::byte* incoming(int rank, int64_t round) const {
     return lane_.staging_.slot(rank + (staged() || round % 2 ? lane_.size_ : 0));
   }
@@ -114,20 +119,22 @@ class MpiLane::Sum {
     auto& requests = requests_[round % 2];
     const auto mine = static_cast<size_t>(length(lane_.rank_, round)) * element;
     for (int p = 0; p < lane_.size_; ++p) {
-      if (p != lane_.rank_ && mine > 0) lane_.receive(incoming(p, round), mine, p, kDataTag, requests);
+      if (p != lane_.rank_ && mine > 0)
+        lane_.receive(incoming(p, round), mine, p, kDataTag, requests);
     }
     if (staged()) {
       StreamGuard guard(lane_.stream_);
       for (int p = 0; p < lane_.size_; ++p) {
-        copy_bytes(lane_.staging_.slot(p), source(p, round), static_cast<size_t>(length(p, round)) * element,
-                   lane_.device_);
+        copy_bytes(lane_.staging_.slot(p), source(p, round),
+                   static_cast<size_t>(length(p, round)) * element, lane_.device_);
       }
       drain_current_stream(lane_.device_);
     }
     for (int p = 0; p < lane_.size_; ++p) {
       const auto theirs = static_cast<size_t>(length(p, round)) * element;
       if (p == lane_.rank_ || theirs == 0) continue;
-      lane_.send(staged() ? lane_.staging_.slot(p) : source(p, round), theirs, p, kDataTag, requests);
+      lane_.send(staged() ? lane_.staging_.slot(p) : source(p, round), theirs, p, kDataTag,
+                 requests);
     }
     posted_ = round + 1;
   }
@@ -137,7 +144,8 @@ class MpiLane::Sum {
     if (count == 0) return;
     std::byte* own = staged() ? lane_.staging_.slot(lane_.rank_) : source(lane_.rank_, round);
     std::vector<const void*> terms;
-    for (int p = 0; p < lane_.size_; ++p) terms.push_back(p == lane_.rank_ ? own : incoming(p, round));
+    for (int p = 0; p < lane_.size_; ++p)
+      terms.push_back(p == lane_.rank_ ? own : incoming(p, round));
     std::byte* target = out_ + static_cast<size_t>(round * chunk_) * whole_.element_bytes;
     sum_in_rank_order(whole_.dtype, terms, staged() ? own : target, count);
     if (!staged()) return;
@@ -157,7 +165,8 @@ class MpiLane::Sum {
 // Every rank's own piece of `whole` reaches everyone.
 class MpiLane::Gather {
  public:
-  Gather(MpiLane& lane, RawTensor whole, Pieces pieces) : lane_(lane), whole_(whole), pieces_(pieces) {
+  Gather(MpiLane& lane, RawTensor whole, Pieces pieces)
+      : lane_(lane), whole_(whole), pieces_(pieces) {
     // On CPU nothing passes through a slot; a message is kept below what MPI's int counts.
     const size_t most = staged() ? lane.staging_.slot_bytes() : size_t{1} << 30;
     chunk_ = static_cast<int64_t>(most / whole.element_bytes);
@@ -171,7 +180,8 @@ class MpiLane::Gather {
       if (staged()) {
         StreamGuard guard(lane_.stream_);
         for (int p = 0; p < lane_.size_; ++p) {
-          if (p != lane_.rank_) copy_bytes(place(p), lane_.staging_.slot(p), bytes(p), lane_.device_);
+          if (p != lane_.rank_)
+            copy_bytes(place(p), lane_.staging_.slot(p), bytes(p), lane_.device_);
         }
         drain_current_stream(lane_.device_);
       }
@@ -184,7 +194,8 @@ class MpiLane::Gather {
   bool staged() const { return lane_.device_.is_cuda(); }
   std::byte* place(int rank) const { return whole_.at(pieces_.begin(rank) + round_ * chunk_); }
   size_t bytes(int rank) const {
-    return static_cast<size_t>(std::clamp<int64_t>(pieces_.size(rank) - round_ * chunk_, 0, chunk_)) *
+    return static_cast<size_t>(
+               std::clamp<int64_t>(pieces_.size(rank) - round_ * chunk_, 0, chunk_)) *
            whole_.element_bytes;
   }
 
@@ -282,14 +293,18 @@ MpiLane::~MpiLane() {
   }
 }
 
-void MpiLane::send(const void* data, size_t bytes, int to, int tag, std::vector<MPI_Request>& requests) {
+void MpiLane::send(const void* data, size_t bytes, int to, int tag,
+                   std::vector<MPI_Request>& requests) {
   requests.emplace_back();
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_, &requests.back()), "MPI_Isend");
+  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_, &requests.back()),
+            "MPI_Isend");
 }
 
-void MpiLane::receive(void* data, size_t bytes, int from, int tag, std::vector<MPI_Request>& requests) {
+void MpiLane::receive(void* data, size_t bytes, int from, int tag,
+                      std::vector<MPI_Request>& requests) {
   requests.emplace_back();
-  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &requests.back()), "MPI_Irecv");
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &requests.back()),
+            "MPI_Irecv");
 }
 
 void MpiLane::begin(const Moments& moments) {
@@ -317,7 +332,8 @@ MpiTask MpiLane::barrier() {
 
 MpiTask MpiLane::all_gather(RawTensor shard, RawTensor whole, Moments moments) {
   begin(moments);
-  Agreement agreement(*this, {CallHeader::all_gather, static_cast<int64_t>(shard.dtype), shard.count, 0});
+  Agreement agreement(*this,
+                      {CallHeader::all_gather, static_cast<int64_t>(shard.dtype), shard.count, 0});
   while (!agreement.done()) co_await kTurn;
   std::byte* own = whole.at(rank_ * shard.count);
   if (own != shard.data) {
@@ -331,7 +347,8 @@ MpiTask MpiLane::all_gather(RawTensor shard, RawTensor whole, Moments moments) {
 
 MpiTask MpiLane::reduce_scatter(RawTensor whole, RawTensor shard, Moments moments) {
   begin(moments);
-  Agreement agreement(*this, {CallHeader::reduce_scatter, static_cast<int64_t>(shard.dtype), shard.count, 0});
+  Agreement agreement(
+      *this, {CallHeader::reduce_scatter, static_cast<int64_t>(shard.dtype), shard.count, 0});
   while (!agreement.done()) co_await kTurn;
   Sum sum(*this, whole, {whole.count, shard.count, shard.count}, shard.data);
   while (!sum.done()) co_await kTurn;
@@ -340,7 +357,8 @@ MpiTask MpiLane::reduce_scatter(RawTensor whole, RawTensor shard, Moments moment
 
 MpiTask MpiLane::all_reduce(RawTensor data, Moments moments) {
   begin(moments);
-  Agreement agreement(*this, {CallHeader::all_reduce, static_cast<int64_t>(data.dtype), data.count, 0});
+  Agreement agreement(*this,
+                      {CallHeader::all_reduce, static_cast<int64_t>(data.dtype), data.count, 0});
   while (!agreement.done()) co_await kTurn;
   if (static_cast<size_t>(data.count) * data.element_bytes <= staging_.slot_bytes()) {
     // Short: everyone sends everything and adds everything, in one round.
@@ -359,7 +377,8 @@ MpiTask MpiLane::all_reduce(RawTensor data, Moments moments) {
 
 MpiTask MpiLane::broadcast(RawTensor data, int root, Moments moments) {
   begin(moments);
-  Agreement agreement(*this, {CallHeader::broadcast, static_cast<int64_t>(data.dtype), data.count, root});
+  Agreement agreement(*this,
+                      {CallHeader::broadcast, static_cast<int64_t>(data.dtype), data.count, root});
   while (!agreement.done()) co_await kTurn;
   Spread spread(*this, data, root);
   while (!spread.done()) co_await kTurn;

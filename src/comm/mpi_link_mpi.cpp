@@ -1,25 +1,78 @@
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include "base/error.h"
-#include "comm/launcher_line.h"
 #include "comm/mpi_worker.h"
 #include "comm/rank_link.h"
+#include "comm/socket_message.h"
 
 namespace veil {
 namespace {
 
+// A rank's line to launch_local_ranks: who died, and why, is told there once.
+class LauncherLine {
+ public:
+  // Connects to the launcher's socket and takes over the launcher's own standard output and error,
+  // so that they are what the person sees (a terminal stays a terminal) and not mpirun's pipes.
+  // Should the launcher die or ask for it, this process ends.
+  LauncherLine(const std::string& socket, int rank);
+  ~LauncherLine();
+  LauncherLine(const LauncherLine&) = delete;
+  LauncherLine& operator=(const LauncherLine&) = delete;
+
+  void fail(const std::string& reason, int exit_code);
+  void goodbye();  // this rank ends as it should
+
+ private:
+  int fd_;
+  std::atomic<bool> leaving_{false};
+  std::thread listener_;
+};
+
+LauncherLine::LauncherLine(const std::string& socket, int rank) : fd_(connect_locally(socket)) {
+  send_frame(fd_, {Frame::hello, rank, ""});
+  receive_output(fd_);
+  listener_ = std::thread([this] {
+    const auto frame = receive_frame(fd_);
+    if (leaving_ || (frame && frame->kind == Frame::goodbye)) return;
+    _exit(frame && frame->number ? frame->number : kExitFailed);
+  });
+}
+
+LauncherLine::~LauncherLine() {
+  leaving_ = true;
+  shutdown(fd_, SHUT_RDWR);
+  listener_.join();
+  close(fd_);
+}
+
+void LauncherLine::fail(const std::string& reason, int exit_code) {
+  send_frame(fd_, {Frame::failed, exit_code, reason});
+}
+
+void LauncherLine::goodbye() {
+  leaving_ = true;
+  send_frame(fd_, {Frame::goodbye, 0, ""});
+}
+
 MpiTask share_task(MpiWorker& worker, void* data, size_t bytes) {
   std::vector<MPI_Request> requests(1);
-  check_mpi(MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD, requests.data()), "MPI_Ibcast");
+  check_mpi(MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD, requests.data()),
+            "MPI_Ibcast");
   while (!worker.completed(requests)) co_await kTurn;
 }
 
 class MpiLink : public RankLink {
  public:
   explicit MpiLink(const RankInfo& info) : info_(info) {
-    if (!info.launcher_socket.empty()) launcher_ = std::make_unique<LauncherLine>(info.launcher_socket, info.rank);
+    if (!info.launcher_socket.empty())
+      launcher_ = std::make_unique<LauncherLine>(info.launcher_socket, info.rank);
     try {
       worker_ = std::make_unique<MpiWorker>();
     } catch (const std::exception& error) {
@@ -28,8 +81,8 @@ class MpiLink : public RankLink {
       _exit(kExitFailed);
     }
     VEIL_CHECK(worker_->rank() == info.rank && worker_->size() == info.world,
-               "the launcher says rank {} of {}, MPI says rank {} of {}", info.rank, info.world, worker_->rank(),
-               worker_->size());
+               "the launcher says rank {} of {}, MPI says rank {} of {}", info.rank, info.world,
+               worker_->rank(), worker_->size());
     queue_ = worker_->new_queue();
     set_mpi_worker(worker_.get());
   }

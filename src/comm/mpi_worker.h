@@ -1,8 +1,8 @@
 // The one thread of the process that talks to MPI. Included by *_mpi.cpp only.
 //
-// Work is written as coroutines: a task posts non-blocking MPI calls and suspends while they are under way. Each queue
-// runs its tasks in order; queues advance side by side, so that two communicators are independent even if ranks post to
-// them in different orders.
+// Work is written as coroutines: a task posts non-blocking MPI calls and suspends while they are
+// under way. Each queue runs its tasks in order; queues advance side by side, so that two
+// communicators are independent even if ranks post to them in different orders.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1  // the C interface only
@@ -29,7 +29,9 @@ class MpiTask {
  public:
   struct promise_type {
     std::exception_ptr error;
-    MpiTask get_return_object() { return MpiTask(std::coroutine_handle<promise_type>::from_promise(*this)); }
+    MpiTask get_return_object() {
+      return MpiTask(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_always final_suspend() noexcept { return {}; }
     void return_void() {}
@@ -70,8 +72,8 @@ class MpiWorker {
   int size() const { return size_; }
 
   int new_queue() { return next_queue_++; }
-  // Runs the coroutine that `make` returns. `make` and what it captures live as long as the task and end on the worker.
-  // The future throws what the task threw.
+  // Runs the coroutine that `make` returns. `make` and what it captures live as long as the task
+  // and end on the worker. The future throws what the task threw.
   std::future<void> post(int queue, std::function<MpiTask()> make);
 
   // For tasks: whether all requests are complete; completed ones are cleared.

@@ -26,13 +26,15 @@ void check_mpi(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw std::runtime_error(fmt::format("{}: {}", call, std::string(text, static_cast<size_t>(length))));
+  throw std::runtime_error(
+      fmt::format("{}: {}", call, std::string(text, static_cast<size_t>(length))));
 }
 
 MpiWorker::MpiWorker() {
   std::promise<void> started;
   std::future<void> ready = started.get_future();
-  thread_ = std::thread([this, started = std::move(started)]() mutable { run(std::move(started)); });
+  thread_ =
+      std::thread([this, started = std::move(started)]() mutable { run(std::move(started)); });
   try {
     ready.get();
   } catch (...) {
@@ -68,11 +70,13 @@ void MpiWorker::abort(int exit_code) {
     abort_code_ = exit_code ? exit_code : kExitFailed;
   }
   posted_.notify_all();
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // MPI_Abort on the worker ends the process meanwhile
+  // MPI_Abort on the worker ends the process meanwhile
+  std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 void MpiWorker::run(std::promise<void> started) {
-  // Short sleeps between polls shall be short: the default slack of 50 us is longer than most messages take.
+  // Short sleeps between polls shall be short: the default slack of 50 us is longer than most
+  // messages take.
   prctl(PR_SET_TIMERSLACK, 1000UL);
   try {
     int provided = 0;
@@ -99,8 +103,8 @@ void MpiWorker::loop() {
       inbox_.clear();
       if (queues_.empty()) {
         if (stopping_) return;
-        // A small message may still lie in MPI's own buffers after its send has completed, and moves only inside MPI
-        // calls. So an idle worker looks in now and then.
+        // A small message may still lie in MPI's own buffers after its send has completed, and
+        // moves only inside MPI calls. So an idle worker looks in now and then.
         const auto nap = std::chrono::milliseconds(idle_rounds_ < 100 ? 1 : 50);
         if (posted_.wait_for(lock, nap) == std::cv_status::timeout) {
           int flag = 0;
@@ -166,7 +170,9 @@ void MpiWorker::rest() {
 bool MpiWorker::completed(std::vector<MPI_Request>& requests) {
   if (requests.empty()) return true;
   int all = 0;
-  check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE), "MPI_Testall");
+  check_mpi(
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE),
+      "MPI_Testall");
   if (!all) return false;
   requests.clear();
   moved_ = true;

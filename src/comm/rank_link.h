@@ -1,28 +1,40 @@
-// How the ranks of a World reach each other outside collectives.
+// Which rank this is, and how the ranks of a World reach each other outside collectives.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
-#include "comm/launch.h"
-
 namespace veil {
+
+enum class Launcher { none, mpirun, srun, torchrun };
+
+// What the launcher's environment says of this process. world 1 and Launcher::none for a process
+// started alone.
+struct RankInfo {
+  int rank = 0, world = 1, local_rank = 0, local_world = 1;
+  Launcher launcher = Launcher::none;
+  bool by_mpi = false;          // the launcher offers what MPI needs to join
+  std::string launcher_socket;  // of launch_local_ranks, where it is the launcher
+  std::string master_address;   // where ranks meet that cannot meet by MPI
+  int master_port = 0;
+};
 
 class RankLink {
  public:
   virtual ~RankLink() = default;
   // Rank 0's bytes reach every rank. Every rank calls it, in the same order.
   virtual void share(void* data, size_t bytes) = 0;
-  // Tells people why this rank failed, and ends every rank. Returns where the others could only be left to notice that
-  // this rank is gone.
+  // Tells people why this rank failed, and ends every rank. Returns where the others could only be
+  // left to notice that this rank is gone.
   virtual void fail(const std::string& reason, int exit_code) = 0;
 };
 
 std::unique_ptr<RankLink> make_mpi_link(const RankInfo& info);
 std::unique_ptr<RankLink> make_tcp_link(const RankInfo& info);
 
-// The rank's place and link in the process's World; null without one. `link` is null in a world of one.
+// The rank's place and link in the process's World; null without one. `link` is null in a world of
+// one.
 struct Membership {
   RankInfo info;
   RankLink* link = nullptr;

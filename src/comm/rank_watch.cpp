@@ -33,15 +33,16 @@ void RankWatch::tell_all(const Frame& frame) {
 }
 
 void RankWatch::admit() {
-  const int fd =
-      where_ == Where::local ? accept_locally(listening_) : accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int fd = where_ == Where::local ? accept_locally(listening_)
+                                        : accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
   if (fd >= 0) lines_.push_back({fd, -1, false});
 }
 
 bool RankWatch::hear(Line& line) {
   const auto frame = receive_frame(line.fd);
   if (!frame) {
-    if (line.rank >= 0 && !line.said_goodbye && !failure_) failure_ = RankFailure{line.rank, false, 1, ""};
+    if (line.rank >= 0 && !line.said_goodbye && !failure_)
+      failure_ = RankFailure{line.rank, false, 1, ""};
     return false;
   }
   if (line.rank < 0 && frame->kind != Frame::hello) return false;  // no rank of ours

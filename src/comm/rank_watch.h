@@ -1,12 +1,12 @@
-// Watches over ranks by an open connection each: one that closes without a goodbye is a rank that died, however it
-// died.
+// Watches over ranks by an open connection each: one that closes without a goodbye is a rank that
+// died, however it died.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "comm/wire.h"
+#include "comm/socket_message.h"
 
 namespace veil {
 
@@ -20,13 +20,14 @@ struct RankFailure {
 class RankWatch {
  public:
   enum class Where { local, tcp };
-  RankWatch(int listening, Where where) : listening_(listening), where_(where) {}  // owns the socket
+  // owns the socket
+  RankWatch(int listening, Where where) : listening_(listening), where_(where) {}
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  // Hears what came, for at most `timeout_ms`. A local rank is given this process's output when it joins, and its
-  // goodbye is answered.
+  // Hears what came, for at most `timeout_ms`. A local rank is given this process's output when it
+  // joins, and its goodbye is answered.
   void look(int timeout_ms);
   void tell_all(const Frame& frame);
 

@@ -1,5 +1,5 @@
-// Ranks that cannot meet by MPI meet at rank 0, and keep a connection to it: through it they share bytes and learn of
-// each other's death.
+// Ranks that cannot meet by MPI meet at rank 0, and keep a connection to it: through it they share
+// bytes and learn of each other's death.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,17 +31,19 @@ constexpr auto kGlance = std::chrono::milliseconds(20);
 // Rank 0: hears every failure first, tells it once, and ends the others.
 class TcpHub : public RankLink {
  public:
-  explicit TcpHub(const RankInfo& info) : info_(info), watch_(listen_tcp(info.master_port), RankWatch::Where::tcp) {
+  explicit TcpHub(const RankInfo& info)
+      : info_(info), watch_(listen_tcp(info.master_port), RankWatch::Where::tcp) {
     const double deadline = steady_ms() + kJoinSeconds * 1000;
     while (watch_.joined() < info_.world - 1) {
       watch_.look(100);
       end_on_failure();
       if (steady_ms() > deadline) {
-        user_error("{} of {} ranks joined at port {} within {} s", watch_.joined() + 1, info_.world, info_.master_port,
-                   kJoinSeconds);
+        user_error("{} of {} ranks joined at port {} within {} s", watch_.joined() + 1, info_.world,
+                   info_.master_port, kJoinSeconds);
       }
     }
-    watch_.tell_all({Frame::hello, 0, ""});  // nobody goes on before everybody is here, and can be told
+    // nobody goes on before everybody is here, and can be told
+    watch_.tell_all({Frame::hello, 0, ""});
     watcher_ = std::thread([this] { watch_until_all_left(); });
   }
 
@@ -76,12 +78,14 @@ class TcpHub : public RankLink {
   void end_on_failure() {
     const auto& failure = watch_.failure();
     if (!failure) return;
-    end_all(failure_line(failure->rank, info_.world, failure->told ? failure->reason : "died"), failure->exit_code);
+    end_all(failure_line(failure->rank, info_.world, failure->told ? failure->reason : "died"),
+            failure->exit_code);
   }
 
   [[noreturn]] void end_all(const std::string& line, int exit_code) {
     watch_.tell_all({Frame::end, exit_code, ""});
-    // A socket closed with something unread in it takes back what was sent: hear them out while they end.
+    // A socket closed with something unread in it takes back what was sent: hear them out while
+    // they end.
     for (int glance = 0; glance < 10 && watch_.open() > 0; ++glance) watch_.look(50);
     end_process(line, exit_code);
   }
@@ -115,7 +119,8 @@ class TcpSpoke : public RankLink {
     arrived_.wait(lock, [this] { return !shared_.empty(); });
     const std::string text = std::move(shared_.front());
     shared_.pop_front();
-    VEIL_CHECK(text.size() == bytes, "rank 0 shared {} bytes, rank {} expected {}", text.size(), info_.rank, bytes);
+    VEIL_CHECK(text.size() == bytes, "rank 0 shared {} bytes, rank {} expected {}", text.size(),
+               info_.rank, bytes);
     std::memcpy(data, text.data(), bytes);
   }
 
@@ -131,7 +136,8 @@ class TcpSpoke : public RankLink {
       if (frame && frame->kind == Frame::goodbye) return;
       if (frame && frame->kind == Frame::end) _exit(frame->number ? frame->number : kExitFailed);
       // All the others see rank 0 go; one of them says so.
-      if (!frame) end_process(info_.rank == 1 ? failure_line(0, info_.world, "died") : "", kExitFailed);
+      if (!frame)
+        end_process(info_.rank == 1 ? failure_line(0, info_.world, "died") : "", kExitFailed);
       std::lock_guard lock(mutex_);
       shared_.push_back(std::move(frame->text));
       arrived_.notify_all();
@@ -150,8 +156,10 @@ class TcpSpoke : public RankLink {
 
 std::unique_ptr<RankLink> make_tcp_link(const RankInfo& info) {
   if (info.master_address.empty()) {
-    user_error("{} ranks were launched without a way to meet: set MASTER_ADDR and MASTER_PORT, or use srun --mpi=pmix",
-               info.world);
+    user_error(
+        "{} ranks were launched without a way to meet: set MASTER_ADDR and MASTER_PORT, or use "
+        "srun --mpi=pmix",
+        info.world);
   }
   if (info.rank == 0) return std::make_unique<TcpHub>(info);
   return std::make_unique<TcpSpoke>(info);

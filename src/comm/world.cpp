@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "comm/rank_link.h"
+#include "comm/launch.h"
 
 namespace veil {
 
@@ -56,7 +56,8 @@ void fail_current_world(const std::string& reason, int exit_code) {
 }
 
 std::string failure_line(int rank, int world, const std::string& reason) {
-  return world > 1 ? fmt::format("veil: rank {}: {}\n", rank, reason) : fmt::format("veil: {}\n", reason);
+  return world > 1 ? fmt::format("veil: rank {}: {}\n", rank, reason)
+                   : fmt::format("veil: {}\n", reason);
 }
 
 World::World(const RankInfo& info) : state_(std::make_unique<State>()) {
@@ -74,7 +75,8 @@ World::World(const RankInfo& info) : state_(std::make_unique<State>()) {
 
 World::~World() {
   // Unwinding past the World means that this rank gives up while the others wait for it.
-  if (state_->link && std::uncaught_exceptions() > state_->exceptions) fail("ended by an exception", kExitFailed);
+  if (state_->link && std::uncaught_exceptions() > state_->exceptions)
+    fail("ended by an exception", kExitFailed);
   std::set_terminate(state_->previous_terminate);
   the_membership = nullptr;
   the_world = nullptr;

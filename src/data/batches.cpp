@@ -28,7 +28,8 @@ Batch make_batch(const Samples& samples, const std::vector<int64_t>& chosen) {
   return batch;
 }
 
-Batches::Batches(std::shared_ptr<const Samples> samples, std::unique_ptr<Order> order, Position start, int64_t ahead)
+Batches::Batches(std::shared_ptr<const Samples> samples, std::unique_ptr<Order> order,
+                 Position start, int64_t ahead)
     : samples_(std::move(samples)),
       order_(std::move(order)),
       ahead_(static_cast<size_t>(std::max<int64_t>(1, ahead))),

@@ -35,7 +35,8 @@ struct LoaderStatistics {
 class Batches {
  public:
   // Begins to work at once, from `start` on, and keeps up to `ahead` batches ready.
-  Batches(std::shared_ptr<const Samples> samples, std::unique_ptr<Order> order, Position start = {}, int64_t ahead = 4);
+  Batches(std::shared_ptr<const Samples> samples, std::unique_ptr<Order> order, Position start = {},
+          int64_t ahead = 4);
   ~Batches();
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
@@ -43,8 +44,8 @@ class Batches {
   // The next batch; nothing at the order's end. What failed on the thread is thrown here.
   std::optional<Batch> next();
 
-  // Where the next batch stands, whatever is already made ahead; nothing at the order's end. A loader that starts there
-  // delivers what this one would.
+  // Where the next batch stands, whatever is already made ahead; nothing at the order's end. A
+  // loader that starts there delivers what this one would.
   std::optional<Position> position() const;
   LoaderStatistics statistics() const;
 
@@ -61,7 +62,7 @@ class Batches {
   LoaderStatistics statistics_;
   std::exception_ptr failed_;
   bool ended_ = false, stop_ = false;
-  std::thread thread_;  // last: it uses what stands above
+  std::thread thread_;  // last: it uses what is above
 };
 
 }  // namespace veil::data

@@ -1,9 +1,11 @@
 #include "data/bpe.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "base/error.h"
+#include "data/utf8.h"
 
 namespace veil::data {
 namespace {
@@ -27,13 +29,16 @@ bool later(const Bpe::Workspace::Candidate& a, const Bpe::Workspace::Candidate& 
 }  // namespace
 
 Bpe::Bpe(const std::array<int32_t, 256>& token_of_byte, const std::vector<Merge>& merges)
-    : token_of_byte_(token_of_byte), slots_(std::bit_ceil(merges.size() * 2 + 2), Slot{kEmpty, 0, 0}) {
+    : token_of_byte_(token_of_byte),
+      slots_(std::bit_ceil(merges.size() * 2 + 2), Slot{kEmpty, 0, 0}) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
     const uint64_t pair = pair_of(merge.left, merge.right);
     size_t at = mix(pair) & (slots_.size() - 1);
-    while (slots_[at].pair != kEmpty && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
-    slots_[at] = {pair, static_cast<int32_t>(rank), merge.result};  // of a pair named twice the last stays
+    while (slots_[at].pair != kEmpty && slots_[at].pair != pair)
+      at = (at + 1) & (slots_.size() - 1);
+    // of a pair named twice the last stays
+    slots_[at] = {pair, static_cast<int32_t>(rank), merge.result};
   }
 }
 
@@ -51,7 +56,8 @@ const Bpe::Slot* Bpe::find(int32_t left, int32_t right) const {
 void Bpe::consider(Workspace& workspace, int32_t place) const {
   const auto& symbol = workspace.symbols[static_cast<size_t>(place)];
   if (symbol.after < 0) return;
-  const Slot* const slot = find(symbol.token, workspace.symbols[static_cast<size_t>(symbol.after)].token);
+  const Slot* const slot =
+      find(symbol.token, workspace.symbols[static_cast<size_t>(symbol.after)].token);
   if (!slot) return;
   workspace.heap.push_back({slot->rank, place, slot->result});
   std::push_heap(workspace.heap.begin(), workspace.heap.end(), later);
@@ -79,7 +85,8 @@ void Bpe::encode(std::string_view piece, Workspace& workspace, std::vector<int32
     auto& left = symbols[static_cast<size_t>(top.place)];
     if (left.token < 0 || left.after < 0) continue;
     auto& right = symbols[static_cast<size_t>(left.after)];
-    // The pair may have changed since; it is the result that counts, as in the library whose files these are.
+    // The pair may have changed since; it is the result that counts, as in the library whose files
+    // these are.
     const Slot* const slot = find(left.token, right.token);
     if (!slot || slot->result != top.result) continue;
     left.token = top.result;
@@ -92,6 +99,48 @@ void Bpe::encode(std::string_view piece, Workspace& workspace, std::vector<int32
   for (const auto& symbol : symbols) {
     if (symbol.token >= 0) tokens.push_back(symbol.token);
   }
+}
+
+namespace {
+
+constexpr char32_t kLast = 0x143;  // of the alphabet's characters
+
+struct Alphabet {
+  std::array<char32_t, 256> character{};
+  std::array<int16_t, kLast + 1> byte{};
+
+  // Printable Latin-1 stands for itself; the other 68 bytes take the characters from U+0100 on.
+  Alphabet() {
+    byte.fill(-1);
+    char32_t next = 0x100;
+    for (char32_t value = 0; value < 256; ++value) {
+      const bool printable =
+          (value >= '!' && value <= '~') || (value >= 0xA1 && value <= 0xFF && value != 0xAD);
+      character[value] = printable ? value : next++;
+      byte[character[value]] = static_cast<int16_t>(value);
+    }
+  }
+};
+
+const Alphabet& alphabet() {
+  static const Alphabet table;
+  return table;
+}
+
+}  // namespace
+
+char32_t byte_to_character(uint8_t byte) {
+  return alphabet().character[byte];
+}
+
+std::optional<std::string> bytes_of_word(std::string_view word) {
+  std::string bytes;
+  for (size_t position = 0; position < word.size();) {
+    const char32_t character = next_character(word, position);
+    if (character > kLast || alphabet().byte[character] < 0) return {};
+    bytes.push_back(static_cast<char>(alphabet().byte[character]));
+  }
+  return bytes;
 }
 
 }  // namespace veil::data

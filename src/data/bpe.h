@@ -1,9 +1,11 @@
-// Byte pair encoding of one piece of text: its bytes are tokens, and of all neighbours that have a merge, the pair of
-// the lowest rank (the leftmost of several) becomes one token, until none has.
+// Byte pair encoding of one piece of text: its bytes are tokens, and of all neighbours that have a
+// merge, the pair of the lowest rank (the leftmost of several) becomes one token, until none has.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +20,8 @@ class Bpe {
   // What one thread needs to merge; it may serve any number of pieces, one after the other.
   struct Workspace {
     struct Symbol {
-      int32_t token, before, after;  // before, after: places of the living neighbours, -1 at the ends; token -1 is dead
+      // before, after: places of the living neighbours, -1 at the ends; token -1 is dead
+      int32_t token, before, after;
     };
     struct Candidate {
       int32_t rank, place, result;
@@ -43,5 +46,13 @@ class Bpe {
   std::array<int32_t, 256> token_of_byte_;
   std::vector<Slot> slots_;  // open addressing, a power of two
 };
+
+// The alphabet of byte-level BPE, as GPT-2 wrote it first: each byte stands as one printable
+// character, so that a vocabulary can be a table of strings.
+char32_t byte_to_character(uint8_t byte);
+
+// The bytes that a word of the alphabet stands for; nothing where a character is not of the
+// alphabet.
+std::optional<std::string> bytes_of_word(std::string_view word);
 
 }  // namespace veil::data

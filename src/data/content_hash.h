@@ -1,5 +1,5 @@
-// A 64-bit hash of bytes that is the same on every machine and in every version: it names tokenizers and decides which
-// documents are held out. Not cryptographic.
+// A 64-bit hash of bytes that is the same on every machine and in every version: it names
+// tokenizers and decides which documents are held out. Not cryptographic.
 #pragma once
 
 #include <cstdint>

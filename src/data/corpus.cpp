@@ -37,16 +37,18 @@ int64_t lines_in(std::string_view text) {
 // JSON's own message says first which of its exceptions it is.
 std::string short_reason(const json::exception& error) {
   std::string reason = error.what();
-  if (const size_t bracket = reason.find("] "); bracket != std::string::npos) reason.erase(0, bracket + 2);
-  if (const size_t place = reason.find(": "); reason.starts_with("parse error at") && place != std::string::npos) {
+  if (const size_t bracket = reason.find("] "); bracket != std::string::npos)
+    reason.erase(0, bracket + 2);
+  if (const size_t place = reason.find(": ");
+      reason.starts_with("parse error at") && place != std::string::npos) {
     reason.erase(0, place + 2);
   }
   if (reason.size() > kLongestReason) reason = reason.substr(0, kLongestReason) + "...";
   return "this is not JSON: " + repair_utf8(reason);
 }
 
-// Where the value that begins at `begin` ends: behind its closing bracket, or before what follows a plain value. The
-// text's end where it is not closed.
+// Where the value that begins at `begin` ends: behind its closing bracket, or before what follows a
+// plain value. The text's end where it is not closed.
 size_t end_of_value(std::string_view text, size_t begin) {
   int64_t depth = 0;
   bool quoted = false;
@@ -77,13 +79,16 @@ std::string BadLine::message() const {
 std::vector<std::string> find_data_files(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) user_error("there is no '{}': give a folder with .txt, .json or .jsonl files", path);
+  if (!fs::exists(status))
+    user_error("there is no '{}': give a folder with .txt, .json or .jsonl files", path);
   std::vector<std::string> files;
   if (!fs::is_directory(status)) {
-    if (!is_data_file(path)) user_error("'{}' is no data: allowed are a folder, .txt, .json and .jsonl files", path);
+    if (!is_data_file(path))
+      user_error("'{}' is no data: allowed are a folder, .txt, .json and .jsonl files", path);
     return {path};
   }
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
     if (!is_data_file(at->path())) continue;
     const fs::file_status found = at->status(error);
     if (error) user_error("cannot read '{}': {}", at->path().string(), error.message());
@@ -155,7 +160,7 @@ std::optional<Document> Corpus::next_in_file() {
 
 void Corpus::bad(int64_t line, const std::string& reason) {
   const BadLine entry{open_->path, line, reason};
-  if (!options_.skip_bad) user_error("{}; --skip-bad leaves such lines out", entry.message());
+  if (!options_.skip_bad) user_error("{}; `skip_bad` leaves such lines out", entry.message());
   ++counts_.bad;
   if (bad_lines_.size() < kBadLinesKept) bad_lines_.push_back(entry);
 }
@@ -193,7 +198,8 @@ std::optional<Document> Corpus::next_in_list() {
   Open& file = *open_;
   const std::string_view text = file.content;
   const auto skip_blanks = [&] {
-    for (; file.position < text.size() && std::strchr(" \t\r\n", text[file.position]) && text[file.position] != '\0';
+    for (; file.position < text.size() && std::strchr(" \t\r\n", text[file.position]) &&
+           text[file.position] != '\0';
          ++file.position) {
       file.line += text[file.position] == '\n';
     }
@@ -217,7 +223,8 @@ std::optional<Document> Corpus::next_in_list() {
   }
   const int64_t line = file.line;
   const size_t begin = file.position, end = end_of_value(text, begin);
-  if (end == begin) {  // a bracket or a comma that belongs to nothing: what follows cannot be made out
+  // a bracket or a comma that belongs to nothing: what follows cannot be made out
+  if (end == begin) {
     bad(line, fmt::format("unexpected '{}'", letter));
     file.ended = true;
     return {};
@@ -244,7 +251,8 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
   try {
     object = json::parse(text);
   } catch (const json::parse_error& error) {
-    bad(line + lines_in(text.substr(0, std::min(error.byte - std::min<size_t>(error.byte, 1), text.size()))),
+    bad(line + lines_in(text.substr(
+                   0, std::min(error.byte - std::min<size_t>(error.byte, 1), text.size()))),
         short_reason(error));
     return {};
   } catch (const json::exception& error) {
@@ -255,27 +263,36 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
     bad(line, reason);
     return std::optional<Document>();
   };
-  if (!object.is_object()) return complain(fmt::format("this is no object with the key '{}'", options_.text_key));
+  if (!object.is_object())
+    return complain(fmt::format("this is no object with the key '{}'", options_.text_key));
   const auto found = object.find(options_.text_key);
   if (found == object.end())
-    return complain(fmt::format("there is no key '{}'; --text-key names another", options_.text_key));
-  if (!found->is_string()) return complain(fmt::format("the value of '{}' is no text", options_.text_key));
-  Document document{.text = found->get<std::string>(), .label = {}, .file = open_->path, .line = line};
+    return complain(
+        fmt::format("there is no key '{}'; `text_key` names another", options_.text_key));
+  if (!found->is_string())
+    return complain(fmt::format("the value of '{}' is no text", options_.text_key));
+  Document document{
+      .text = found->get<std::string>(), .label = {}, .file = open_->path, .line = line};
   if (options_.label_key.empty()) return document;
 
   const auto label = object.find(options_.label_key);
-  if (label == object.end()) return complain(fmt::format("there is no label '{}'", options_.label_key));
+  if (label == object.end())
+    return complain(fmt::format("there is no label '{}'", options_.label_key));
   if (label->is_string()) {
-    const auto place = std::find(options_.label_names.begin(), options_.label_names.end(), label->get<std::string>());
+    const auto place = std::find(options_.label_names.begin(), options_.label_names.end(),
+                                 label->get<std::string>());
     if (place == options_.label_names.end()) {
-      return complain(fmt::format("label '{}' is unknown: allowed are numbers from 0{}", label->get<std::string>(),
-                                  options_.label_names.empty() ? "" : " and " + join(options_.label_names, ", ")));
+      return complain(fmt::format(
+          "label '{}' is unknown: allowed are numbers from 0{}", label->get<std::string>(),
+          options_.label_names.empty() ? "" : " and " + join(options_.label_names, ", ")));
     }
     document.label = static_cast<int32_t>(place - options_.label_names.begin());
     return document;
   }
-  if (!label->is_number_integer() || label->get<int64_t>() < 0 || label->get<int64_t>() >= (1 << 20)) {
-    return complain(fmt::format("label {} is not a whole number from 0", label->dump().substr(0, 40)));
+  if (!label->is_number_integer() || label->get<int64_t>() < 0 ||
+      label->get<int64_t>() >= (1 << 20)) {
+    return complain(
+        fmt::format("label {} is not a whole number from 0", label->dump().substr(0, 40)));
   }
   document.label = label->get<int32_t>();
   return document;

@@ -1,7 +1,8 @@
 // Documents from a folder: every .txt, .json and .jsonl file below it, in the order of their paths.
 //
-// A .txt file is one document. A line of .jsonl is an object that holds the text under a key; a .json file is one such
-// object, a list of them, or several one after the other. Text is UTF-8; a byte order mark is left out.
+// A .txt file is one document. A line of .jsonl is an object that holds the text under a key; a
+// .json file is one such object, a list of them, or several one after the other. Text is UTF-8; a
+// byte order mark is left out.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct Document {
 
 struct CorpusOptions {
   std::string text_key = "text";
-  std::string label_key = "";                 // "": labels are not read; otherwise every document must have one
+  std::string label_key = "";  // "": labels are not read; otherwise every document must have one
   std::vector<std::string> label_names = {};  // what labels that are words mean: their places here
   bool skip_bad = false;                      // otherwise the first bad line is a UserError
 };
@@ -39,7 +40,8 @@ struct CorpusCounts {
   int64_t empty = 0;  // documents without text, left out
 };
 
-// Sorted. A file is its own answer; links to folders are not followed. UserError where there is none.
+// Sorted. A file is its own answer; links to folders are not followed. UserError where there is
+// none.
 std::vector<std::string> find_data_files(const std::string& path);
 
 class Corpus {

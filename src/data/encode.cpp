@@ -23,7 +23,8 @@ struct Chunk {
   std::exception_ptr failed = nullptr;  // its documents stop before what failed
 };
 
-// Chunks on their way from the reader through the encoders to the caller; never more than `limit` at once.
+// Chunks on their way from the reader through the encoders to the caller; never more than `limit`
+// at once.
 class Line {
  public:
   Line(Corpus& corpus, const Tokenizer& tokenizer, bool add_special, int threads)
@@ -128,8 +129,8 @@ class Line {
 
 }  // namespace
 
-void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options, StoreSink& sink,
-                   const std::function<void(const EncodeProgress&)>& progress) {
+void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options,
+                   StoreSink& sink, const std::function<void(const EncodeProgress&)>& progress) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   Line line(corpus, tokenizer, options.add_special, options.threads > 0 ? options.threads : cores);
   EncodeProgress now{.file_bytes = corpus.file_bytes()};
@@ -145,25 +146,32 @@ void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptio
   }
 }
 
-StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus, const EncodeOptions& options) {
-  return {
-      .tokenizer = tokenizer.identity(), .special_added = options.add_special, .labelled = !corpus.label_key.empty()};
+StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus,
+                         const EncodeOptions& options) {
+  return {.tokenizer = tokenizer.identity(),
+          .special_added = options.add_special,
+          .labelled = !corpus.label_key.empty()};
 }
 
 std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
-                                            const CorpusOptions& corpus_options, const EncodeOptions& options,
+                                            const CorpusOptions& corpus_options,
+                                            const EncodeOptions& options,
                                             const std::function<void(const Corpus&)>& bad) {
   if (is_token_store(path)) {
     auto store = std::make_shared<TokenStore>(TokenStore::open(path));
     if (tokenizer) store->require_tokenizer(tokenizer->identity());
     if (!corpus_options.label_key.empty() && !store->header().labelled) {
-      user_error("the token store '{}' has no labels: write it anew with `veil tokenize --label-key {}`", path,
-                 corpus_options.label_key);
+      field_error("label_key",
+                  "{}: the token store '{}' has no labels; tokenize the text again with this key",
+                  corpus_options.label_key, path);
     }
     return store;
   }
   Corpus corpus(path, corpus_options);
-  if (!tokenizer) user_error("'{}' holds text, and no tokenizer is given: --tokenizer PATH, or --tokenizer byte", path);
+  if (!tokenizer)
+    field_error("tokenizer",
+                "is missing: '{}' holds text; allowed are a tokenizer's file or folder, and byte",
+                path);
   StoreInMemory sink(store_header(*tokenizer, corpus_options, options));
   encode_corpus(corpus, *tokenizer, options, sink);
   if (bad && corpus.counts().bad > 0) bad(corpus);

@@ -1,5 +1,6 @@
-// Documents to tokens on threads of their own: one reads, several encode, and the caller's thread takes the results in
-// the documents' order, so that what comes out does not depend on how many there are.
+// Documents to tokens on threads of their own: one reads, several encode, and the caller's thread
+// takes the results in the documents' order, so that what comes out does not depend on how many
+// there are.
 #pragma once
 
 #include <functional>
@@ -13,26 +14,30 @@ namespace veil::data {
 
 struct EncodeOptions {
   bool add_special = true;  // what the tokenizer's template puts around each document
-  int threads = 0;          // that encode; 0: one a core
+  int threads = 0;          // that encode; 0: one per core
 };
 
 struct EncodeProgress {
   int64_t read_bytes = 0, file_bytes = 0, documents = 0, tokens = 0;
 };
 
-// Reads `corpus` to its end. At most a few MiB of text a thread wait in between. `progress` is called on the caller's
-// thread, several times a MiB.
-void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options, StoreSink& sink,
+// Reads `corpus` to its end. At most a few MiB of text per thread wait in between. `progress` is
+// called on the caller's thread, several times a MiB.
+void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options,
+                   StoreSink& sink,
                    const std::function<void(const EncodeProgress&)>& progress = {});
 
-// What `train` and others read: a token store that `veil tokenize` wrote, mapped, or a folder, encoded into memory now.
-// A store brings its tokens; `tokenizer` (null: none is given) is then only checked, and a folder needs one. `bad` is
-// called with what --skip-bad left out. UserError for a folder without one document.
+// What `train` and others read: a token store that `veil tokenize` wrote, mapped, or a folder,
+// encoded into memory now. A store has its tokens; `tokenizer` (null: none is given) is then
+// only checked, and a folder needs one. `bad` is called with what --skip-bad left out. UserError
+// for a folder without one document.
 std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
-                                            const CorpusOptions& corpus, const EncodeOptions& options,
+                                            const CorpusOptions& corpus,
+                                            const EncodeOptions& options,
                                             const std::function<void(const Corpus&)>& bad = {});
 
 // The header of a store that `tokenizer` will fill.
-StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus, const EncodeOptions& options);
+StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus,
+                         const EncodeOptions& options);
 
 }  // namespace veil::data

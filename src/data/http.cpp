@@ -14,8 +14,9 @@ std::string url_quoted(std::string_view text, bool keep_slashes) {
   std::string result;
   for (const char letter : text) {
     const auto byte = static_cast<unsigned char>(letter);
-    const bool plain = byte < 0x80 && (std::isalnum(byte) || letter == '-' || letter == '.' || letter == '_' ||
-                                       letter == '~' || (letter == '/' && keep_slashes));
+    const bool plain =
+        byte < 0x80 && (std::isalnum(byte) || letter == '-' || letter == '.' || letter == '_' ||
+                        letter == '~' || (letter == '/' && keep_slashes));
     if (plain) {
       result += letter;
     } else {

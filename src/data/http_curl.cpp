@@ -1,4 +1,5 @@
 #include <curl/curl.h>
+#include <openssl/evp.h>
 
 #include <algorithm>
 #include <cctype>
@@ -23,8 +24,10 @@ void start_library() {
 }
 
 std::string trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
+    text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())))
+    text.remove_suffix(1);
   return std::string(text);
 }
 
@@ -48,7 +51,8 @@ bool may_pass(CURLcode code) {
   }
 }
 
-// One request on its way. libcurl calls back through C, so what is thrown is kept until it has returned.
+// One request on its way. libcurl calls back through C, so what is thrown is kept until it has
+// returned.
 struct Transfer {
   CURL* handle = nullptr;
   HttpAnswer answer;
@@ -68,7 +72,8 @@ struct Transfer {
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return line.size();
     std::string name(line.substr(0, colon));
-    for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    for (char& letter : name)
+      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     answer.headers[name] = trimmed(line.substr(colon + 1));
     return line.size();
   }
@@ -147,7 +152,8 @@ class UrlHandle {
 struct HttpClient::State {
   CURL* handle = nullptr;
 
-  HttpAnswer perform(const std::string& url, const Headers& headers, Transfer& transfer, bool head_only) {
+  HttpAnswer perform(const std::string& url, const Headers& headers, Transfer& transfer,
+                     bool head_only) {
     curl_easy_reset(handle);
     char message[CURL_ERROR_SIZE] = "";
     curl_slist* list = nullptr;
@@ -174,8 +180,9 @@ struct HttpClient::State {
     curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
     if (transfer.thrown) std::rethrow_exception(transfer.thrown);
     if (code != CURLE_OK) {
-      transfer.answer.trouble =
-          transfer.too_large ? "the answer is too large" : printable(message[0] ? message : curl_easy_strerror(code));
+      transfer.answer.trouble = transfer.too_large
+                                    ? "the answer is too large"
+                                    : printable(message[0] ? message : curl_easy_strerror(code));
       transfer.answer.try_again = !transfer.too_large && may_pass(code);
     }
     return std::move(transfer.answer);
@@ -230,7 +237,8 @@ std::string url_origin(const std::string& url) {
   if ((scheme != "http" && scheme != "https") || host.empty()) return "";
   if (!parsed.part(CURLUPART_USER).empty() || !parsed.part(CURLUPART_PASSWORD).empty()) return "";
   std::string lower = host;
-  for (char& letter : lower) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  for (char& letter : lower)
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   return fmt::format("{}://{}:{}", scheme, lower, parsed.part(CURLUPART_PORT, CURLU_DEFAULT_PORT));
 }
 
@@ -239,6 +247,43 @@ std::string resolve_url(const std::string& base, const std::string& location) {
   if (!parsed.good() || location.empty() || !parsed.go(location)) return "";
   const std::string url = parsed.part(CURLUPART_URL);
   return url_origin(url).empty() ? "" : url;
+}
+
+struct Digest::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  State() = default;
+  ~State() { EVP_MD_CTX_free(context); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+};
+
+Digest::Digest(DigestKind kind, int64_t length) : state_(std::make_unique<State>()) {
+  const EVP_MD* const algorithm = kind == DigestKind::sha256 ? EVP_sha256() : EVP_sha1();
+  VEIL_CHECK(state_->context && EVP_DigestInit_ex(state_->context, algorithm, nullptr) == 1,
+             "OpenSSL has no such sum");
+  if (kind == DigestKind::git_blob) {
+    std::string title = fmt::format("blob {}", length);
+    title += '\0';
+    add(title);
+  }
+}
+
+Digest::~Digest() = default;
+Digest::Digest(Digest&&) noexcept = default;
+Digest& Digest::operator=(Digest&&) noexcept = default;
+
+void Digest::add(std::string_view bytes) {
+  VEIL_CHECK(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1,
+             "OpenSSL stopped summing");
+}
+
+std::string Digest::hex() {
+  unsigned char sum[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  VEIL_CHECK(EVP_DigestFinal_ex(state_->context, sum, &length) == 1, "OpenSSL stopped summing");
+  std::string result;
+  for (unsigned i = 0; i < length; ++i) result += fmt::format("{:02x}", sum[i]);
+  return result;
 }
 
 }  // namespace veil

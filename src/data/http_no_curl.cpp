@@ -7,7 +7,8 @@ namespace {
 
 [[noreturn]] void missing() {
   throw MissingBackend(
-      "this build has no libcurl, so it cannot fetch: `apt-get install libcurl4-openssl-dev libssl-dev`, then `make "
+      "this build has no libcurl, so it cannot fetch: `apt-get install libcurl4-openssl-dev "
+      "libssl-dev`, then `make "
       "clean build`");
 }
 
@@ -36,7 +37,8 @@ HttpAnswer HttpClient::get(const std::string&, const Headers&) {
   missing();
 }
 
-HttpAnswer HttpClient::download(const std::string&, const Headers&, const std::function<void(const HttpAnswer&)>&,
+HttpAnswer HttpClient::download(const std::string&, const Headers&,
+                                const std::function<void(const HttpAnswer&)>&,
                                 const std::function<void(std::string_view)>&) {
   missing();
 }
@@ -47,6 +49,22 @@ std::string url_origin(const std::string&) {
 
 std::string resolve_url(const std::string&, const std::string&) {
   missing();
+}
+
+struct Digest::State {};
+
+Digest::Digest(DigestKind, int64_t) {
+  throw MissingBackend(
+      "this build has no OpenSSL, so it checks no sums: `apt-get install libcurl4-openssl-dev "
+      "libssl-dev`, then `make "
+      "clean build`");
+}
+Digest::~Digest() = default;
+Digest::Digest(Digest&&) noexcept = default;
+Digest& Digest::operator=(Digest&&) noexcept = default;
+void Digest::add(std::string_view) {}
+std::string Digest::hex() {
+  return "";
 }
 
 }  // namespace veil

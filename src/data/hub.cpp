@@ -19,11 +19,13 @@ std::string hub_home(const HubVariables& variables) {
 }
 
 std::string hub_cache_root(const HubVariables& variables) {
-  return variables.hf_hub_cache.empty() ? join_path(hub_home(variables), "hub") : variables.hf_hub_cache;
+  return variables.hf_hub_cache.empty() ? join_path(hub_home(variables), "hub")
+                                        : variables.hf_hub_cache;
 }
 
 std::string hub_token_file(const HubVariables& variables) {
-  return variables.hf_token_path.empty() ? join_path(hub_home(variables), "token") : variables.hf_token_path;
+  return variables.hf_token_path.empty() ? join_path(hub_home(variables), "token")
+                                         : variables.hf_token_path;
 }
 
 bool is_hub_id(const std::string& name) {
@@ -38,13 +40,15 @@ bool is_hub_id(const std::string& name) {
       return byte < 0x80 && (std::isalnum(byte) || letter == '-' || letter == '.' || letter == '_');
     };
     const auto edge = [](char letter) { return letter == '-' || letter == '.'; };
-    return !part.empty() && std::all_of(part.begin(), part.end(), allowed) && !edge(part.front()) && !edge(part.back());
+    return !part.empty() && std::all_of(part.begin(), part.end(), allowed) && !edge(part.front()) &&
+           !edge(part.back());
   });
 }
 
 void check_hub_id(const std::string& name) {
   if (is_hub_id(name)) return;
-  user_error("model '{}': allowed is a hub's name, as in meta-llama/Llama-3.1-8B-Instruct", printable(name));
+  user_error("model '{}': allowed is a hub's name, as in meta-llama/Llama-3.1-8B-Instruct",
+             printable(name));
 }
 
 bool is_safe_path(const std::string& path) {
@@ -62,7 +66,8 @@ std::string hub_model_folder(const std::string& cache_root, const std::string& i
   return join_path(cache_root, "models--" + join(split(id, '/'), "--"));
 }
 
-std::optional<std::string> resolve_model_folder(const std::string& name, const std::string& cache_root,
+std::optional<std::string> resolve_model_folder(const std::string& name,
+                                                const std::string& cache_root,
                                                 const std::string& revision) {
   std::error_code ignored;
   if (fs::is_regular_file(join_path(name, "config.json"), ignored)) return name;
@@ -72,7 +77,8 @@ std::optional<std::string> resolve_model_folder(const std::string& name, const s
   const std::string ref = join_path(folder, "refs/" + revision);
   if (fs::is_regular_file(ref, ignored)) {
     commit = read_file(ref);
-    while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back()))) commit.pop_back();
+    while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())))
+      commit.pop_back();
   }
   if (!is_safe_path(commit)) return {};
   const std::string snapshot = join_path(folder, "snapshots/" + commit);
@@ -82,13 +88,19 @@ std::optional<std::string> resolve_model_folder(const std::string& name, const s
 
 void model_not_found(const std::string& name, const std::string& cache_root) {
   std::error_code ignored;
-  if (fs::is_directory(name, ignored)) user_error("--model {}: this folder has no config.json", printable(name));
+  if (fs::is_directory(name, ignored))
+    field_error("model", "{}: this folder has no config.json", printable(name));
   if (!is_hub_id(name)) {
-    user_error("--model {}: allowed are a preset, a folder with config.json and a hub's name, as in org/name",
-               printable(name));
+    field_error("model",
+                "{}: allowed are a preset, a folder with config.json and a hub's name, as in "
+                "org/name",
+                printable(name));
   }
-  user_error("--model {}: no preset, no folder with config.json, and not in the cache '{}': `veil fetch {}` brings it",
-             name, cache_root, name);
+  field_error(
+      "model",
+      "{}: no preset, no folder with config.json, and not in the cache '{}': `veil fetch {}` "
+      "downloads it",
+      name, cache_root, name);
 }
 
 std::vector<std::string> files_of_a_model(const std::vector<std::string>& files) {
@@ -107,13 +119,15 @@ std::vector<std::string> files_of_a_model(const std::vector<std::string>& files)
   const auto contains = [](const std::vector<std::string>& list, const std::string& name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
-  const bool usual = contains(files, "model.safetensors") || contains(files, "model.safetensors.index.json");
+  const bool usual =
+      contains(files, "model.safetensors") || contains(files, "model.safetensors.index.json");
   std::vector<std::string> result;
   for (const std::string& file : files) {
-    const bool weights = file.find('/') == std::string::npos &&
-                         (file.ends_with(".safetensors") || file.ends_with(".safetensors.index.json")) &&
-                         (!usual || file == "model.safetensors" || file == "model.safetensors.index.json" ||
-                          matches_pattern(file, "model-*-of-*.safetensors"));
+    const bool weights =
+        file.find('/') == std::string::npos &&
+        (file.ends_with(".safetensors") || file.ends_with(".safetensors.index.json")) &&
+        (!usual || file == "model.safetensors" || file == "model.safetensors.index.json" ||
+         matches_pattern(file, "model-*-of-*.safetensors"));
     if (weights || contains(wanted, file)) result.push_back(file);
   }
   return result;

@@ -16,7 +16,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "data/digest.h"
+#include "data/http.h"
 #include "data/hub.h"
 #include "data/hub_session.h"
 
@@ -40,7 +40,8 @@ void make_folder(const fs::path& folder) {
   if (error) user_error("cannot make folder '{}': {}", folder.string(), error.message());
 }
 
-// Held while a file is fetched, against another fetch of the same file; the kernel gives it back when the process ends.
+// Held while a file is fetched, against another fetch of the same file; the kernel gives it back
+// when the process ends.
 class FileLock {
  public:
   FileLock(const std::string& path, const std::function<void()>& tell_that_it_waits) {
@@ -70,7 +71,8 @@ int64_t size_of(const std::string& path) {
 // blobs/<checksum>.incomplete, with the checksum of what it holds.
 class PartialFile {
  public:
-  PartialFile(const std::string& path, const HubSession::FileFacts& facts) : path_(path), facts_(facts) {
+  PartialFile(const std::string& path, const HubSession::FileFacts& facts)
+      : path_(path), facts_(facts) {
     descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor_ < 0) fail();
     if (size_of(path) > facts.bytes) truncate();
@@ -115,9 +117,12 @@ class PartialFile {
 
  private:
   Digest fresh_digest() const {
-    return Digest(facts_.checksum.size() == 64 ? DigestKind::sha256 : DigestKind::git_blob, facts_.bytes);
+    return Digest(facts_.checksum.size() == 64 ? DigestKind::sha256 : DigestKind::git_blob,
+                  facts_.bytes);
   }
-  [[noreturn]] void fail() const { user_error("cannot write '{}': {}", path_, std::strerror(errno)); }
+  [[noreturn]] void fail() const {
+    user_error("cannot write '{}': {}", path_, std::strerror(errno));
+  }
 
   std::string path_;
   HubSession::FileFacts facts_;
@@ -165,14 +170,18 @@ class Fetch {
   void show() {
     if (show_) show_(progress_);
   }
-  std::string blob(const FetchedFile& file) const { return join_path(folder_, "blobs/" + file.checksum); }
+  std::string blob(const FetchedFile& file) const {
+    return join_path(folder_, "blobs/" + file.checksum);
+  }
 
   void choose(const std::vector<std::string>& files) {
     const std::vector<std::string> wanted = request_.all ? files : files_of_a_model(files);
     const auto weights = [](const std::string& name) { return name.ends_with(".safetensors"); };
     if (!request_.all && std::none_of(wanted.begin(), wanted.end(), weights)) {
-      user_error("model {} has no safetensors at revision '{}' ({} files): --all fetches what it has", request_.model,
-                 printable(request_.revision), files.size());
+      user_error(
+          "model {} has no safetensors at revision '{}' ({} files): fetch all files to get what it "
+          "has",
+          request_.model, printable(request_.revision), files.size());
     }
     for (const std::string& name : wanted) result_.files.emplace_back().name = name;
   }
@@ -199,7 +208,8 @@ class Fetch {
     int64_t missing = 0;
     for (const FetchedFile& file : result_.files) {
       if (file.state != FileState::cached) {
-        missing += std::max<int64_t>(0, file.bytes - std::max<int64_t>(0, size_of(blob(file) + ".incomplete")));
+        missing += std::max<int64_t>(
+            0, file.bytes - std::max<int64_t>(0, size_of(blob(file) + ".incomplete")));
       }
     }
     if (missing == 0) return;
@@ -207,17 +217,20 @@ class Fetch {
     std::error_code error;
     const fs::space_info space = fs::space(folder_, error);
     if (!error && missing > 0 && static_cast<uint64_t>(missing) > space.available) {
-      user_error("model {} takes {} more, and '{}' has {} left: --cache-dir chooses another place", request_.model,
-                 format_bytes(missing), request_.cache_root, format_bytes(static_cast<int64_t>(space.available)));
+      user_error("model {} takes {} more, and '{}' has {} left: choose another cache folder",
+                 request_.model, format_bytes(missing), request_.cache_root,
+                 format_bytes(static_cast<int64_t>(space.available)));
     }
   }
 
   void bring(FetchedFile& file) {
     progress_.file = file.name;
     const std::string name = fs::path(folder_).filename().string();
-    const FileLock lock(join_path(request_.cache_root, fmt::format(".locks/{}/{}.lock", name, file.checksum)),
-                        [&] { tell(fmt::format("{}: another fetch is at it; waiting", printable(file.name))); });
-    if (size_of(blob(file)) == file.bytes) {  // that other fetch, or a second name of the same content
+    const FileLock lock(
+        join_path(request_.cache_root, fmt::format(".locks/{}/{}.lock", name, file.checksum)),
+        [&] { tell(fmt::format("{}: another fetch is at it; waiting", printable(file.name))); });
+    // that other fetch, or a second name of the same content
+    if (size_of(blob(file)) == file.bytes) {
       file.state = FileState::cached;
       progress_.done_bytes += file.bytes;
     } else {
@@ -236,13 +249,15 @@ class Fetch {
     const bool resumed = partial.held() > 0;
     file.state = resumed ? FileState::resumed : FileState::downloaded;
     if (partial.held() < file.bytes || file.bytes == 0) receive(file, partial, done_before);
-    if (partial.held() == file.bytes && partial.checksum() == file.checksum) return partial.become(blob(file));
+    if (partial.held() == file.bytes && partial.checksum() == file.checksum)
+      return partial.become(blob(file));
     if (resumed && partial.held() == file.bytes) {  // what was held may have been wrong
       tell(fmt::format("{}: what was there does not fit; from the start", printable(file.name)));
       partial.truncate();
       file.state = FileState::downloaded;
       receive(file, partial, done_before);
-      if (partial.held() == file.bytes && partial.checksum() == file.checksum) return partial.become(blob(file));
+      if (partial.held() == file.bytes && partial.checksum() == file.checksum)
+        return partial.become(blob(file));
     }
     reject(file, path, partial.held());
   }
@@ -270,9 +285,11 @@ class Fetch {
     const std::string wrong = held == file.bytes ? "its checksum is wrong"
                               : held < 0         ? "it is longer than the hub says"
                                                  : fmt::format("it has {} bytes", held);
-    throw UserError(fmt::format("{} of {} came wrong: {}; the hub says {} bytes and {}. It is not kept; try again",
-                                printable(file.name), request_.model, wrong, file.bytes, file.checksum),
-                    kExitFailed);
+    throw UserError(
+        fmt::format(
+            "{} of {} came wrong: {}; the hub says {} bytes and {}. It is not kept; try again",
+            printable(file.name), request_.model, wrong, file.bytes, file.checksum),
+        kExitFailed);
   }
 
   // snapshots/<commit>/a/b -> ../../../blobs/<checksum>
@@ -280,7 +297,8 @@ class Fetch {
     const fs::path place = fs::path(result_.folder) / file.name;
     make_folder(place.parent_path());
     fs::path target = "../..";
-    for (auto depth = std::count(file.name.begin(), file.name.end(), '/'); depth > 0; --depth) target /= "..";
+    for (auto depth = std::count(file.name.begin(), file.name.end(), '/'); depth > 0; --depth)
+      target /= "..";
     target /= fs::path("blobs") / file.checksum;
     std::error_code error;
     if (fs::read_symlink(place, error) == target && !error) return;
@@ -288,7 +306,8 @@ class Fetch {
     static std::atomic<int> count{0};
     const std::string temporary = fmt::format("{}.{}.{}.tmp", place.string(), getpid(), count++);
     unlink(temporary.c_str());
-    if (symlink(target.c_str(), temporary.c_str()) != 0 || rename(temporary.c_str(), place.c_str()) != 0) {
+    if (symlink(target.c_str(), temporary.c_str()) != 0 ||
+        rename(temporary.c_str(), place.c_str()) != 0) {
       user_error("cannot write '{}': {}", place.string(), std::strerror(errno));
     }
   }
@@ -303,10 +322,12 @@ class Fetch {
 
 }  // namespace
 
-FetchedModel fetch_model(const FetchRequest& request, const std::function<void(const FetchProgress&)>& progress) {
+FetchedModel fetch_model(const FetchRequest& request,
+                         const std::function<void(const FetchProgress&)>& progress) {
   check_hub_id(request.model);
   if (!is_safe_path(request.revision)) {
-    user_error("--revision '{}': allowed is a branch, a tag or a commit", printable(request.revision));
+    field_error("revision", "'{}': allowed is a branch, a tag or a commit",
+                printable(request.revision));
   }
   VEIL_CHECK(!request.cache_root.empty(), "no cache folder");
   return Fetch(request, progress).run();

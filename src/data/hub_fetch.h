@@ -1,8 +1,10 @@
 // A model's files from a Hugging Face-compatible hub into the cache of data/hub.h.
 //
-// A file is known by its checksum: SHA-256 for large files, git's own for small ones. It is downloaded into blobs/<checksum>.incomplete, which a later
-// try continues, and renamed once size and checksum are right. The snapshot's links and the ref come last, when every file is there: an
-// interrupted fetch leaves no snapshot that looks whole. A lock a file (the one that the hub's own tools take) keeps two fetches apart.
+// A file is known by its checksum: SHA-256 for large files, git's own for small ones. It is
+// downloaded into blobs/<checksum>.incomplete, which a later try continues, and renamed once size
+// and checksum are right. The snapshot's links and the ref come last, when every file is there: an
+// interrupted fetch leaves no snapshot that looks whole. A lock a file (the one that the hub's own
+// tools take) keeps two fetches apart.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +13,12 @@
 #include <vector>
 
 #include "base/names.h"
+#include "data/hub_session.h"
 
 namespace veil {
 
-struct FetchRequest {
-  std::string model;  // "org/name"
-  std::string revision = "main";
-  std::string endpoint = "https://huggingface.co";
-  std::string cache_root;
-  std::string token;  // "" for none. It is sent to the endpoint alone, never to a host that the endpoint points to
-  bool all = false;   // every file of the repository, not only what files_of_a_model() keeps
-  bool dry_run = false;
-  int attempts = 5;             // in a row that bring less than a MiB
-  int64_t first_wait_ms = 500;  // before the second attempt; doubled before each further one
-};
-
-enum class FileState { cached, resumed, downloaded, absent };  // absent: a dry run would download it
+// absent: a dry run would download it
+enum class FileState { cached, resumed, downloaded, absent };
 const NameTable<FileState>& names(FileState);
 
 struct FetchedFile {
@@ -51,7 +43,9 @@ struct FetchProgress {
   std::string note;  // something to be told: a wait for another fetch, a broken connection
 };
 
-// UserError: exit code 2 for what a person can mend (a wrong name, a gated model, no space), 1 for a hub that fails or sends something wrong.
-FetchedModel fetch_model(const FetchRequest& request, const std::function<void(const FetchProgress&)>& progress = {});
+// UserError: exit code 2 for what a person can fix (a wrong name, a gated model, no space), 1 for
+// a hub that fails or sends something wrong.
+FetchedModel fetch_model(const FetchRequest& request,
+                         const std::function<void(const FetchProgress&)>& progress = {});
 
 }  // namespace veil

@@ -29,8 +29,9 @@ template <typename... Args>
 }
 
 bool is_hex(const std::string& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); });
+  return std::all_of(text.begin(), text.end(), [](char letter) {
+    return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f');
+  });
 }
 
 bool is_checksum(const std::string& text) {
@@ -40,14 +41,16 @@ bool is_checksum(const std::string& text) {
 // W/"abc" and "abc" as abc.
 std::string bare_etag(std::string text) {
   if (text.starts_with("W/")) text = text.substr(2);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+    text = text.substr(1, text.size() - 2);
   return text;
 }
 
 std::optional<int64_t> natural(const std::string& text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) return {};
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0)
+    return {};
   return value;
 }
 
@@ -66,23 +69,27 @@ HubSession::HubSession(const FetchRequest& request, std::function<void(const std
   while (endpoint_.ends_with('/')) endpoint_.pop_back();
   origin_ = url_origin(endpoint_);
   if (origin_.empty()) {
-    user_error("--endpoint: allowed is an address like https://huggingface.co, with no user or password in it");
+    field_error("endpoint",
+                "must be an address like https://huggingface.co, with no user or password in it");
   }
-  const bool printed =
-      std::all_of(request.token.begin(), request.token.end(), [](char c) { return c > 0x20 && c < 0x7F; });
-  if (!printed) user_error("the token has a space, a line end or another character that no token has");
+  const bool printed = std::all_of(request.token.begin(), request.token.end(),
+                                   [](char c) { return c > 0x20 && c < 0x7F; });
+  if (!printed)
+    user_error("the token has a space, a line end or another character that no token has");
 }
 
 HttpClient::Headers HubSession::headers_for(const std::string& url) const {
   HttpClient::Headers headers = {"Accept-Encoding: identity"};  // sizes are then those of the files
-  // The endpoint points to other hosts for large files; what they may see is the address, never the token.
+  // The endpoint points to other hosts for large files; what they may see is the address, never the
+  // token.
   if (!request_.token.empty() && url_origin(url) == origin_)
     headers.push_back("Authorization: Bearer " + request_.token);
   return headers;
 }
 
 std::string HubSession::file_url(const std::string& commit, const std::string& file) const {
-  return fmt::format("{}/{}/resolve/{}/{}", endpoint_, request_.model, commit, url_quoted(file, true));
+  return fmt::format("{}/{}/resolve/{}/{}", endpoint_, request_.model, commit,
+                     url_quoted(file, true));
 }
 
 HttpAnswer HubSession::persist(const std::string& what, const std::function<HttpAnswer()>& ask,
@@ -109,37 +116,46 @@ HttpAnswer HubSession::persist(const std::string& what, const std::function<Http
   }
 }
 
-void HubSession::refuse(const HttpAnswer& answer, const std::string& what, const std::string& file) const {
+void HubSession::refuse(const HttpAnswer& answer, const std::string& what,
+                        const std::string& file) const {
   const std::string code = answer.header("x-error-code");
   const std::string page = fmt::format("{}/{}", endpoint_, request_.model);
   const std::string give_token = fmt::format(
-      "make a token with read access at {}/settings/tokens and pass it by HF_TOKEN, --token or `hf auth login`",
+      "make a token with read access at {}/settings/tokens and pass it as `token`, in HF_TOKEN or "
+      "by "
+      "`hf auth login`",
       endpoint_);
   if (!answer.trouble.empty()) {
-    hub_failed("{}: {}{}", what, answer.trouble, file.empty() ? "" : "; the same command goes on where this one ended");
+    hub_failed("{}: {}{}", what, answer.trouble,
+               file.empty() ? "" : "; the same command goes on where this one ended");
   }
   if (code == "RevisionNotFound")
     user_error("model {} has no revision '{}'", request_.model, printable(request_.revision));
-  if (code == "EntryNotFound") hub_failed("{}: the hub lists '{}' and does not have it", what, printable(file));
+  if (code == "EntryNotFound")
+    hub_failed("{}: the hub lists '{}' and does not have it", what, printable(file));
   if (answer.status == 401 && code != "GatedRepo") {
     user_error("{}: 401, {}: there is no such model at {}, or it is private or gated; {}", what,
-               request_.token.empty() ? "no token was given" : "the token is not accepted", page, give_token);
+               request_.token.empty() ? "no token was given" : "the token is not accepted", page,
+               give_token);
   }
   if (answer.status == 401 || answer.status == 403) {
-    user_error("{}: {}: model {} is gated: ask for access at {}; {}", what, answer.status, request_.model, page,
-               request_.token.empty() ? "then " + give_token : "then use a token of the account that has it");
+    user_error("{}: {}: model {} is gated: ask for access at {}; {}", what, answer.status,
+               request_.model, page,
+               request_.token.empty() ? "then " + give_token
+                                      : "then use a token of the account that has it");
   }
   if (answer.status == 404)
     user_error("{}: 404: there is no model {} with revision '{}' at {}", what, request_.model,
                printable(request_.revision), page);
   const std::string message = printable(answer.header("x-error-message"));
-  hub_failed("{}: the hub answers {}{}", what, answer.status, message.empty() ? "" : ": " + message);
+  hub_failed("{}: the hub answers {}{}", what, answer.status,
+             message.empty() ? "" : ": " + message);
 }
 
 HubSession::Listing HubSession::list() {
   const std::string what = "cannot list " + request_.model;
-  std::string url =
-      fmt::format("{}/api/models/{}/revision/{}", endpoint_, request_.model, url_quoted(request_.revision, false));
+  std::string url = fmt::format("{}/api/models/{}/revision/{}", endpoint_, request_.model,
+                                url_quoted(request_.revision, false));
   HttpAnswer answer;
   for (int turns = 0; turns <= kMostRedirects; ++turns) {
     answer = persist(
@@ -152,12 +168,13 @@ HubSession::Listing HubSession::list() {
 
   const json listing = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
   const auto commit = listing.find("sha"), siblings = listing.find("siblings");
-  if (!listing.is_object() || commit == listing.end() || !commit->is_string() || siblings == listing.end() ||
-      !siblings->is_array()) {
+  if (!listing.is_object() || commit == listing.end() || !commit->is_string() ||
+      siblings == listing.end() || !siblings->is_array()) {
     hub_failed("{}: the hub's answer is not a list of files; is {} a hub?", what, endpoint_);
   }
   Listing result{.commit = commit->get<std::string>(), .files = {}};
-  if (!is_checksum(result.commit)) hub_failed("{}: the hub's commit '{}' is none", what, printable(result.commit));
+  if (!is_checksum(result.commit))
+    hub_failed("{}: the hub's commit '{}' is none", what, printable(result.commit));
   std::set<std::string> seen;
   for (const json& sibling : *siblings) {
     const auto name = sibling.find("rfilename");
@@ -165,7 +182,8 @@ HubSession::Listing HubSession::list() {
       hub_failed("{}: the hub lists a file without a name", what);
     const auto file = name->get<std::string>();
     if (!is_safe_path(file))
-      hub_failed("{}: the hub lists '{}', a name that leads out of the model's folder", what, printable(file));
+      hub_failed("{}: the hub lists '{}', a name that leads out of the model's folder", what,
+                 printable(file));
     if (seen.insert(file).second) result.files.push_back(file);
   }
   return result;
@@ -179,10 +197,12 @@ HubSession::FileFacts HubSession::facts(const std::string& commit, const std::st
     answer = persist(
         what, [&] { return client_.head(url, headers_for(url)); }, [] { return int64_t{0}; });
     if (!answer.trouble.empty() || !is_redirect(answer.status)) break;
-    // A large file's facts come with the redirect to the host that has it. Small files and renamed models are pointed to inside the hub.
+    // A large file's facts come with the redirect to the host that has it. Small files and renamed
+    // models are pointed to inside the hub.
     if (!answer.header("x-linked-etag").empty()) break;
     url = resolve_url(url, answer.header("location"));
-    if (url_origin(url) != origin_) hub_failed("{}: the hub points to another host and gives no checksum", what);
+    if (url_origin(url) != origin_)
+      hub_failed("{}: the hub points to another host and gives no checksum", what);
   }
   const bool linked = is_redirect(answer.status) && !answer.header("x-linked-etag").empty();
   if (!answer.trouble.empty() || (answer.status != 200 && !linked)) refuse(answer, what, file);
@@ -197,7 +217,8 @@ HubSession::FileFacts HubSession::facts(const std::string& commit, const std::st
   return result;
 }
 
-void HubSession::download(const std::string& commit, const std::string& file, const std::function<int64_t()>& held,
+void HubSession::download(const std::string& commit, const std::string& file,
+                          const std::function<int64_t()>& held,
                           const std::function<void(int64_t)>& begin,
                           const std::function<void(std::string_view)>& take) {
   const std::string what = fmt::format("cannot download {} of {}", printable(file), request_.model);
@@ -207,7 +228,8 @@ void HubSession::download(const std::string& commit, const std::string& file, co
     const int64_t first = held();
     const auto check_begin = [&](const HttpAnswer& answer) {
       const bool continued = answer.status == 206;
-      if (continued && !answer.header("content-range").starts_with(fmt::format("bytes {}-", first))) {
+      if (continued &&
+          !answer.header("content-range").starts_with(fmt::format("bytes {}-", first))) {
         hub_failed("{}: the server sends another part than was asked for", what);
       }
       begin(continued ? first : 0);
@@ -224,7 +246,8 @@ void HubSession::download(const std::string& commit, const std::string& file, co
         hub_failed("{}: the hub points from https to http", what);
       url = next;
     }
-    if (answer.status == 416 && first > 0) begin(0);  // what is held is longer than the file: from the start
+    // what is held is longer than the file: from the start
+    if (answer.status == 416 && first > 0) begin(0);
     return answer;
   };
   HttpAnswer answer = persist(what, ask, held);

@@ -1,20 +1,34 @@
-// One hub, one model: requests that carry the token where it belongs, try again what may pass, and say in one line what a refusal means.
+// One hub, one model: requests that carry the token where it belongs, try again what may pass, and
+// say in one line what a refusal means.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "data/http.h"
-#include "data/hub_fetch.h"
 
 namespace veil {
+
+struct FetchRequest {
+  std::string model;  // "org/name"
+  std::string revision = "main";
+  std::string endpoint = "https://huggingface.co";
+  std::string cache_root;
+  // "" for none. It is sent to the endpoint alone, never to a host that the endpoint points to
+  std::string token;
+  bool all = false;  // every file of the repository, not only what files_of_a_model() keeps
+  bool dry_run = false;
+  int attempts = 5;             // in a row that receive less than a MiB
+  int64_t first_wait_ms = 500;  // before the second attempt; doubled before each further one
+};
 
 class HubSession {
  public:
   // Checks the endpoint and the token's form. `tell` hears of retries.
   HubSession(const FetchRequest& request, std::function<void(const std::string&)> tell);
 
-  // {endpoint}/api/models/{id}/revision/{revision}: the commit and the names of its files, each checked.
+  // {endpoint}/api/models/{id}/revision/{revision}: the commit and the names of its files, each
+  // checked.
   struct Listing {
     std::string commit;
     std::vector<std::string> files;
@@ -28,18 +42,21 @@ class HubSession {
   };
   FileFacts facts(const std::string& commit, const std::string& file);
 
-  // The file's bytes from `held()` on, where that is not 0 and the server can; held() is asked before each attempt. `begin` is told where the bytes that
-  // follow belong: at held() or at 0.
-  void download(const std::string& commit, const std::string& file, const std::function<int64_t()>& held,
-                const std::function<void(int64_t)>& begin, const std::function<void(std::string_view)>& take);
+  // The file's bytes from `held()` on, where that is not 0 and the server can; held() is asked
+  // before each attempt. `begin` is told where the bytes that follow belong: at held() or at 0.
+  void download(const std::string& commit, const std::string& file,
+                const std::function<int64_t()>& held, const std::function<void(int64_t)>& begin,
+                const std::function<void(std::string_view)>& take);
 
  private:
-  // Repeats `ask` while it fails in a way that may pass, then answers its last answer. `received` counts the bytes that came so far.
+  // Repeats `ask` while it fails in a way that may pass, then answers its last answer. `received`
+  // counts the bytes that came so far.
   HttpAnswer persist(const std::string& what, const std::function<HttpAnswer()>& ask,
                      const std::function<int64_t()>& received);
   HttpClient::Headers headers_for(const std::string& url) const;
   std::string file_url(const std::string& commit, const std::string& file) const;
-  [[noreturn]] void refuse(const HttpAnswer& answer, const std::string& what, const std::string& file) const;
+  [[noreturn]] void refuse(const HttpAnswer& answer, const std::string& what,
+                           const std::string& file) const;
 
   const FetchRequest& request_;
   std::function<void(const std::string&)> tell_;

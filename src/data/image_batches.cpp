@@ -7,10 +7,11 @@
 
 namespace veil::data {
 
-ImageBatch make_image_batch(const ImageSource& source, const std::vector<int64_t>& chosen, int64_t size,
-                            int64_t channels) {
+ImageBatch make_image_batch(const ImageSource& source, const std::vector<int64_t>& chosen,
+                            int64_t size, int64_t channels) {
   VEIL_CHECK(channels == 1 || channels == 3, "images of {} channels", channels);
-  const auto plane = static_cast<size_t>(size * size), sample = plane * static_cast<size_t>(channels);
+  const auto plane = static_cast<size_t>(size * size),
+             sample = plane * static_cast<size_t>(channels);
   ImageBatch batch;
   batch.samples = chosen;
   batch.pixels.resize(chosen.size() * sample);
@@ -26,8 +27,8 @@ ImageBatch make_image_batch(const ImageSource& source, const std::vector<int64_t
   return batch;
 }
 
-ImageBatches::ImageBatches(std::shared_ptr<const ImageSource> source, std::unique_ptr<Order> order, int64_t size,
-                           int64_t channels, Position start, int ahead)
+ImageBatches::ImageBatches(std::shared_ptr<const ImageSource> source, std::unique_ptr<Order> order,
+                           int64_t size, int64_t channels, Position start, int ahead)
     : source_(std::move(source)),
       order_(std::move(order)),
       size_(size),
@@ -39,14 +40,15 @@ ImageBatches::ImageBatches(std::shared_ptr<const ImageSource> source, std::uniqu
 
 void ImageBatches::begin_one() {
   if (!begun_) return;
-  ready_.push_back(std::async(std::launch::async, [source = source_, chosen = order_->samples(*begun_), at = *begun_,
-                                                   size = size_, channels = channels_] {
-    const double begin_ms = steady_ms();
-    ImageBatch batch = make_image_batch(*source, chosen, size, channels);
-    batch.position = at;
-    batch.busy_ms = steady_ms() - begin_ms;
-    return batch;
-  }));
+  ready_.push_back(
+      std::async(std::launch::async, [source = source_, chosen = order_->samples(*begun_),
+                                      at = *begun_, size = size_, channels = channels_] {
+        const double begin_ms = steady_ms();
+        ImageBatch batch = make_image_batch(*source, chosen, size, channels);
+        batch.position = at;
+        batch.busy_ms = steady_ms() - begin_ms;
+        return batch;
+      }));
   begun_ = order_->after(*begun_);
 }
 

@@ -1,4 +1,5 @@
-// The loader of images: batches decoded ahead of the step that takes them, each on a thread of its own.
+// The loader of images: batches decoded ahead of the step that takes them, each on a thread of its
+// own.
 #pragma once
 
 #include <deque>
@@ -18,14 +19,14 @@ struct ImageBatch {
 };
 
 // A batch of these samples, made now. channels: 3, or 1 for their mean.
-ImageBatch make_image_batch(const ImageSource& source, const std::vector<int64_t>& chosen, int64_t size,
-                            int64_t channels);
+ImageBatch make_image_batch(const ImageSource& source, const std::vector<int64_t>& chosen,
+                            int64_t size, int64_t channels);
 
 class ImageBatches {
  public:
   // `ahead` batches are in the making at any time.
-  ImageBatches(std::shared_ptr<const ImageSource> source, std::unique_ptr<Order> order, int64_t size, int64_t channels,
-               Position start, int ahead);
+  ImageBatches(std::shared_ptr<const ImageSource> source, std::unique_ptr<Order> order,
+               int64_t size, int64_t channels, Position start, int ahead);
   // The next batch; nothing at the order's end. What failed while it was made is thrown here.
   std::optional<ImageBatch> next();
   // Where the next batch stands.

@@ -1,4 +1,5 @@
-// Pictures in files: PNG and JPEG in, PNG out. A build without libpng and libjpeg says so (MissingBackend).
+// Pictures in files: PNG and JPEG in, PNG out. A build without libpng and libjpeg says so
+// (MissingBackend).
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,15 @@ struct Picture {
   std::vector<uint8_t> rgb;  // [height, width, 3]
 };
 
-inline constexpr int64_t kMostPixels = int64_t{1} << 27;  // more is taken for a mistake, or an attack
+// more is taken for a mistake, or an attack
+inline constexpr int64_t kMostPixels = int64_t{1} << 27;
 
 bool built_with_images();
 std::string image_library_versions();  // "libpng 1.6.39, libjpeg 6.2", or ""
 
-// Whichever of the two the file is, by its first bytes; grey and palettes become RGB, transparency is laid on black. UserError, which names the file, where it is neither, broken, or has more than kMostPixels.
+// Whichever of the two the file is, by its first bytes; grey and palettes become RGB, transparency
+// is laid on black. UserError, which names the file, where it is neither, broken, or has more than
+// kMostPixels.
 Picture read_picture(const std::string& path);
 // The same for the file's head alone: width and height are set, no pixels.
 Picture read_picture_size(const std::string& path);

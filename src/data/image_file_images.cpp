@@ -23,7 +23,8 @@ namespace {
 void check_size(const std::string& path, int64_t width, int64_t height) {
   if (width < 1 || height < 1) bad_picture(path, "an image without pixels");
   if (width > kMostPixels / height)
-    bad_picture(path, fmt::format("{} x {} pixels are more than the {} that are allowed", width, height, kMostPixels));
+    bad_picture(path, fmt::format("{} x {} pixels are more than the {} that are allowed", width,
+                                  height, kMostPixels));
 }
 
 // libpng's simplified interface, let go whatever happens.
@@ -68,12 +69,14 @@ void keep_message(j_common_ptr info) {
   info->err->format_message(info, errors->message);
 }
 
-// Nothing with a destructor lives in here. `out` is asked for memory once the size is known; it answers null for a size that is not allowed or not wanted.
+// Nothing with a destructor lives in here. `out` is asked for memory once the size is known; it
+// answers null for a size that is not allowed or not wanted.
 struct JpegTarget {
   uint8_t* (*room)(void* context, int64_t width, int64_t height);
   void* context;
 };
-bool decode_jpeg(const unsigned char* bytes, size_t count, const JpegTarget& target, JpegErrors& errors) {
+bool decode_jpeg(const unsigned char* bytes, size_t count, const JpegTarget& target,
+                 JpegErrors& errors) {
   jpeg_decompress_struct info;
   info.err = jpeg_std_error(&errors.base);
   errors.base.error_exit = leave_decoder;
@@ -96,7 +99,8 @@ bool decode_jpeg(const unsigned char* bytes, size_t count, const JpegTarget& tar
     }
     jpeg_finish_decompress(&info);
   }
-  const bool sound = errors.base.num_warnings == 0;  // a file that ends early is a warning to libjpeg
+  // a file that ends early is a warning to libjpeg
+  const bool sound = errors.base.num_warnings == 0;
   jpeg_destroy_decompress(&info);
   return sound;
 }
@@ -116,13 +120,15 @@ Picture read_jpeg(const std::string& path, const std::string& bytes, bool pixels
                             auto& own = *static_cast<JpegRoom*>(context);
                             own.picture->width = width;
                             own.picture->height = height;
-                            const bool allowed = width > 0 && height > 0 && width <= kMostPixels / height;
+                            const bool allowed =
+                                width > 0 && height > 0 && width <= kMostPixels / height;
                             if (!allowed || !own.pixels) return nullptr;
                             own.picture->rgb.resize(static_cast<size_t>(width * height * 3));
                             return own.picture->rgb.data();
                           },
                           &room};
-  const bool sound = decode_jpeg(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), target, errors);
+  const bool sound = decode_jpeg(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                                 target, errors);
   if (!sound) bad_picture(path, fmt::format("not a sound JPEG file ({})", errors.message));
   check_size(path, picture.width, picture.height);
   return picture;
@@ -132,7 +138,8 @@ Picture read_either(const std::string& path, bool pixels) {
   const std::string bytes = read_file(path);
   if (bytes.size() >= 8 && png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) == 0)
     return read_png(path, bytes, pixels);
-  if (bytes.size() >= 3 && std::memcmp(bytes.data(), "\xFF\xD8\xFF", 3) == 0) return read_jpeg(path, bytes, pixels);
+  if (bytes.size() >= 3 && std::memcmp(bytes.data(), "\xFF\xD8\xFF", 3) == 0)
+    return read_jpeg(path, bytes, pixels);
   bad_picture(path, bytes.empty() ? "an empty file" : "neither a PNG nor a JPEG file");
 }
 
@@ -156,7 +163,8 @@ Picture read_picture_size(const std::string& path) {
 
 void write_png(const std::string& path, const Picture& picture) {
   VEIL_CHECK(static_cast<int64_t>(picture.rgb.size()) == picture.width * picture.height * 3,
-             "a picture of {} x {} with {} bytes", picture.width, picture.height, picture.rgb.size());
+             "a picture of {} x {} with {} bytes", picture.width, picture.height,
+             picture.rgb.size());
   PngImage png;
   png.image.width = static_cast<png_uint_32>(picture.width);
   png.image.height = static_cast<png_uint_32>(picture.height);
@@ -165,7 +173,8 @@ void write_png(const std::string& path, const Picture& picture) {
   std::string bytes;
   if (png_image_write_get_memory_size(png.image, size, 0, picture.rgb.data(), 0, nullptr)) {
     bytes.resize(size);
-    if (png_image_write_to_memory(&png.image, bytes.data(), &size, 0, picture.rgb.data(), 0, nullptr)) {
+    if (png_image_write_to_memory(&png.image, bytes.data(), &size, 0, picture.rgb.data(), 0,
+                                  nullptr)) {
       bytes.resize(size);
       write_file_atomically(path, bytes);
       return;

@@ -6,7 +6,8 @@ namespace {
 
 [[noreturn]] void not_built() {
   throw MissingBackend(
-      "this build reads and writes no images: libpng and libjpeg were not found (apt-get install libpng-dev "
+      "this build reads and writes no images: libpng and libjpeg were not found (apt-get install "
+      "libpng-dev "
       "libjpeg-dev)");
 }
 

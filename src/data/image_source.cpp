@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 bool is_image_name(const fs::path& path) {
   std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
 }
 
@@ -33,7 +34,8 @@ bool hidden(const fs::path& path) {
 std::vector<fs::path> sorted_entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (!hidden(entry->path())) found.push_back(entry->path());
   }
   if (error) user_error("folder '{}' cannot be read: {}", folder.string(), error.message());
@@ -86,7 +88,8 @@ std::vector<Cover> covers(int64_t from, int64_t to) {
     const double begin = static_cast<double>(j) * ratio, end = begin + ratio;
     Cover cover{static_cast<int64_t>(begin), {}};
     for (int64_t i = cover.first; i < from && static_cast<double>(i) < end; ++i) {
-      const double part = std::min(end, static_cast<double>(i + 1)) - std::max(begin, static_cast<double>(i));
+      const double part =
+          std::min(end, static_cast<double>(i + 1)) - std::max(begin, static_cast<double>(i));
       if (part > 0 || cover.weights.empty()) cover.weights.push_back(std::max(part, 1e-12) / ratio);
     }
     list.push_back(std::move(cover));
@@ -100,7 +103,8 @@ void centre_crop(const Picture& picture, int64_t size, float* out) {
   const int64_t side = std::min(picture.width, picture.height);
   const int64_t left = (picture.width - side) / 2, top = (picture.height - side) / 2;
   const std::vector<Cover> cover = covers(side, size);
-  std::vector<double> rows(static_cast<size_t>(side * size * 3));  // [side, size, 3]: resized across
+  // [side, size, 3]: resized across
+  std::vector<double> rows(static_cast<size_t>(side * size * 3));
   for (int64_t y = 0; y < side; ++y) {
     const uint8_t* line = picture.rgb.data() + ((top + y) * picture.width + left) * 3;
     for (int64_t x = 0; x < size; ++x) {
@@ -120,14 +124,16 @@ void centre_crop(const Picture& picture, int64_t size, float* out) {
         double sum = 0;
         for (size_t k = 0; k < c.weights.size(); ++k)
           sum +=
-              c.weights[k] * rows[static_cast<size_t>(((c.first + static_cast<int64_t>(k)) * size + x) * 3 + channel)];
+              c.weights[k] * rows[static_cast<size_t>(
+                                 ((c.first + static_cast<int64_t>(k)) * size + x) * 3 + channel)];
         out[(channel * size + y) * size + x] = static_cast<float>(sum / 127.5 - 1);
       }
     }
   }
 }
 
-Picture picture_grid(const float* images, int64_t count, int64_t size, int64_t columns, int64_t gap) {
+Picture picture_grid(const float* images, int64_t count, int64_t size, int64_t columns,
+                     int64_t gap) {
   VEIL_CHECK(count > 0 && columns > 0, "a grid of {} images in {} columns", count, columns);
   const int64_t rows = (count + columns - 1) / columns;
   Picture grid{columns * (size + gap) + gap, rows * (size + gap) + gap, {}};
@@ -168,12 +174,15 @@ ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int th
     if (!fs::is_directory(path)) continue;
     std::vector<fs::path> images;
     add_images(path, images);
-    for (const fs::path& image : images) files_.push_back({image.string(), static_cast<int64_t>(classes_.size())});
+    for (const fs::path& image : images)
+      files_.push_back({image.string(), static_cast<int64_t>(classes_.size())});
     classes_.push_back(path.filename().string());
   }
   if (files_.empty())
-    user_error("folder '{}' holds no images: .png, .jpg or .jpeg files are looked for in its sub-folders, one a class",
-               folder);
+    user_error(
+        "folder '{}' holds no images: .png, .jpg or .jpeg files are looked for in its sub-folders, "
+        "one a class",
+        folder);
   std::vector<std::string> bad(files_.size());
   on_threads(count(), threads, [&](int64_t i) {
     const std::string& path = files_[static_cast<size_t>(i)].path;
@@ -201,16 +210,20 @@ ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int th
   }
   files_ = std::move(sound);
   if (files_.empty())
-    user_error("folder '{}': none of its {} images can be read; the first: {}", folder, left_out_.size(), left_out_[0]);
+    user_error("folder '{}': none of its {} images can be read; the first: {}", folder,
+               left_out_.size(), left_out_[0]);
 }
 
-ImageSplit split_images(const std::shared_ptr<const ImageSource>& whole, double held_out_fraction, int threads) {
+ImageSplit split_images(const std::shared_ptr<const ImageSource>& whole, double held_out_fraction,
+                        int threads) {
   std::vector<uint64_t> hashes(static_cast<size_t>(whole->count()));
   if (held_out_fraction > 0)
-    on_threads(whole->count(), threads, [&](int64_t i) { hashes[static_cast<size_t>(i)] = whole->hash(i); });
+    on_threads(whole->count(), threads,
+               [&](int64_t i) { hashes[static_cast<size_t>(i)] = whole->hash(i); });
   std::vector<int64_t> train, held_out;
   for (int64_t i = 0; i < whole->count(); ++i)
-    (is_held_out(hashes[static_cast<size_t>(i)], held_out_fraction) ? held_out : train).push_back(i);
+    (is_held_out(hashes[static_cast<size_t>(i)], held_out_fraction) ? held_out : train)
+        .push_back(i);
   std::stable_sort(held_out.begin(), held_out.end(), [&](int64_t a, int64_t b) {
     return hashes[static_cast<size_t>(a)] < hashes[static_cast<size_t>(b)];
   });
@@ -261,7 +274,8 @@ void Shapes::read(int64_t sample, int64_t size, float* out) const {
       case 2:
         return dy <= 0.8 && dy >= -1 && std::fabs(dx) <= (dy + 1) / 1.8;
       default:
-        return std::max(std::fabs(dx), std::fabs(dy)) <= 1 && std::min(std::fabs(dx), std::fabs(dy)) <= 0.38;
+        return std::max(std::fabs(dx), std::fabs(dy)) <= 1 &&
+               std::min(std::fabs(dx), std::fabs(dy)) <= 0.38;
     }
   };
   constexpr int64_t kFine = 4;  // points across a pixel
@@ -276,7 +290,8 @@ void Shapes::read(int64_t sample, int64_t size, float* out) const {
       }
       const double part = static_cast<double>(hits) / static_cast<double>(kFine * kFine);
       for (int64_t c = 0; c < 3; ++c)
-        out[(c * size + y) * size + x] = static_cast<float>(2 * (part * color[c] + (1 - part) * ground) - 1);
+        out[(c * size + y) * size + x] =
+            static_cast<float>(2 * (part * color[c] + (1 - part) * ground) - 1);
     }
   }
 }

@@ -11,13 +11,15 @@
 namespace veil::data {
 namespace {
 
-constexpr uint64_t kOrderDomain = 0x6F72646572ull << 24;  // "order": apart from other uses of one seed
+// "order": apart from other uses of one seed
+constexpr uint64_t kOrderDomain = 0x6F72646572ull << 24;
 
 void check_share(int64_t global_batch, int64_t rank, int64_t world) {
   VEIL_CHECK(world >= 1 && rank >= 0 && rank < world, "rank {} of {}", rank, world);
-  if (global_batch < 1) user_error("a batch of {} samples: allowed is 1 or more", global_batch);
+  if (global_batch < 1) field_error("batch_size", "must be at least 1, got {}", global_batch);
   if (global_batch % world != 0) {
-    user_error("a batch of {} samples over {} ranks: allowed is a multiple of the ranks", global_batch, world);
+    user_error("a batch of {} samples over {} ranks: allowed is a multiple of the ranks",
+               global_batch, world);
   }
 }
 
@@ -34,7 +36,8 @@ Position position_from_json(const nlohmann::json& text) {
   } catch (const nlohmann::json::exception&) {
     // said below
   }
-  user_error("{} is no position in the data: it has epoch and step, from 0", text.dump().substr(0, 80));
+  user_error("{} is no position in the data: it has epoch and step, from 0",
+             text.dump().substr(0, 80));
 }
 
 std::vector<uint32_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {
@@ -51,11 +54,16 @@ std::vector<uint32_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {
   return order;
 }
 
-ShuffledOrder::ShuffledOrder(int64_t sample_count, int64_t global_batch, uint64_t seed, int64_t rank, int64_t world)
-    : sample_count_(sample_count), global_batch_(global_batch), rank_(rank), world_(world), seed_(seed) {
+ShuffledOrder::ShuffledOrder(int64_t sample_count, int64_t global_batch, uint64_t seed,
+                             int64_t rank, int64_t world)
+    : sample_count_(sample_count),
+      global_batch_(global_batch),
+      rank_(rank),
+      world_(world),
+      seed_(seed) {
   check_share(global_batch, rank, world);
   if (sample_count < global_batch) {
-    user_error("the data has {} samples, fewer than one batch of {}: give more, or a smaller --batch-size",
+    user_error("the data has {} samples, fewer than one batch of {}: give more, or a smaller batch",
                sample_count, global_batch);
   }
   if (sample_count > std::numeric_limits<uint32_t>::max())
@@ -64,8 +72,10 @@ ShuffledOrder::ShuffledOrder(int64_t sample_count, int64_t global_batch, uint64_
 
 std::vector<int64_t> ShuffledOrder::samples(const Position& position) {
   if (position.step < 0 || position.step >= steps_per_epoch()) {
-    user_error("step {} of an epoch that has {}: resume with the data and the batch size that the run began with",
-               position.step, steps_per_epoch());
+    user_error(
+        "step {} of an epoch that has {}: resume with the data and the batch size that the run "
+        "began with",
+        position.step, steps_per_epoch());
   }
   if (epoch_ != position.epoch) {
     shuffled_ = shuffled(sample_count_, seed_, position.epoch);
@@ -81,7 +91,8 @@ std::optional<Position> ShuffledOrder::after(const Position& position) const {
   return Position{position.epoch + 1, 0};
 }
 
-SequentialOrder::SequentialOrder(int64_t sample_count, int64_t global_batch, int64_t rank, int64_t world)
+SequentialOrder::SequentialOrder(int64_t sample_count, int64_t global_batch, int64_t rank,
+                                 int64_t world)
     : sample_count_(sample_count), global_batch_(global_batch), rank_(rank), world_(world) {
   check_share(global_batch, rank, world);
 }

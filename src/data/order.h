@@ -1,5 +1,5 @@
-// Which samples a rank takes in a step. An order is a function of the position alone, so a run that is resumed takes
-// what the uninterrupted one would have taken.
+// Which samples a rank takes in a step. An order is a function of the position alone, so a run that
+// is resumed takes what the uninterrupted one would have taken.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,20 @@ class Order {
   virtual ~Order() = default;
   // This rank's samples; kNoSample stands for one that is none. One thread at a time.
   virtual std::vector<int64_t> samples(const Position& position) = 0;
-  // The position behind it; nothing where that is the end. Any number of threads, beside one that asks for samples.
+  // The position behind it; nothing where that is the end. Any number of threads, besides one that
+  // asks for samples.
   virtual std::optional<Position> after(const Position& position) const = 0;
 };
 
-// A shuffled order of all samples for each (seed, epoch). Step s of an epoch takes places [s G, (s + 1) G) of it, G the
-// global batch; rank r of W takes the r-th of W equal parts of those. So the ranks together take the same samples
-// whatever W is. What does not fill a global batch at an epoch's end is left out there. It never ends.
+// A shuffled order of all samples for each (seed, epoch). Step s of an epoch takes places [s G, (s
+// + 1) G) of it, G the global batch; rank r of W takes the r-th of W equal parts of those. So the
+// ranks together take the same samples whatever W is. What does not fill a global batch at an
+// epoch's end is left out there. It never ends.
 class ShuffledOrder : public Order {
  public:
   // UserError unless there is a whole global batch and the ranks share it evenly.
-  ShuffledOrder(int64_t sample_count, int64_t global_batch, uint64_t seed, int64_t rank = 0, int64_t world = 1);
+  ShuffledOrder(int64_t sample_count, int64_t global_batch, uint64_t seed, int64_t rank = 0,
+                int64_t world = 1);
   int64_t steps_per_epoch() const { return sample_count_ / global_batch_; }
   std::vector<int64_t> samples(const Position& position) override;
   std::optional<Position> after(const Position& position) const override;

@@ -1,5 +1,6 @@
-// A pre-tokenizer's expression over Unicode text, written in Oniguruma's syntax as tokenizer.json has it, matched by
-// PCRE2. A build without it (VEIL_UNICODE) answers with MissingBackend.
+// What a tokenizer.json asks of Unicode: a pre-tokenizer's expression, written in Oniguruma's
+// syntax and matched by PCRE2, and normalization form C by utf8proc's tables. A build without the
+// two (VEIL_UNICODE) answers with MissingBackend.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,8 @@ struct Span {
 
 class Pattern {
  public:
-  // What one thread needs to match; one Matching serves one thread at a time, any number of patterns and texts.
+  // What one thread needs to match; one Matching serves one thread at a time, any number of
+  // patterns and texts.
   class Matching {
    public:
     Matching();
@@ -34,7 +36,8 @@ class Pattern {
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) noexcept;
 
-  // The leftmost match that begins at `from` or later. `text` is well-formed UTF-8 and may hold U+0000.
+  // The leftmost match that begins at `from` or later. `text` is well-formed UTF-8 and may hold
+  // U+0000.
   bool find(std::string_view text, size_t from, Span& match, Matching& matching) const;
 
  private:
@@ -42,8 +45,16 @@ class Pattern {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// Oniguruma's expression in PCRE2's words: \s and \S are Unicode's White_Space property, which PCRE2's \s is not quite
-// (it has U+180E as well). UserError for a class within a class or an intersection, which PCRE2 does not have.
+// Oniguruma's expression in PCRE2's words: \s and \S are Unicode's White_Space property, which
+// PCRE2's \s is not quite (it has U+180E as well). UserError for a class within a class or an
+// intersection, which PCRE2 does not have.
 std::string to_pcre2(const std::string& expression);
+
+// Normalization form C. `text` is well-formed UTF-8. Linear in its length apart from sorting runs
+// of combining marks, n log n.
+std::string to_nfc(std::string_view text);
+
+// No character below U+0300 changes under NFC: true needs no tables, false says nothing.
+bool surely_nfc(std::string_view text);
 
 }  // namespace veil::data

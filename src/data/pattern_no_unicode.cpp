@@ -7,9 +7,8 @@ namespace {
 
 [[noreturn]] void missing() {
   throw MissingBackend(
-      "this build has no PCRE2, which a tokenizer.json needs: `apt-get install libpcre2-dev libutf8proc-dev`, then "
-      "`make "
-      "clean build`, or take `--tokenizer byte`");
+      "this build has no PCRE2, which a tokenizer.json needs: `apt-get install libpcre2-dev "
+      "libutf8proc-dev`, then `make clean build`, or use the tokenizer `byte`");
 }
 
 }  // namespace
@@ -30,6 +29,14 @@ Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
 bool Pattern::find(std::string_view, size_t, Span&, Matching&) const {
   missing();
+}
+
+std::string to_nfc(std::string_view text) {
+  if (surely_nfc(text)) return std::string(text);
+  throw MissingBackend(
+      "this build has no utf8proc, which this text needs for NFC: `apt-get install libpcre2-dev "
+      "libutf8proc-dev`, then "
+      "`make clean build`");
 }
 
 }  // namespace veil::data

@@ -14,8 +14,9 @@ const NameTable<SampleKind>& names(SampleKind) {
 }
 
 const NameTable<Split>& names(Split) {
-  static const NameTable<Split> table = {
-      {Split::all, "all"}, {Split::train, "train"}, {Split::held_out, "held-out", {"eval", "validation"}}};
+  static const NameTable<Split> table = {{Split::all, "all"},
+                                         {Split::train, "train"},
+                                         {Split::held_out, "held-out", {"eval", "validation"}}};
   return table;
 }
 
@@ -26,35 +27,41 @@ bool is_held_out(uint64_t text_hash, double fraction) {
 Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& options)
     : store_(std::move(store)), options_(options) {
   const StoreHeader& header = store_->header();
-  if (options_.length < 1) user_error("a sequence length of {}: allowed is 1 or more", options_.length);
+  if (options_.length < 1) field_error("seq_length", "must be at least 1, got {}", options_.length);
   if (!(options_.held_out_fraction >= 0 && options_.held_out_fraction < 1)) {
-    user_error("a held-out fraction of {}: allowed is 0 or more and less than 1", options_.held_out_fraction);
+    field_error("held_out", "must be from 0 to less than 1, got {}", options_.held_out_fraction);
   }
   if (options_.kind == SampleKind::labelled && !header.labelled) {
-    user_error("the documents have no labels: name their key with --label-key");
+    field_error("label_key", "is missing: the documents have no labels without it");
   }
-  const int64_t least = options_.kind == SampleKind::document ? 2 : 1;  // tokens that make an input and a target
+  // tokens that make an input and a target
+  const int64_t least = options_.kind == SampleKind::document ? 2 : 1;
   for (int64_t document = 0; document < header.documents; ++document) {
     const bool held_out = is_held_out(store_->hash(document), options_.held_out_fraction);
     if (options_.split != Split::all && held_out != (options_.split == Split::held_out)) continue;
-    const int64_t size = options_.kind == SampleKind::labelled ? store_->size(document) : size_with_end(document);
+    const int64_t size =
+        options_.kind == SampleKind::labelled ? store_->size(document) : size_with_end(document);
     if (size >= least) documents_.push_back(document);
   }
   count_ = static_cast<int64_t>(documents_.size());
   if (options_.kind == SampleKind::packed) {
     starts_.push_back(0);
-    for (const int64_t document : documents_) starts_.push_back(starts_.back() + size_with_end(document));
+    for (const int64_t document : documents_)
+      starts_.push_back(starts_.back() + size_with_end(document));
     count_ = (starts_.back() - 1) / options_.length;
   }
   if (count_ > 0) return;
-  const std::string side = options_.split == Split::all ? "" : fmt::format(" in the {} part", name_of(options_.split));
+  const std::string side =
+      options_.split == Split::all ? "" : fmt::format(" in the {} part", name_of(options_.split));
   if (options_.kind == SampleKind::packed && !documents_.empty()) {
-    user_error("the data has {} tokens{}, fewer than one sequence of {} and its target: give more, or a shorter --seq",
-               starts_.back(), side, options_.length);
+    user_error(
+        "the data has {} tokens{}, fewer than one sequence of {} and its target: give more, or a "
+        "shorter sequence",
+        starts_.back(), side, options_.length);
   }
-  user_error(
-      "the data has no document{} (of {}, with a held-out fraction of {}): give more documents, or another --held-out",
-      side, header.documents, options_.held_out_fraction);
+  field_error("held_out",
+              "{} leaves no document{} (of {}): give more documents, or another fraction",
+              options_.held_out_fraction, side, header.documents);
 }
 
 int64_t Samples::size_with_end(int64_t document) const {
@@ -71,9 +78,12 @@ int64_t Samples::document_tokens(int64_t document, int64_t limit, int64_t* token
 }
 
 void Samples::stream(int64_t first, int64_t count, int64_t* tokens) const {
-  size_t at = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin()) - 1;
+  size_t at = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), first) -
+                                  starts_.begin()) -
+              1;
   while (count > 0) {
-    const int64_t document = documents_[at], skipped = first - starts_[at], size = store_->size(document);
+    const int64_t document = documents_[at], skipped = first - starts_[at],
+                  size = store_->size(document);
     const int64_t copied = std::min(count, std::max<int64_t>(0, size - skipped));
     if (copied > 0) store_->copy(document, skipped, copied, tokens);
     tokens += copied;
@@ -88,7 +98,8 @@ void Samples::stream(int64_t first, int64_t count, int64_t* tokens) const {
 
 void Samples::fill_padding(int64_t* inputs, int64_t* targets) const {
   const TokenizerIdentity& tokenizer = store_->header().tokenizer;
-  const int64_t padding = tokenizer.padding ? *tokenizer.padding : tokenizer.end_of_text.value_or(0);
+  const int64_t padding =
+      tokenizer.padding ? *tokenizer.padding : tokenizer.end_of_text.value_or(0);
   std::fill_n(inputs, length(), padding);
   std::fill_n(targets, this->targets(), kIgnoredTarget);
 }

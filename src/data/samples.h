@@ -1,4 +1,5 @@
-// Training samples cut from a token store, each reached by its number. Nothing is copied until a sample is filled.
+// Training samples cut from a token store, each reached by its number. Nothing is copied until a
+// sample is filled.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,11 @@
 namespace veil::data {
 
 enum class SampleKind {
-  packed,    // T + 1 tokens of the stream of all documents, each followed by the end of text; a sample may span several
-  document,  // one document, its end of text included, cut at T + 1 tokens: the unit of privacy is a document
+  // T + 1 tokens of the stream of all documents, each followed by the end of text; a sample may
+  // span several
+  packed,
+  // one document, its end of text included, cut at T + 1 tokens: the unit of privacy is a document
+  document,
   labelled,  // one document, cut at T tokens, and its label
 };
 const NameTable<SampleKind>& names(SampleKind);
@@ -22,7 +26,8 @@ const NameTable<Split>& names(Split);
 
 inline constexpr int64_t kIgnoredTarget = -100;
 
-// Decided by the text alone: adding or removing a document moves no other, and equal texts fall on the same side.
+// Decided by the text alone: adding or removing a document moves no other, and equal texts fall on
+// the same side.
 bool is_held_out(uint64_t text_hash, double fraction);
 
 struct SampleOptions {
@@ -39,12 +44,14 @@ class Samples {
 
   int64_t count() const { return count_; }
   int64_t length() const { return options_.length; }
-  int64_t targets() const { return options_.kind == SampleKind::labelled ? 1 : options_.length; }  // a sample
+  // a sample
+  int64_t targets() const { return options_.kind == SampleKind::labelled ? 1 : options_.length; }
   const SampleOptions& options() const { return options_; }
   const TokenStore& store() const { return *store_; }
 
-  // inputs [T], targets [T] or [1] (the label). Padding stands on the right: the tokenizer's padding token (else its end
-  // of text, else 0), and kIgnoredTarget. Answers how many inputs are real. Any number of threads at once.
+  // inputs [T], targets [T] or [1] (the label). Padding is on the right: the tokenizer's
+  // padding token (else its end of text, else 0), and kIgnoredTarget. Answers how many inputs are
+  // real. Any number of threads at once.
   int64_t fill(int64_t sample, int64_t* inputs, int64_t* targets) const;
   // The same shape, all padding: a sample that is none. The label is kIgnoredTarget.
   void fill_padding(int64_t* inputs, int64_t* targets) const;
@@ -52,7 +59,8 @@ class Samples {
  private:
   void stream(int64_t first, int64_t count, int64_t* tokens) const;
   int64_t size_with_end(int64_t document) const;
-  // As many of the document's first tokens, the end of text included, as `limit` allows; answers how many.
+  // As many of the document's first tokens, the end of text included, as `limit` allows; answers
+  // how many.
   int64_t document_tokens(int64_t document, int64_t limit, int64_t* tokens) const;
 
   std::shared_ptr<const TokenStore> store_;

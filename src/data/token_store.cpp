@@ -18,7 +18,8 @@
 
 namespace veil::data {
 
-static_assert(std::endian::native == std::endian::little, "a token store's numbers are little-endian");
+static_assert(std::endian::native == std::endian::little,
+              "a token store's numbers are little-endian");
 
 namespace {
 
@@ -38,7 +39,8 @@ int64_t index_begin(const StoreHeader& header) {
 }
 
 int64_t file_bytes(const StoreHeader& header) {
-  return index_begin(header) + 8 * (2 * header.documents + 1) + (header.labelled ? 4 * header.documents : 0);
+  return index_begin(header) + 8 * (2 * header.documents + 1) +
+         (header.labelled ? 4 * header.documents : 0);
 }
 
 json token_json(const std::optional<int32_t>& token) {
@@ -63,7 +65,8 @@ std::string header_text(const StoreHeader& header) {
 }
 
 [[noreturn]] void damaged(const std::string& path, const std::string& reason) {
-  user_error("'{}' is no token store that can be used: {}; `veil tokenize` writes it anew", path, reason);
+  user_error("'{}' is no token store that can be used: {}; `veil tokenize` writes it anew", path,
+             reason);
 }
 
 StoreHeader parse_header(const std::string& path, const char* begin) {
@@ -97,7 +100,8 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
     header.documents = text.at("documents").get<int64_t>();
     header.tokens = text.at("tokens").get<int64_t>();
     header.text_bytes = text.at("text_bytes").get<int64_t>();
-    if (text.at("token_bytes").get<int64_t>() != token_bytes(header)) damaged(path, "its tokens are of another size");
+    if (text.at("token_bytes").get<int64_t>() != token_bytes(header))
+      damaged(path, "its tokens are of another size");
   } catch (const json::exception& error) {
     damaged(path, fmt::format("its header cannot be read ({})", error.what()));
   }
@@ -140,19 +144,23 @@ TokenStore TokenStore::open(const std::string& path) {
   store.backing_ = std::make_unique<Backing>();
   if (size >= kHeaderBytes) {
     store.backing_->mapped_bytes = static_cast<size_t>(size);
-    store.backing_->mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, descriptor, 0);
+    store.backing_->mapped =
+        mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, descriptor, 0);
   }
   const int failed = errno;
   close(descriptor);
-  if (size < kHeaderBytes) damaged(path, fmt::format("it has {} bytes, fewer than its header", size));
-  if (store.backing_->mapped == MAP_FAILED) user_error("cannot map '{}': {}", path, std::strerror(failed));
+  if (size < kHeaderBytes)
+    damaged(path, fmt::format("it has {} bytes, fewer than its header", size));
+  if (store.backing_->mapped == MAP_FAILED)
+    user_error("cannot map '{}': {}", path, std::strerror(failed));
 
   const char* const begin = static_cast<const char*>(store.backing_->mapped);
   if (std::memcmp(begin, kMagic, sizeof kMagic) != 0) damaged(path, "it does not begin as one");
   store.header_ = parse_header(path, begin);
   const StoreHeader& header = store.header_;
   if (size != file_bytes(header)) {
-    damaged(path, fmt::format("it has {} bytes where its header asks for {}", size, file_bytes(header)));
+    damaged(path,
+            fmt::format("it has {} bytes where its header asks for {}", size, file_bytes(header)));
   }
   if (token_bytes(header) == 2) {
     store.short_tokens_ = reinterpret_cast<const uint16_t*>(begin + kHeaderBytes);
@@ -163,19 +171,23 @@ TokenStore TokenStore::open(const std::string& path) {
   const auto* const index = reinterpret_cast<const uint64_t*>(begin + index_begin(header));
   store.offsets_ = {index, documents + 1};
   store.hashes_ = {index + documents + 1, documents};
-  if (header.labelled) store.labels_ = {reinterpret_cast<const int32_t*>(index + 2 * documents + 1), documents};
-  if (store.offsets_.front() != 0 || store.offsets_.back() != static_cast<uint64_t>(header.tokens) ||
+  if (header.labelled)
+    store.labels_ = {reinterpret_cast<const int32_t*>(index + 2 * documents + 1), documents};
+  if (store.offsets_.front() != 0 ||
+      store.offsets_.back() != static_cast<uint64_t>(header.tokens) ||
       !std::is_sorted(store.offsets_.begin(), store.offsets_.end())) {
     damaged(path, "its documents do not follow each other");
   }
-  if (std::any_of(store.labels_.begin(), store.labels_.end(), [](int32_t label) { return label < 0; })) {
+  if (std::any_of(store.labels_.begin(), store.labels_.end(),
+                  [](int32_t label) { return label < 0; })) {
     damaged(path, "it has a negative label");
   }
   return store;
 }
 
 int64_t TokenStore::size(int64_t document) const {
-  VEIL_CHECK(document >= 0 && document < header_.documents, "document {} of {}", document, header_.documents);
+  VEIL_CHECK(document >= 0 && document < header_.documents, "document {} of {}", document,
+             header_.documents);
   const auto index = static_cast<size_t>(document);
   return static_cast<int64_t>(offsets_[index + 1] - offsets_[index]);
 }
@@ -190,14 +202,15 @@ int32_t TokenStore::label_count() const {
 }
 
 void TokenStore::copy(int64_t document, int64_t first, int64_t count, int64_t* tokens) const {
-  VEIL_CHECK(first >= 0 && count >= 0 && first + count <= size(document), "tokens {} to {} of document {}", first,
-             first + count, document);
+  VEIL_CHECK(first >= 0 && count >= 0 && first + count <= size(document),
+             "tokens {} to {} of document {}", first, first + count, document);
   const auto begin = static_cast<int64_t>(offsets_[static_cast<size_t>(document)]) + first;
   for (int64_t index = 0; index < count; ++index) {
-    const int64_t token = short_tokens_ ? int64_t{short_tokens_[begin + index]} : int64_t{long_tokens_[begin + index]};
+    const int64_t token = short_tokens_ ? int64_t{short_tokens_[begin + index]}
+                                        : int64_t{long_tokens_[begin + index]};
     if (token >= header_.tokenizer.vocabulary_size) {
-      user_error("token {} of document {} in '{}' is beyond the vocabulary of {}", token, document, name_,
-                 header_.tokenizer.vocabulary_size);
+      user_error("token {} of document {} in '{}' is beyond the vocabulary of {}", token, document,
+                 name_, header_.tokenizer.vocabulary_size);
     }
     tokens[index] = token;
   }
@@ -206,25 +219,29 @@ void TokenStore::copy(int64_t document, int64_t first, int64_t count, int64_t* t
 void TokenStore::require_vocabulary(int64_t rows) const {
   if (header_.tokenizer.vocabulary_size <= rows) return;
   user_error(
-      "the tokens of '{}' reach up to {} (tokenizer '{}'), beyond the model's vocabulary of {}: encode with the "
+      "the tokens of '{}' reach up to {} (tokenizer '{}'), beyond the model's vocabulary of {}: "
+      "encode with the "
       "model's tokenizer",
       name_, header_.tokenizer.vocabulary_size - 1, header_.tokenizer.name, rows);
 }
 
 void TokenStore::require_tokenizer(const TokenizerIdentity& tokenizer) const {
   if (header_.tokenizer.hash == tokenizer.hash) return;
-  user_error("'{}' was written with the tokenizer '{}' ({}), and '{}' ({}) is given: `veil tokenize` writes it anew",
-             name_, header_.tokenizer.name, header_.tokenizer.hash, tokenizer.name, tokenizer.hash);
+  user_error(
+      "'{}' was written with the tokenizer '{}' ({}), and '{}' ({}) is given: `veil tokenize` "
+      "writes it anew",
+      name_, header_.tokenizer.name, header_.tokenizer.hash, tokenizer.name, tokenizer.hash);
 }
 
 namespace {
 
 // Counts a document into the header, after checking it.
 void count_in(StoreHeader& header, const EncodedDocument& document) {
-  VEIL_CHECK(document.label.has_value() == header.labelled, "some documents have labels and some have none");
+  VEIL_CHECK(document.label.has_value() == header.labelled,
+             "some documents have labels and some have none");
   for (const int32_t token : document.tokens) {
-    VEIL_CHECK(token >= 0 && token < header.tokenizer.vocabulary_size, "token {} of a vocabulary of {}", token,
-               header.tokenizer.vocabulary_size);
+    VEIL_CHECK(token >= 0 && token < header.tokenizer.vocabulary_size,
+               "token {} of a vocabulary of {}", token, header.tokenizer.vocabulary_size);
   }
   ++header.documents;
   header.tokens += static_cast<int64_t>(document.tokens.size());
@@ -241,7 +258,9 @@ StoreInMemory::~StoreInMemory() = default;
 
 void StoreInMemory::append(const EncodedDocument& document) {
   count_in(header_, document);
-  const auto add = [&](auto& tokens) { tokens.insert(tokens.end(), document.tokens.begin(), document.tokens.end()); };
+  const auto add = [&](auto& tokens) {
+    tokens.insert(tokens.end(), document.tokens.begin(), document.tokens.end());
+  };
   if (token_bytes(header_) == 2) {
     add(backing_->short_tokens);
   } else {
@@ -310,7 +329,8 @@ void StoreFile::append(const EncodedDocument& document) {
   count_in(header_, document);
   const auto bytes = static_cast<size_t>(token_bytes(header_));
   for (const int32_t token : document.tokens) {
-    const auto* const from = reinterpret_cast<const char*>(&token);  // little-endian: the low bytes come first
+    // little-endian: the low bytes come first
+    const auto* const from = reinterpret_cast<const char*>(&token);
     buffer_.insert(buffer_.end(), from, from + bytes);
   }
   if (buffer_.size() >= kBufferBytes) flush();
@@ -329,7 +349,8 @@ StoreHeader StoreFile::finish() {
   write_at(place, labels_.data(), labels_.size() * 4);
 
   const std::string text = header_text(header_);
-  VEIL_CHECK(static_cast<int64_t>(text.size()) <= kHeaderBytes - kFixedBytes, "the header has {} bytes", text.size());
+  VEIL_CHECK(static_cast<int64_t>(text.size()) <= kHeaderBytes - kFixedBytes,
+             "the header has {} bytes", text.size());
   std::string head(kMagic, sizeof kMagic);
   const uint32_t numbers[2] = {kVersion, static_cast<uint32_t>(text.size())};
   head.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
@@ -338,7 +359,8 @@ StoreHeader StoreFile::finish() {
   write_at(0, head.data(), head.size());
 
   if (fsync(descriptor_) != 0) user_error("cannot write '{}': {}", path_, std::strerror(errno));
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) user_error("cannot write '{}': {}", path_, std::strerror(errno));
+  if (rename(temporary_.c_str(), path_.c_str()) != 0)
+    user_error("cannot write '{}': {}", path_, std::strerror(errno));
   close(descriptor_);
   descriptor_ = -1;
   return header_;

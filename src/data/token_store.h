@@ -1,9 +1,11 @@
-// Documents as tokens, one after the other: in memory, or in a file that is mapped and read where it lies.
+// Documents as tokens, one after the other: in memory, or in a file that is mapped and read where
+// it lies.
 //
-// The file, little-endian: 4096 bytes of header ("VEILTOKS", version and length of the JSON that follows as uint32,
-// then zeros); tokens, uint16 where the vocabulary allows it, else uint32; from the next multiple of 8 on the
-// documents' first tokens and the end [documents + 1] as uint64, the hashes of their texts [documents] as uint64 and,
-// where they are labelled, the labels [documents] as int32.
+// The file, little-endian: 4096 bytes of header ("VEILTOKS", version and length of the JSON that
+// follows as uint32, then zeros); tokens, uint16 where the vocabulary allows it, else uint32; from
+// the next multiple of 8 on the documents' first tokens and the end [documents + 1] as uint64, the
+// hashes of their texts [documents] as uint64 and, where they are labelled, the labels [documents]
+// as int32.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +36,8 @@ struct EncodedDocument {
 
 class TokenStore {
  public:
-  // Maps the file. UserError in one line where it is no token store, is cut short or contradicts itself.
+  // Maps the file. UserError in one line where it is no token store, is cut short or contradicts
+  // itself.
   static TokenStore open(const std::string& path);
   TokenStore(TokenStore&&) noexcept;
   TokenStore& operator=(TokenStore&&) noexcept;
@@ -46,7 +49,8 @@ class TokenStore {
   int32_t label(int64_t document) const;
   int32_t label_count() const;  // the largest label and one; 0 without labels
 
-  // Copies tokens [first, first + count) of a document. UserError for one that is beyond the vocabulary.
+  // Copies tokens [first, first + count) of a document. UserError for one that is beyond the
+  // vocabulary.
   void copy(int64_t document, int64_t first, int64_t count, int64_t* tokens) const;
 
   // UserError unless a model with so many rows of embeddings has one for each token.
@@ -87,7 +91,8 @@ class StoreInMemory : public StoreSink {
   StoreHeader header_;
 };
 
-// Tokens are written as they come; the file appears under its name in finish(), whole, or not at all.
+// Tokens are written as they come; the file appears under its name in finish(), whole, or not at
+// all.
 class StoreFile : public StoreSink {
  public:
   StoreFile(const std::string& path, StoreHeader header);

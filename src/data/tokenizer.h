@@ -1,4 +1,5 @@
-// Text to tokens and back: byte-level BPE from a Hugging Face tokenizer.json (Llama 3, Qwen2, GPT-2), or plain bytes.
+// Text to tokens and back: byte-level BPE from a Hugging Face tokenizer.json (Llama 3, Qwen2,
+// GPT-2), or plain bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +25,17 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   virtual const TokenizerIdentity& identity() const = 0;
 
-  // `text` is UTF-8 (UserError otherwise). Added tokens in it are always recognised; `add_special` puts those around it
-  // that the file's template names, such as Llama 3's <|begin_of_text|>.
+  // `text` is UTF-8 (UserError otherwise). Added tokens in it are always recognised; `add_special`
+  // puts those around it that the file's template names, such as Llama 3's <|begin_of_text|>.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special) const = 0;
 
-  // Special tokens are kept; bytes that are not UTF-8 become U+FFFD. UserError for a token that the vocabulary lacks.
+  // Special tokens are kept; bytes that are not UTF-8 become U+FFFD. UserError for a token that the
+  // vocabulary lacks.
   virtual std::string decode(const std::vector<int32_t>& tokens) const = 0;
 };
 
-// `path` is a tokenizer.json, a folder that holds one, or the word "byte". UserError in one line for what is not
-// byte-level BPE; MissingBackend in a build without PCRE2.
+// `path` is a tokenizer.json, a folder that holds one, or the word "byte". UserError in one line
+// for what is not byte-level BPE; MissingBackend in a build without PCRE2.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
 // Tokens 0 to 255 are the bytes, 256 is <|endoftext|>, 257 is padding. Takes any bytes.

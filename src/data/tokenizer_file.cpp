@@ -1,12 +1,14 @@
 #include "data/tokenizer_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "data/byte_alphabet.h"
+#include "data/bpe.h"
 #include "data/content_hash.h"
+#include "data/utf8.h"
 
 namespace veil::data {
 namespace {
@@ -29,7 +31,8 @@ class Reader {
     const json& splitter = part(root_, "pre_tokenizer");
     read_pre_tokenizer(splitter);
     if (!byte_level_)
-      unsupported(splitter.is_null() ? "BPE without a byte-level pre-tokenizer" : "BPE that is not byte-level");
+      unsupported(splitter.is_null() ? "BPE without a byte-level pre-tokenizer"
+                                     : "BPE that is not byte-level");
     check_decoder(part(root_, "decoder"));
     read_added_tokens(part(root_, "added_tokens"));
     read_template(part(root_, "post_processor"));
@@ -40,7 +43,8 @@ class Reader {
  private:
   [[noreturn]] void unsupported(const std::string& what) const {
     user_error(
-        "tokenizer '{}' is {}: allowed is byte-level BPE, as Llama 3, Qwen2 and GPT-2 have it, or `--tokenizer byte`",
+        "tokenizer '{}' is {}: allowed is byte-level BPE, as Llama 3, Qwen2 and GPT-2 have it, or "
+        "the tokenizer `byte`",
         path_, what);
   }
 
@@ -49,7 +53,9 @@ class Reader {
     const auto found = object.find(key);
     return found == object.end() ? nothing : *found;
   }
-  static std::string kind(const json& object) { return object.is_null() ? "" : object.value("type", std::string()); }
+  static std::string kind(const json& object) {
+    return object.is_null() ? "" : object.value("type", std::string());
+  }
   static bool flag(const json& object, const char* key, bool otherwise) {
     const json& value = part(object, key);
     return value.is_null() ? otherwise : value.get<bool>();
@@ -81,9 +87,11 @@ class Reader {
     if (type.empty() && vocabulary.is_array()) unsupported("of the kind Unigram");
     if (type.empty() && merges.is_null()) unsupported("of the kind WordPiece");
     if (flag(model, "byte_fallback", false)) unsupported("SentencePiece-style BPE (byte_fallback)");
-    if (!word(model, "continuing_subword_prefix").empty()) unsupported("BPE with a continuing_subword_prefix");
+    if (!word(model, "continuing_subword_prefix").empty())
+      unsupported("BPE with a continuing_subword_prefix");
     if (!word(model, "end_of_word_suffix").empty()) unsupported("BPE with an end_of_word_suffix");
-    if (const json& dropout = part(model, "dropout"); !dropout.is_null() && dropout.get<double>() != 0) {
+    if (const json& dropout = part(model, "dropout");
+        !dropout.is_null() && dropout.get<double>() != 0) {
       unsupported("BPE with dropout");
     }
     file_.whole_pieces_first = flag(model, "ignore_merges", false);
@@ -97,7 +105,8 @@ class Reader {
     for (int byte = 0; byte < 256; ++byte) {
       const auto found = file_.vocabulary.find(std::string(1, static_cast<char>(byte)));
       // Without its bytes it is another kind of BPE, and a text could not be written in it.
-      if (found == file_.vocabulary.end()) unsupported(fmt::format("BPE without a token for the byte 0x{:02X}", byte));
+      if (found == file_.vocabulary.end())
+        unsupported(fmt::format("BPE without a token for the byte 0x{:02X}", byte));
       file_.token_of_byte[static_cast<size_t>(byte)] = found->second;
     }
   }
@@ -117,8 +126,8 @@ class Reader {
     const auto token = [&](const std::string& text) {
       const auto found = by_text_.find(text);
       if (found == by_text_.end()) {
-        user_error("tokenizer '{}': merge '{} {}' needs the token '{}', which the vocabulary lacks", path_, left, right,
-                   text);
+        user_error("tokenizer '{}': merge '{} {}' needs the token '{}', which the vocabulary lacks",
+                   path_, left, right, text);
       }
       return found->second;
     };
@@ -142,18 +151,22 @@ class Reader {
       for (const json& each : splitter.at("pretokenizers")) read_pre_tokenizer(each);
     } else if (type == "ByteLevel") {
       byte_level_ = true;
-      file_.splits.push_back({.prefix_space = flag(splitter, "add_prefix_space", true),
-                              .expression = flag(splitter, "use_regex", true) ? kByteLevelExpression : ""});
+      file_.splits.push_back(
+          {.prefix_space = flag(splitter, "add_prefix_space", true),
+           .expression = flag(splitter, "use_regex", true) ? kByteLevelExpression : ""});
     } else if (type == "Split") {
       const json& pattern = splitter.at("pattern");
-      if (const auto behavior = splitter.at("behavior").get<std::string>(); behavior != "Isolated") {
-        unsupported(fmt::format("BPE with a Split of behavior {} (Isolated is supported)", behavior));
+      if (const auto behavior = splitter.at("behavior").get<std::string>();
+          behavior != "Isolated") {
+        unsupported(
+            fmt::format("BPE with a Split of behavior {} (Isolated is supported)", behavior));
       }
       const std::string literal = word(pattern, "String");
-      file_.splits.push_back(
-          {.expression = literal.empty() ? pattern.at("Regex").get<std::string>() : "\\Q" + literal + "\\E"});
+      file_.splits.push_back({.expression = literal.empty() ? pattern.at("Regex").get<std::string>()
+                                                            : "\\Q" + literal + "\\E"});
     } else if (type == "Digits") {
-      file_.splits.push_back({.expression = flag(splitter, "individual_digits", false) ? "\\p{N}" : "\\p{N}+"});
+      file_.splits.push_back(
+          {.expression = flag(splitter, "individual_digits", false) ? "\\p{N}" : "\\p{N}+"});
     } else if (type == "Metaspace") {
       unsupported("SentencePiece-style BPE (Metaspace)");
     } else if (!splitter.is_null()) {
@@ -165,7 +178,8 @@ class Reader {
     if (kind(decoder) == "Sequence") {
       for (const json& each : decoder.at("decoders")) check_decoder(each);
     } else if (kind(decoder) != "ByteLevel") {
-      unsupported(fmt::format("BPE with the decoder {}", decoder.is_null() ? "none" : kind(decoder)));
+      unsupported(
+          fmt::format("BPE with the decoder {}", decoder.is_null() ? "none" : kind(decoder)));
     }
   }
 
@@ -183,7 +197,8 @@ class Reader {
                              .strip_left = flag(entry, "lstrip", false),
                              .strip_right = flag(entry, "rstrip", false)};
       by_text_[content] = added.token;
-      (flag(entry, "normalized", !added.special) ? file_.added_normalized : file_.added).push_back(added);
+      (flag(entry, "normalized", !added.special) ? file_.added_normalized : file_.added)
+          .push_back(added);
     }
   }
 
@@ -209,8 +224,10 @@ class Reader {
   }
 
   int32_t known_token(int64_t token) const {
-    if (token < 0 || token >= static_cast<int64_t>(file_.known.size()) || !file_.known[static_cast<size_t>(token)]) {
-      user_error("tokenizer '{}': its template names the token {}, which the vocabulary lacks", path_, token);
+    if (token < 0 || token >= static_cast<int64_t>(file_.known.size()) ||
+        !file_.known[static_cast<size_t>(token)]) {
+      user_error("tokenizer '{}': its template names the token {}, which the vocabulary lacks",
+                 path_, token);
     }
     return static_cast<int32_t>(token);
   }
@@ -231,9 +248,10 @@ std::optional<int32_t> token_named(const TokenizerFile& file, const std::string&
   return {};
 }
 
-// The token that the configuration names under `key`, else the first of the usual names that there is.
-std::optional<int32_t> special_token(const TokenizerFile& file, const json& configuration, const char* key,
-                                     const std::vector<std::string>& usual) {
+// The token that the configuration names under `key`, else the first of the usual names that there
+// is.
+std::optional<int32_t> special_token(const TokenizerFile& file, const json& configuration,
+                                     const char* key, const std::vector<std::string>& usual) {
   if (const auto entry = configuration.find(key); entry != configuration.end()) {
     if (entry->is_string()) return token_named(file, entry->get<std::string>());
     if (entry->is_object()) return token_named(file, entry->value("content", std::string()));
@@ -268,8 +286,10 @@ TokenizerFile read_tokenizer_file(const std::string& path) {
   const bool folder = fs::is_directory(path, ignored);
   const std::string file_path = folder ? join_path(path, "tokenizer.json") : path;
   if (folder && !fs::exists(file_path, ignored)) {
-    user_error("folder '{}' holds no tokenizer.json: allowed are a folder with one, such a file, or the word byte",
-               path);
+    user_error(
+        "folder '{}' holds no tokenizer.json: allowed are a folder with one, such a file, or the "
+        "word byte",
+        path);
   }
   const std::string text = read_file(file_path);
   const json root = parse(file_path, text);
@@ -280,15 +300,90 @@ TokenizerFile read_tokenizer_file(const std::string& path) {
     TokenizerFile file = Reader(file_path, root).read();
     file.identity.name = name_of_tokenizer(file_path);
     file.identity.hash = fmt::format("{:016x}", content_hash(text));
-    file.identity.begin_of_text = special_token(file, configuration, "bos_token", {"<|begin_of_text|>", "<s>"});
+    file.identity.begin_of_text =
+        special_token(file, configuration, "bos_token", {"<|begin_of_text|>", "<s>"});
     file.identity.end_of_text =
-        special_token(file, configuration, "eos_token", {"<|end_of_text|>", "<|endoftext|>", "</s>", "<|im_end|>"});
-    file.identity.padding = special_token(file, configuration, "pad_token",
-                                          {"<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "<|endoftext|>"});
+        special_token(file, configuration, "eos_token",
+                      {"<|end_of_text|>", "<|endoftext|>", "</s>", "<|im_end|>"});
+    file.identity.padding =
+        special_token(file, configuration, "pad_token",
+                      {"<|finetune_right_pad_id|>", "<|pad|>", "<pad>", "<|endoftext|>"});
     return file;
   } catch (const json::exception& error) {
     user_error("'{}' is no tokenizer as Hugging Face writes it: {}", file_path, error.what());
   }
+}
+
+namespace {
+
+bool is_space(char32_t c) {
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+size_t space_before(std::string_view text, size_t end, size_t floor) {
+  while (end > floor) {
+    size_t begin = end - 1;
+    while (begin > floor && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    size_t position = begin;
+    if (!is_space(next_character(text, position))) break;
+    end = begin;
+  }
+  return end;
+}
+
+size_t space_after(std::string_view text, size_t begin) {
+  while (begin < text.size()) {
+    size_t position = begin;
+    if (!is_space(next_character(text, position))) break;
+    begin = position;
+  }
+  return begin;
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  // The longest of those that begin alike comes first: descending order puts a word before its own
+  // prefixes.
+  std::sort(tokens_.begin(), tokens_.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.content > b.content; });
+  by_first_.fill({0, 0});
+  for (size_t index = 0; index < tokens_.size(); ++index) {
+    VEIL_CHECK(!tokens_[index].content.empty(), "an added token without content");
+    auto& range = by_first_[static_cast<uint8_t>(tokens_[index].content[0])];
+    if (range.second == 0) range.first = index;
+    range.second = index + 1;
+  }
+}
+
+const AddedToken* AddedTokens::match_at(std::string_view text, size_t position) const {
+  const auto [first, last] = by_first_[static_cast<uint8_t>(text[position])];
+  for (size_t index = first; index < last; ++index) {
+    if (text.substr(position).starts_with(tokens_[index].content)) return &tokens_[index];
+  }
+  return nullptr;
+}
+
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text) const {
+  std::vector<Part> parts;
+  size_t done = 0;
+  for (size_t position = 0; position < text.size();) {
+    const AddedToken* const found = match_at(text, position);
+    if (!found) {
+      ++position;
+      continue;
+    }
+    const size_t end_of_match = position + found->content.size();
+    const size_t begin = found->strip_left ? space_before(text, position, done) : position;
+    const size_t end = found->strip_right ? space_after(text, end_of_match) : end_of_match;
+    if (begin > done) parts.push_back({{done, begin}, -1});
+    parts.push_back({{begin, end}, found->token});
+    done = position = end;
+  }
+  if (done < text.size()) parts.push_back({{done, text.size()}, -1});
+  return parts;
 }
 
 }  // namespace veil::data

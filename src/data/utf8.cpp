@@ -12,11 +12,13 @@ uint8_t byte_at(std::string_view text, size_t index) {
 }
 
 struct Stretch {
-  size_t bytes;  // of the sequence; where it is ill-formed, of its longest prefix that could have been well-formed
+  // of the sequence; where it is ill-formed, of its longest prefix that could have been well-formed
+  size_t bytes;
   bool valid;
 };
 
-// What begins at `start`. The bounds of the second byte are those of the Unicode standard, table 3-7.
+// What begins at `start`. The bounds of the second byte are those of the Unicode standard, table
+// 3-7.
 Stretch sequence_at(std::string_view text, size_t start) {
   const uint8_t lead = byte_at(text, start);
   if (lead < 0x80) return {1, true};
@@ -76,7 +78,8 @@ char32_t next_character(std::string_view text, size_t& position) {
   if (lead < 0x80) return lead;
   const int following = lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
   char32_t character = lead & (0x3Fu >> following);
-  for (int count = 0; count < following; ++count) character = (character << 6) | (byte_at(text, position++) & 0x3Fu);
+  for (int count = 0; count < following; ++count)
+    character = (character << 6) | (byte_at(text, position++) & 0x3Fu);
   return character;
 }
 

@@ -7,11 +7,12 @@
 
 namespace veil::data {
 
-// Where the first ill-formed byte stands; npos where all is well-formed (no overlong forms, no surrogates).
+// Where the first ill-formed byte stands; npos where all is well-formed (no overlong forms, no
+// surrogates).
 size_t find_invalid_utf8(std::string_view text);
 
-// Each ill-formed stretch becomes U+FFFD, one for each maximal prefix of a well-formed sequence (Unicode 3.9, as Rust's
-// from_utf8_lossy).
+// Each ill-formed stretch becomes U+FFFD, one for each maximal prefix of a well-formed sequence
+// (Unicode 3.9, as Rust's from_utf8_lossy).
 std::string repair_utf8(std::string_view bytes);
 
 // The character at `position`, which moves behind it. `text` must be well-formed.

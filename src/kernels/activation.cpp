@@ -7,7 +7,7 @@
 #include "kernels/exponential.h"
 #include "kernels/lane_sum.h"
 #include "kernels/launch.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -29,7 +29,8 @@ inline Real gelu_gate(Real x) {
 // d/dx of x * gelu_gate(x).
 template <typename Real>
 inline Real gelu_slope(Real x, Real gate) {
-  const Real inner = static_cast<Real>(kGeluInner) * (1 + 3 * static_cast<Real>(kGeluCubic) * x * x);
+  const Real inner =
+      static_cast<Real>(kGeluInner) * (1 + 3 * static_cast<Real>(kGeluCubic) * x * x);
   return gate + x * gate * (1 - gate) * inner;
 }
 
@@ -48,14 +49,17 @@ void swiglu_cpu(const T* gate_up, T* out, int64_t rows, int64_t width) {
 }
 
 template <typename T, typename Real, bool kOut>
-void swiglu_backward_cpu(const T* gate_up, const T* grad, T* d_gate_up, T* out, int64_t rows, int64_t width) {
+void swiglu_backward_cpu(const T* gate_up, const T* grad, T* d_gate_up, T* out, int64_t rows,
+                         int64_t width) {
   at::parallel_for(0, rows, rows_a_thread(width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T *gate = gate_up + i * 2 * width, *up = gate + width, *upper = grad + i * width;
-      T *d_gate = d_gate_up + i * 2 * width, *d_up = d_gate + width, *to = kOut ? out + i * width : nullptr;
+      T *d_gate = d_gate_up + i * 2 * width, *d_up = d_gate + width,
+        *to = kOut ? out + i * width : nullptr;
 #pragma GCC ivdep
       for (int64_t j = 0; j < width; ++j) {
-        const Real g = static_cast<Real>(gate[j]), u = static_cast<Real>(up[j]), d = static_cast<Real>(upper[j]);
+        const Real g = static_cast<Real>(gate[j]), u = static_cast<Real>(up[j]),
+                   d = static_cast<Real>(upper[j]);
         const Real s = sigmoid(g), silu = g * s;
         d_gate[j] = static_cast<T>(d * u * (s + silu * (1 - s)));
         d_up[j] = static_cast<T>(d * silu);
@@ -81,7 +85,8 @@ void gelu_backward_cpu(const T* x, const T* grad, T* dx, T* out, int64_t numel) 
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
 #pragma GCC ivdep
     for (int64_t j = begin; j < end; ++j) {
-      const Real value = static_cast<Real>(x[j]), d = static_cast<Real>(grad[j]), gate = gelu_gate(value);
+      const Real value = static_cast<Real>(x[j]), d = static_cast<Real>(grad[j]),
+                 gate = gelu_gate(value);
       dx[j] = static_cast<T>(d * gelu_slope(value, gate));
       if constexpr (kOut) out[j] = static_cast<T>(value * gate);
     }
@@ -93,48 +98,53 @@ void gelu_backward_cpu(const T* x, const T* grad, T* dx, T* out, int64_t numel) 
 void swiglu(const Tensor& gate_up, const Tensor& out) {
   const DType dtype = gate_up.scalar_type();
   const int64_t width = out.dim() ? out.size(-1) : 1, rows = width ? out.numel() / width : 0;
-  VEIL_CHECK(gate_up.dim() == out.dim() && gate_up.size(-1) == 2 * width && fits(gate_up, dtype, 2 * rows * width) &&
-                 fits(out, dtype, rows * width),
+  VEIL_CHECK(gate_up.dim() == out.dim() && gate_up.size(-1) == 2 * width &&
+                 fits(gate_up, dtype, 2 * rows * width) && fits(out, dtype, rows * width),
              "swiglu of {} elements into {}", gate_up.numel(), out.numel());
   if (out.numel() == 0) return;
   if (out.is_cuda()) {
-    launch::swiglu({gate_up.data_ptr(), nullptr, nullptr, out.data_ptr(), element_of(out), rows, width,
-                    Stream::current(out.device()).handle()});
+    launch::swiglu({gate_up.data_ptr(), nullptr, nullptr, out.data_ptr(), element_of(out), rows,
+                    width, Stream::current(out.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "swiglu", [&] {
-    swiglu_cpu<scalar_t, at::opmath_type<scalar_t>>(gate_up.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), rows,
-                                                    width);
+    swiglu_cpu<scalar_t, at::opmath_type<scalar_t>>(gate_up.data_ptr<scalar_t>(),
+                                                    out.data_ptr<scalar_t>(), rows, width);
   });
 }
 
-void swiglu_backward(const Tensor& gate_up, const Tensor& grad, const Tensor& d_gate_up, const Tensor& out) {
+void swiglu_backward(const Tensor& gate_up, const Tensor& grad, const Tensor& d_gate_up,
+                     const Tensor& out) {
   const DType dtype = gate_up.scalar_type();
   const int64_t width = grad.dim() ? grad.size(-1) : 1, rows = width ? grad.numel() / width : 0;
-  VEIL_CHECK(gate_up.dim() == grad.dim() && gate_up.size(-1) == 2 * width && fits(gate_up, dtype, 2 * rows * width) &&
+  VEIL_CHECK(gate_up.dim() == grad.dim() && gate_up.size(-1) == 2 * width &&
+                 fits(gate_up, dtype, 2 * rows * width) &&
                  fits(d_gate_up, dtype, 2 * rows * width) && fits(grad, dtype, rows * width) &&
                  absent_or_fits(out, dtype, rows * width),
              "swiglu_backward of {} elements by {}", gate_up.numel(), grad.numel());
   if (grad.numel() == 0) return;
   if (grad.is_cuda()) {
-    launch::swiglu_backward({gate_up.data_ptr(), grad.data_ptr(), d_gate_up.data_ptr(), pointer_or_null(out),
-                             element_of(grad), rows, width, Stream::current(grad.device()).handle()});
+    launch::swiglu_backward({gate_up.data_ptr(), grad.data_ptr(), d_gate_up.data_ptr(),
+                             pointer_or_null(out), element_of(grad), rows, width,
+                             Stream::current(grad.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "swiglu_backward", [&] {
     using real = at::opmath_type<scalar_t>;
     (out.defined()
          ? swiglu_backward_cpu<scalar_t, real, true>
-         : swiglu_backward_cpu<scalar_t, real, false>)(gate_up.data_ptr<scalar_t>(), grad.data_ptr<scalar_t>(),
+         : swiglu_backward_cpu<scalar_t, real, false>)(gate_up.data_ptr<scalar_t>(),
+                                                       grad.data_ptr<scalar_t>(),
                                                        d_gate_up.data_ptr<scalar_t>(),
-                                                       static_cast<scalar_t*>(pointer_or_null(out)), rows, width);
+                                                       static_cast<scalar_t*>(pointer_or_null(out)),
+                                                       rows, width);
   });
 }
 
 void gelu(const Tensor& x, const Tensor& out) {
   const DType dtype = x.scalar_type();
-  VEIL_CHECK(fits(x, dtype, x.numel()) && fits(out, dtype, x.numel()), "gelu of {} elements into {}", x.numel(),
-             out.numel());
+  VEIL_CHECK(fits(x, dtype, x.numel()) && fits(out, dtype, x.numel()),
+             "gelu of {} elements into {}", x.numel(), out.numel());
   if (x.numel() == 0) return;
   if (x.is_cuda()) {
     launch::gelu({x.data_ptr(), nullptr, nullptr, out.data_ptr(), element_of(x), x.numel(),
@@ -142,27 +152,31 @@ void gelu(const Tensor& x, const Tensor& out) {
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "gelu", [&] {
-    gelu_cpu<scalar_t, at::opmath_type<scalar_t>>(x.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(), x.numel());
+    gelu_cpu<scalar_t, at::opmath_type<scalar_t>>(x.data_ptr<scalar_t>(), out.data_ptr<scalar_t>(),
+                                                  x.numel());
   });
 }
 
 void gelu_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out) {
   const DType dtype = x.scalar_type();
-  VEIL_CHECK(fits(x, dtype, x.numel()) && fits(grad, dtype, x.numel()) && fits(dx, dtype, x.numel()) &&
-                 absent_or_fits(out, dtype, x.numel()),
+  VEIL_CHECK(fits(x, dtype, x.numel()) && fits(grad, dtype, x.numel()) &&
+                 fits(dx, dtype, x.numel()) && absent_or_fits(out, dtype, x.numel()),
              "gelu_backward of {} elements by {}", x.numel(), grad.numel());
   if (x.numel() == 0) return;
   if (x.is_cuda()) {
-    launch::gelu_backward({x.data_ptr(), grad.data_ptr(), dx.data_ptr(), pointer_or_null(out), element_of(x), x.numel(),
-                           Stream::current(x.device()).handle()});
+    launch::gelu_backward({x.data_ptr(), grad.data_ptr(), dx.data_ptr(), pointer_or_null(out),
+                           element_of(x), x.numel(), Stream::current(x.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "gelu_backward", [&] {
     using real = at::opmath_type<scalar_t>;
-    (out.defined() ? gelu_backward_cpu<scalar_t, real, true>
-                   : gelu_backward_cpu<scalar_t, real, false>)(x.data_ptr<scalar_t>(), grad.data_ptr<scalar_t>(),
-                                                               dx.data_ptr<scalar_t>(),
-                                                               static_cast<scalar_t*>(pointer_or_null(out)), x.numel());
+    (out.defined()
+         ? gelu_backward_cpu<scalar_t, real, true>
+         : gelu_backward_cpu<scalar_t, real, false>)(x.data_ptr<scalar_t>(),
+                                                     grad.data_ptr<scalar_t>(),
+                                                     dx.data_ptr<scalar_t>(),
+                                                     static_cast<scalar_t*>(pointer_or_null(out)),
+                                                     x.numel());
   });
 }
 

@@ -1,6 +1,5 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -8,7 +7,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr double kGeluInner = 1.5957691216057308, kGeluCubic = 0.044715;  // 2 sqrt(2 / pi)
 
-// 1 / (1 + e^-x). What is rounded to two bytes takes the fast instructions, whose error is far below that rounding.
+// 1 / (1 + e^-x). What is rounded to two bytes takes the fast instructions, whose error is far
+// below that rounding.
 template <typename T>
 __device__ __forceinline__ RealOf<T> sigmoid(RealOf<T> x) {
   if constexpr (sizeof(T) == 2) {
@@ -41,10 +41,12 @@ __device__ __forceinline__ PackPlace pack_place(int64_t index, int64_t packs_a_r
 template <typename T, int kWide>
 __global__ void swiglu_kernel(Swiglu s) {
   using Real = RealOf<T>;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, packs = s.width / kWide;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+                packs = s.width / kWide;
   if (index >= s.rows * packs) return;
   const PackPlace place = pack_place(index, packs);
-  const T* gate_at = static_cast<const T*>(s.gate_up) + place.row * 2 * s.width + place.column * kWide;
+  const T* gate_at =
+      static_cast<const T*>(s.gate_up) + place.row * 2 * s.width + place.column * kWide;
   const auto gate = load_pack<kWide>(gate_at), up = load_pack<kWide>(gate_at + s.width);
   Real out[kWide];
 #pragma unroll
@@ -55,11 +57,13 @@ __global__ void swiglu_kernel(Swiglu s) {
   store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, Pack<T, kWide>::of(out));
 }
 
-// All of a thread's elements are read before the first is written: results may lie on what they are made from.
+// All of a thread's elements are read before the first is written: results may lie on what they are
+// made from.
 template <typename T, int kWide>
 __global__ void swiglu_backward_kernel(Swiglu s) {
   using Real = RealOf<T>;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, packs = s.width / kWide;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+                packs = s.width / kWide;
   if (index >= s.rows * packs) return;
   const PackPlace place = pack_place(index, packs);
   const int64_t at = place.row * 2 * s.width + place.column * kWide;
@@ -103,7 +107,8 @@ template <typename T, int kWide, bool kBackward>
 __global__ void gelu_kernel(Gelu e) {
   const int64_t from = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWide;
   if (from + kWide <= e.numel) return gelu_at<T, kWide, kBackward>(e, from);
-  for (int64_t j = from; j < e.numel; ++j) gelu_at<T, 1, kBackward>(e, j);  // what is left of the last pack
+  // what is left of the last pack
+  for (int64_t j = from; j < e.numel; ++j) gelu_at<T, 1, kBackward>(e, j);
 }
 
 unsigned blocks_for(int64_t threads) {
@@ -129,8 +134,10 @@ struct SwigluBackward {
   static void run(const Swiglu& s) {
     constexpr int kWide = kWideOf<T>;
     const auto stream = static_cast<cudaStream_t>(s.stream);
-    if (aligned(s.gate_up) && aligned(s.grad) && aligned(s.d_gate_up) && aligned(s.out) && s.width % kWide == 0) {
-      swiglu_backward_kernel<T, kWide><<<blocks_for(s.rows * s.width / kWide), kThreads, 0, stream>>>(s);
+    if (aligned(s.gate_up) && aligned(s.grad) && aligned(s.d_gate_up) && aligned(s.out) &&
+        s.width % kWide == 0) {
+      swiglu_backward_kernel<T, kWide>
+          <<<blocks_for(s.rows * s.width / kWide), kThreads, 0, stream>>>(s);
     } else {
       swiglu_backward_kernel<T, 1><<<blocks_for(s.rows * s.width), kThreads, 0, stream>>>(s);
     }
@@ -143,7 +150,8 @@ void run_gelu(const Gelu& e) {
   constexpr int kWide = kWideOf<T>;
   const auto stream = static_cast<cudaStream_t>(e.stream);
   if (aligned(e.x) && aligned(e.grad) && aligned(e.dx) && aligned(e.out)) {
-    gelu_kernel<T, kWide, kBackward><<<blocks_for((e.numel + kWide - 1) / kWide), kThreads, 0, stream>>>(e);
+    gelu_kernel<T, kWide, kBackward>
+        <<<blocks_for((e.numel + kWide - 1) / kWide), kThreads, 0, stream>>>(e);
   } else {
     gelu_kernel<T, 1, kBackward><<<blocks_for(e.numel), kThreads, 0, stream>>>(e);
   }

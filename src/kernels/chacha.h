@@ -1,4 +1,5 @@
-// ChaCha20's block function (RFC 8439) and HChaCha20 (draft-irtf-cfrg-xchacha): the same words on CPU and GPU.
+// ChaCha20's block function (RFC 8439) and HChaCha20 (draft-irtf-cfrg-xchacha): the same words on
+// CPU and GPU.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,13 @@ VEIL_HOST_DEVICE void chacha_quarter_round(uint32_t& a, uint32_t& b, uint32_t& c
   b = rotated_left(b ^ c, 7);
 }
 
-// "expand 32-byte k", the key, and the four words that tell blocks apart (RFC 8439: a counter and a nonce of three words).
-VEIL_HOST_DEVICE ChaChaBlock chacha_input(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
-  return {{0x61707865u, 0x3320646Eu, 0x79622D32u, 0x6B206574u, key.word[0], key.word[1], key.word[2], key.word[3],
-           key.word[4], key.word[5], key.word[6], key.word[7], c0, c1, c2, c3}};
+// "expand 32-byte k", the key, and the four words that tell blocks apart (RFC 8439: a counter and a
+// nonce of three words).
+VEIL_HOST_DEVICE ChaChaBlock chacha_input(const ChaChaKey& key, uint32_t c0, uint32_t c1,
+                                          uint32_t c2, uint32_t c3) {
+  return {{0x61707865u, 0x3320646Eu, 0x79622D32u, 0x6B206574u, key.word[0], key.word[1],
+           key.word[2], key.word[3], key.word[4], key.word[5], key.word[6], key.word[7], c0, c1, c2,
+           c3}};
 }
 
 VEIL_HOST_DEVICE void chacha_twenty_rounds(uint32_t (&x)[16]) {
@@ -51,7 +55,8 @@ VEIL_HOST_DEVICE void chacha_twenty_rounds(uint32_t (&x)[16]) {
   }
 }
 
-VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
+VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
+                                      uint32_t c3) {
   const ChaChaBlock input = chacha_input(key, c0, c1, c2, c3);
   ChaChaBlock x = input;
   chacha_twenty_rounds(x.word);
@@ -59,11 +64,14 @@ VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_
   return x;
 }
 
-// A pseudorandom function of 128 bits: without its key, the result for an input tells nothing about that for another.
-VEIL_HOST_DEVICE ChaChaKey hchacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
+// A pseudorandom function of 128 bits: without its key, the result for an input tells nothing about
+// that for another.
+VEIL_HOST_DEVICE ChaChaKey hchacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
+                                     uint32_t c3) {
   ChaChaBlock x = chacha_input(key, c0, c1, c2, c3);
   chacha_twenty_rounds(x.word);
-  return {{x.word[0], x.word[1], x.word[2], x.word[3], x.word[12], x.word[13], x.word[14], x.word[15]}};
+  return {
+      {x.word[0], x.word[1], x.word[2], x.word[3], x.word[12], x.word[13], x.word[14], x.word[15]}};
 }
 
 }  // namespace veil

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kernels/launch.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/category.h"
 #include "tensor/stream.h"
 
@@ -26,10 +26,12 @@ void column_sum_cpu(const X* x, Out* out, int64_t rows, int64_t columns, bool ac
       const int64_t first = strip * kStrip, width = std::min(kStrip, columns - first);
       Real sums[kStrip] = {};
       for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < width; ++j) sums[j] += static_cast<Real>(x[i * columns + first + j]);
+        for (int64_t j = 0; j < width; ++j)
+          sums[j] += static_cast<Real>(x[i * columns + first + j]);
       }
       for (int64_t j = 0; j < width; ++j) {
-        out[first + j] = static_cast<Out>(accumulate ? static_cast<Real>(out[first + j]) + sums[j] : sums[j]);
+        out[first + j] =
+            static_cast<Out>(accumulate ? static_cast<Real>(out[first + j]) + sums[j] : sums[j]);
       }
     }
   });
@@ -49,17 +51,19 @@ void column_sum(const Tensor& x, const Tensor& out, bool accumulate) {
   if (x.is_cuda()) {
     CategoryScope scope(Category::temporary);
     const DType real = in_fp64(x_type, out_type) ? at::kDouble : at::kFloat;
-    const Tensor partial = empty_tensor({launch::column_sum_chunks(rows) * columns}, real, x.device());
-    launch::column_sum({x.data_ptr(), element_of(x), out.data_ptr(), element_of(out), partial.data_ptr(), rows, columns,
-                        accumulate, Stream::current(x.device()).handle()});
+    const Tensor partial =
+        empty_tensor({launch::column_sum_chunks(rows) * columns}, real, x.device());
+    launch::column_sum({x.data_ptr(), element_of(x), out.data_ptr(), element_of(out),
+                        partial.data_ptr(), rows, columns, accumulate,
+                        Stream::current(x.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x_type, "column_sum", [&] {
     using X = scalar_t;
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, out_type, "column_sum", [&] {
       constexpr bool wide = std::is_same_v<X, double> || std::is_same_v<scalar_t, double>;
-      column_sum_cpu<X, scalar_t, std::conditional_t<wide, double, float>>(x.data_ptr<X>(), out.data_ptr<scalar_t>(),
-                                                                           rows, columns, accumulate);
+      column_sum_cpu<X, scalar_t, std::conditional_t<wide, double, float>>(
+          x.data_ptr<X>(), out.data_ptr<scalar_t>(), rows, columns, accumulate);
     });
   });
 }

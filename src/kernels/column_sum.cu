@@ -2,16 +2,17 @@
 #include <cuda_fp16.h>
 
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
 
 namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 128;
 
-// A thread a column, a block of rows: neighbours read neighbours, and every chunk's sum has its own place.
+// A thread a column, a block of rows: neighbours read neighbours, and every chunk's sum has its own
+// place.
 template <typename X, typename Real>
-__global__ void partial_kernel(const X* x, Real* partial, int64_t rows, int64_t columns, int64_t rows_a_chunk) {
+__global__ void partial_kernel(const X* x, Real* partial, int64_t rows, int64_t columns,
+                               int64_t rows_a_chunk) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (column >= columns) return;
   const int64_t begin = blockIdx.y * rows_a_chunk;
@@ -22,7 +23,8 @@ __global__ void partial_kernel(const X* x, Real* partial, int64_t rows, int64_t 
 }
 
 template <typename Out, typename Real>
-__global__ void finish_kernel(const Real* partial, Out* out, int64_t chunks, int64_t columns, bool accumulate) {
+__global__ void finish_kernel(const Real* partial, Out* out, int64_t chunks, int64_t columns,
+                              bool accumulate) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (column >= columns) return;
   Real sum = accumulate ? static_cast<Real>(out[column]) : Real(0);
@@ -32,7 +34,8 @@ __global__ void finish_kernel(const Real* partial, Out* out, int64_t chunks, int
 
 template <typename X, typename Out>
 void run(const ColumnSum& s) {
-  using Real = std::conditional_t<std::is_same_v<X, double> || std::is_same_v<Out, double>, double, float>;
+  using Real =
+      std::conditional_t<std::is_same_v<X, double> || std::is_same_v<Out, double>, double, float>;
   const int64_t chunks = column_sum_chunks(s.rows), rows_a_chunk = (s.rows + chunks - 1) / chunks;
   const auto blocks = static_cast<unsigned>((s.columns + kThreads - 1) / kThreads);
   const auto stream = static_cast<cudaStream_t>(s.stream);
@@ -40,8 +43,8 @@ void run(const ColumnSum& s) {
   partial_kernel<X, Real><<<dim3(blocks, static_cast<unsigned>(chunks)), kThreads, 0, stream>>>(
       static_cast<const X*>(s.x), partial, s.rows, s.columns, rows_a_chunk);
   check_launch("column_sum");
-  finish_kernel<Out, Real>
-      <<<blocks, kThreads, 0, stream>>>(partial, static_cast<Out*>(s.out), chunks, s.columns, s.accumulate);
+  finish_kernel<Out, Real><<<blocks, kThreads, 0, stream>>>(partial, static_cast<Out*>(s.out),
+                                                            chunks, s.columns, s.accumulate);
   check_launch("column_sum");
 }
 

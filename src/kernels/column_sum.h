@@ -1,12 +1,13 @@
-// Sums over the first dimension: bias gradients, and whatever is already one gradient a sample.
+// Sums over the first dimension: bias gradients, and whatever is already one gradient per sample.
 #pragma once
 
 #include "tensor/device.h"
 
 namespace veil {
 
-// out[j] = sum over i of x[i, j], or out[j] += that with `accumulate`. x [rows, columns] and out [columns] contiguous, of any floating types. The sum runs in
-// fp32 (fp64 where x or out is) in a fixed order and is rounded once.
+// out[j] = sum over i of x[i, j], or out[j] += that with `accumulate`. x [rows, columns] and out
+// [columns] contiguous, of any floating types. The sum runs in fp32 (fp64 where x or out is) in a
+// fixed order and is rounded once.
 void column_sum(const Tensor& x, const Tensor& out, bool accumulate);
 
 // Partial sums that a GPU keeps meanwhile; none on CPU.

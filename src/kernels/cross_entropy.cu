@@ -1,6 +1,5 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -65,7 +64,8 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(CrossEntropy e) {
   for (; p + (kAtOnce - 1) * kThreads < packs; p += kAtOnce * kThreads) {
     Pack<T, kWide> pack[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) pack[i] = load_pack<kWide>(logits + (p + i * kThreads) * kWide);
+    for (int i = 0; i < kAtOnce; ++i)
+      pack[i] = load_pack<kWide>(logits + (p + i * kThreads) * kWide);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) running.take(pack[i]);
   }
@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(CrossEntropy e) {
   if (target == kIgnore || weight == 0) {
     const Real zeros[kWide] = {};
     const auto nothing = Pack<T, kWide>::of(zeros);
-    for (int64_t p = threadIdx.x; p < packs; p += kThreads) store_pack<kWide>(logits + p * kWide, nothing);
+    for (int64_t p = threadIdx.x; p < packs; p += kThreads)
+      store_pack<kWide>(logits + p * kWide, nothing);
     return;
   }
   const Real* state = static_cast<const Real*>(e.state) + 3 * row;
@@ -132,7 +133,8 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(CrossEntropy e) {
   for (; p + (kAtOnce - 1) * kThreads < packs; p += kAtOnce * kThreads) {
     Pack<T, kWide> pack[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) pack[i] = load_pack<kWide>(logits + (p + i * kThreads) * kWide);
+    for (int i = 0; i < kAtOnce; ++i)
+      pack[i] = load_pack<kWide>(logits + (p + i * kThreads) * kWide);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) turn(pack[i], p + i * kThreads);
   }
@@ -159,7 +161,8 @@ __global__ void losses_kernel(CrossEntropy e, double* losses) {
   for (int64_t row = begin + threadIdx.x; row < begin + tokens; row += kSampleThreads) {
     if (e.targets[row] == kIgnore) continue;
     const Real* state = static_cast<const Real*>(e.state) + 3 * row;
-    sum += static_cast<double>(state[0]) + log(static_cast<double>(state[1])) - static_cast<double>(state[2]);
+    sum += static_cast<double>(state[0]) + log(static_cast<double>(state[1])) -
+           static_cast<double>(state[2]);
   }
   sum = sample_sum(sum);
   const Real weight = static_cast<const Real*>(e.weights)[blockIdx.x];
@@ -170,7 +173,8 @@ template <typename Real>
 __global__ void weights_kernel(const int64_t* targets, Real* weights, int64_t tokens) {
   const int64_t begin = blockIdx.x * tokens;
   int64_t valid = 0;
-  for (int64_t row = begin + threadIdx.x; row < begin + tokens; row += kSampleThreads) valid += targets[row] != kIgnore;
+  for (int64_t row = begin + threadIdx.x; row < begin + tokens; row += kSampleThreads)
+    valid += targets[row] != kIgnore;
   valid = sample_sum(valid);
   if (threadIdx.x == 0) weights[blockIdx.x] = valid ? Real(1) / static_cast<Real>(valid) : Real(0);
 }
@@ -225,14 +229,16 @@ void cross_entropy_losses(const CrossEntropy& e, double* losses) {
   check_launch("cross_entropy_losses");
 }
 
-void token_weights(const int64_t* targets, void* weights, Element element, int64_t batch, int64_t tokens,
-                   void* on_stream) {
+void token_weights(const int64_t* targets, void* weights, Element element, int64_t batch,
+                   int64_t tokens, void* on_stream) {
   const auto blocks = static_cast<unsigned>(batch);
   const auto stream = static_cast<cudaStream_t>(on_stream);
   if (element == Element::fp64) {
-    weights_kernel<<<blocks, kSampleThreads, 0, stream>>>(targets, static_cast<double*>(weights), tokens);
+    weights_kernel<<<blocks, kSampleThreads, 0, stream>>>(targets, static_cast<double*>(weights),
+                                                          tokens);
   } else {
-    weights_kernel<<<blocks, kSampleThreads, 0, stream>>>(targets, static_cast<float*>(weights), tokens);
+    weights_kernel<<<blocks, kSampleThreads, 0, stream>>>(targets, static_cast<float*>(weights),
+                                                          tokens);
   }
   check_launch("token_weights");
 }

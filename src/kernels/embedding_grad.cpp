@@ -12,14 +12,15 @@
 
 #include "kernels/lane_sum.h"
 #include "kernels/launch.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/category.h"
 #include "tensor/stream.h"
 
 namespace veil {
 namespace {
 
-// Positions ordered by id, equal ids by position; and where each id's run begins, with the end behind the last.
+// Positions ordered by id, equal ids by position; and where each id's run begins, with the end
+// behind the last.
 struct Runs {
   std::vector<int64_t> positions, begins;
 };
@@ -31,15 +32,17 @@ Runs runs_of(const int64_t* ids, int64_t count) {
   std::stable_sort(runs.positions.begin(), runs.positions.end(),
                    [ids](int64_t a, int64_t b) { return ids[a] < ids[b]; });
   for (size_t p = 0; p < runs.positions.size(); ++p) {
-    if (p == 0 || ids[runs.positions[p]] != ids[runs.positions[p - 1]]) runs.begins.push_back(static_cast<int64_t>(p));
+    if (p == 0 || ids[runs.positions[p]] != ids[runs.positions[p - 1]])
+      runs.begins.push_back(static_cast<int64_t>(p));
   }
   runs.begins.push_back(count);
   return runs;
 }
 
 template <typename T, typename Out, typename Real>
-void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t count, int64_t vocabulary, int64_t width,
-                        bool accumulate, const double* coefficients, int64_t tokens) {
+void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t count,
+                        int64_t vocabulary, int64_t width, bool accumulate,
+                        const double* coefficients, int64_t tokens) {
   if (!accumulate) {
     at::parallel_for(0, vocabulary, rows_a_thread(width), [&](int64_t begin, int64_t end) {
       std::memset(out + begin * width, 0, static_cast<size_t>((end - begin) * width) * sizeof(Out));
@@ -47,27 +50,31 @@ void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t cou
   }
   const Runs runs = runs_of(ids, count);
   constexpr int64_t kStrip = 512;
-  at::parallel_for(
-      0, static_cast<int64_t>(runs.begins.size()) - 1, rows_a_thread(width), [&](int64_t begin, int64_t end) {
-        for (int64_t run = begin; run < end; ++run) {
-          const int64_t from = runs.begins[static_cast<size_t>(run)], to = runs.begins[static_cast<size_t>(run) + 1];
-          Out* row = out + ids[runs.positions[static_cast<size_t>(from)]] * width;
-          for (int64_t first = 0; first < width; first += kStrip) {
-            const int64_t columns = std::min(kStrip, width - first);
-            Real sums[kStrip] = {};
-            for (int64_t p = from; p < to; ++p) {
-              const int64_t position = runs.positions[static_cast<size_t>(p)];
-              const T* source = grad + position * width + first;
-              const auto factor = static_cast<Real>(coefficients ? coefficients[position / tokens] : 1);
-              if (factor == 0) continue;
-              for (int64_t j = 0; j < columns; ++j) sums[j] += factor * static_cast<Real>(source[j]);
-            }
-            for (int64_t j = 0; j < columns; ++j) {
-              row[first + j] = static_cast<Out>(accumulate ? static_cast<Real>(row[first + j]) + sums[j] : sums[j]);
-            }
-          }
-        }
-      });
+  at::parallel_for(0, static_cast<int64_t>(runs.begins.size()) - 1, rows_a_thread(width),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t run = begin; run < end; ++run) {
+                       const int64_t from = runs.begins[static_cast<size_t>(run)],
+                                     to = runs.begins[static_cast<size_t>(run) + 1];
+                       Out* row = out + ids[runs.positions[static_cast<size_t>(from)]] * width;
+                       for (int64_t first = 0; first < width; first += kStrip) {
+                         const int64_t columns = std::min(kStrip, width - first);
+                         Real sums[kStrip] = {};
+                         for (int64_t p = from; p < to; ++p) {
+                           const int64_t position = runs.positions[static_cast<size_t>(p)];
+                           const T* source = grad + position * width + first;
+                           const auto factor = static_cast<Real>(
+                               coefficients ? coefficients[position / tokens] : 1);
+                           if (factor == 0) continue;
+                           for (int64_t j = 0; j < columns; ++j)
+                             sums[j] += factor * static_cast<Real>(source[j]);
+                         }
+                         for (int64_t j = 0; j < columns; ++j) {
+                           row[first + j] = static_cast<Out>(
+                               accumulate ? static_cast<Real>(row[first + j]) + sums[j] : sums[j]);
+                         }
+                       }
+                     }
+                   });
 }
 
 }  // namespace
@@ -78,25 +85,31 @@ int64_t embedding_grad_scratch_bytes(int64_t positions, bool on_gpu) {
 
 void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate,
                     const Tensor& coefficients) {
-  const int64_t count = ids.numel(), vocabulary = out.size(0), width = vocabulary ? out.numel() / vocabulary : 0;
+  const int64_t count = ids.numel(), vocabulary = out.size(0),
+                width = vocabulary ? out.numel() / vocabulary : 0;
   const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
-  VEIL_CHECK(fits(ids, at::kLong, count) && fits(grad, dtype, count * width) && out.is_contiguous() &&
-                 (out_type == dtype || out_type == real_of(dtype)),
+  VEIL_CHECK(fits(ids, at::kLong, count) && fits(grad, dtype, count * width) &&
+                 out.is_contiguous() && (out_type == dtype || out_type == real_of(dtype)),
              "embedding_grad of {} rows of {}, {} into {}", count, width, c10::toString(dtype),
              c10::toString(out_type));
-  VEIL_CHECK(!coefficients.defined() || (coefficients.is_contiguous() && coefficients.scalar_type() == at::kDouble &&
-                                         coefficients.numel() > 0 && count % coefficients.numel() == 0),
-             "embedding_grad: {} positions of {} samples", count, coefficients.defined() ? coefficients.numel() : 0);
+  VEIL_CHECK(!coefficients.defined() ||
+                 (coefficients.is_contiguous() && coefficients.scalar_type() == at::kDouble &&
+                  coefficients.numel() > 0 && count % coefficients.numel() == 0),
+             "embedding_grad: {} positions of {} samples", count,
+             coefficients.defined() ? coefficients.numel() : 0);
   if (out.numel() == 0) return;
   const auto* factors = static_cast<const double*>(pointer_or_null(coefficients));
   const int64_t tokens = factors ? count / coefficients.numel() : 1;
   if (out.is_cuda()) {
     CategoryScope scope(Category::temporary);
     Tensor sorted, positions;
-    if (count) std::tie(sorted, positions) = at::sort(ids.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    if (count)
+      std::tie(sorted, positions) =
+          at::sort(ids.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
     launch::embedding_grad({static_cast<const int64_t*>(pointer_or_null(sorted)),
-                            static_cast<const int64_t*>(pointer_or_null(positions)), grad.data_ptr(), element_of(grad),
-                            out.data_ptr(), element_of(out), count, vocabulary, width, accumulate, factors, tokens,
+                            static_cast<const int64_t*>(pointer_or_null(positions)),
+                            grad.data_ptr(), element_of(grad), out.data_ptr(), element_of(out),
+                            count, vocabulary, width, accumulate, factors, tokens,
                             Stream::current(out.device()).handle()});
     return;
   }
@@ -107,11 +120,11 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
     using real = at::opmath_type<scalar_t>;
     const scalar_t* source = grad.data_ptr<scalar_t>();
     if (out_type == real_of(dtype)) {
-      embedding_grad_cpu<scalar_t, real, real>(id, source, out.data_ptr<real>(), count, vocabulary, width, accumulate,
-                                               factors, tokens);
+      embedding_grad_cpu<scalar_t, real, real>(id, source, out.data_ptr<real>(), count, vocabulary,
+                                               width, accumulate, factors, tokens);
     } else {
-      embedding_grad_cpu<scalar_t, scalar_t, real>(id, source, out.data_ptr<scalar_t>(), count, vocabulary, width,
-                                                   accumulate, factors, tokens);
+      embedding_grad_cpu<scalar_t, scalar_t, real>(id, source, out.data_ptr<scalar_t>(), count,
+                                                   vocabulary, width, accumulate, factors, tokens);
     }
   });
 }

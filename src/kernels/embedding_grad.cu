@@ -1,6 +1,5 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -8,7 +7,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kAtOnce = 8;  // rows read before the first is added
 
-// A block for each place in the sorted order and each strip of columns; only the first place of an id works, and adds all rows of it in order.
+// A block for each place in the sorted order and each strip of columns; only the first place of an
+// id works, and adds all rows of it in order.
 template <typename T, typename Out, int kWide>
 __global__ void embedding_grad_kernel(EmbeddingGrad e) {
   using Real = RealOf<T>;
@@ -39,7 +39,8 @@ __global__ void embedding_grad_kernel(EmbeddingGrad e) {
       }
     }
   }
-  constexpr int kStore = kWide > 1 ? kWideOf<Out> : 1;  // out's packs hold fewer elements where it is wider
+  // out's packs hold fewer elements where it is wider
+  constexpr int kStore = kWide > 1 ? kWideOf<Out> : 1;
   Out* out = static_cast<Out*>(e.out) + id * e.width + column;
 #pragma unroll
   for (int from = 0; from < kWide; from += kStore) {
@@ -60,14 +61,16 @@ void run_into(const EmbeddingGrad& e) {
   constexpr int kWide = kWideOf<T>;
   const auto stream = static_cast<cudaStream_t>(e.stream);
   if (!e.accumulate) {
-    const cudaError_t error =
-        cudaMemsetAsync(e.out, 0, static_cast<size_t>(e.vocabulary * e.width) * sizeof(Out), stream);
-    if (error != cudaSuccess) throw std::runtime_error(std::string("[embedding_grad] ") + cudaGetErrorString(error));
+    const cudaError_t error = cudaMemsetAsync(
+        e.out, 0, static_cast<size_t>(e.vocabulary * e.width) * sizeof(Out), stream);
+    if (error != cudaSuccess)
+      throw std::runtime_error(std::string("[embedding_grad] ") + cudaGetErrorString(error));
   }
   if (e.count == 0) return;
   const bool packs = aligned(e.grad) && aligned(e.out) && e.width % kWide == 0;
   const int64_t columns = kThreads * (packs ? kWide : 1);
-  const dim3 grid(static_cast<unsigned>(e.count), static_cast<unsigned>((e.width + columns - 1) / columns));
+  const dim3 grid(static_cast<unsigned>(e.count),
+                  static_cast<unsigned>((e.width + columns - 1) / columns));
   if (packs) {
     embedding_grad_kernel<T, Out, kWide><<<grid, kThreads, 0, stream>>>(e);
   } else {

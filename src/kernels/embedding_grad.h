@@ -5,13 +5,17 @@
 
 namespace veil {
 
-// out[id] = the sum of grad over the positions with that id, or out[id] += that with `accumulate`; without, all other rows become 0. ids [n] int64, grad [n, width] of any
-// floating type, out [vocabulary, width] fp32 or wider (fp64 where grad is) or grad's type; contiguous. Sums run in fp32 (fp64) over positions in order, on every device.
-// With coefficients fp64 [samples] each position counts by its sample's, positions being [samples, tokens]; those of a sample whose coefficient is 0 are passed over.
+// out[id] = the sum of grad over the positions with that id, or out[id] += that with `accumulate`;
+// without, all other rows become 0. ids [n] int64, grad [n, width] of any floating type, out
+// [vocabulary, width] fp32 or wider (fp64 where grad is) or grad's type; contiguous. Sums run in
+// fp32 (fp64) over positions in order, on every device. With coefficients fp64 [samples] each
+// position counts by its sample's, positions being [samples, tokens]; those of a sample whose
+// coefficient is 0 are passed over.
 void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate,
                     const Tensor& coefficients = {});
-// What sorting takes on a GPU meanwhile: the sorted ids and their positions. The workspace that at::sort takes for itself comes on top and is not counted. None on
-// CPU. A GPU passes over ids outside the table; the CPU refuses them.
+// What sorting takes on a GPU meanwhile: the sorted ids and their positions. The workspace that
+// at::sort takes for itself comes on top and is not counted. None on CPU. A GPU passes over ids
+// outside the table; the CPU refuses them.
 int64_t embedding_grad_scratch_bytes(int64_t positions, bool on_gpu);
 
 }  // namespace veil

@@ -1,12 +1,28 @@
-// The CUDA launches behind the kernels' functions: plain pointers, so that nvcc reads no LibTorch header. A build without CUDA links launch_no_cuda.cpp.
+// The CUDA launches behind the kernels' functions: plain pointers, so that nvcc reads no LibTorch
+// header. A build without CUDA links launch_no_cuda.cpp.
 #pragma once
+
+#ifdef __CUDACC__
+#include <cuda_runtime_api.h>
+
+#include <stdexcept>
+#include <string>
+#endif
 
 #include <cstdint>
 
-#include "kernels/element.h"
+#include "kernels/clip_coefficient.h"
 #include "kernels/noise_values.h"
 #include "kernels/rope_frequencies.h"
+#include "kernels/sample_segment.h"
 #include "kernels/update_rule.h"
+
+namespace veil {
+
+// Element types as kernels see them, without LibTorch.
+enum class Element { fp32, fp64, bf16, fp16 };
+
+}  // namespace veil
 
 namespace veil::launch {
 
@@ -31,7 +47,7 @@ struct Update {
   void* state;            // states one after another, each `numel` long
   Element state_element;  // fp64 where param is, otherwise fp32 or bf16
   int64_t numel;
-  const double* knobs;  // UpdateKnobs, on the device
+  const UpdateKnobs* knobs;  // on the device
   UpdateRule rule;
   int64_t first_index;
   void* stream;
@@ -42,7 +58,7 @@ struct Noise {
   void* out;
   Element element;  // fp32 or fp64
   int64_t numel;
-  const double* knobs;  // NoiseKnobs, on the device; null: `values`
+  const NoiseKnobs* knobs;  // on the device; null: `values`
   NoiseKnobs values;
   NoiseGenerator generator;
   ChaChaKey key;
@@ -64,7 +80,7 @@ struct SquaredError {
 void squared_error(const SquaredError& error);
 void add_losses(const double* losses, int64_t batch, double* total, void* stream);
 
-void clip_scale(double* scale, const double* squared_norm, const double* max_norm, void* stream);
+void clip_scale(StepKnobs* knobs, void* stream);
 
 struct ColumnSum {
   const void* x;
@@ -82,7 +98,8 @@ inline int64_t column_sum_chunks(int64_t rows) {
   return rows <= 64 ? 1 : rows <= int64_t{64} * 64 ? (rows + 63) / 64 : 64;
 }
 
-// rms_norm and layer_norm; the first has no bias and no mean. Pointers that an operation does without are null. Real: fp64 where x is, otherwise fp32.
+// rms_norm and layer_norm; the first has no bias and no mean. Pointers that an operation does
+// without are null. Real: fp64 where x is, otherwise fp32.
 struct Norm {
   const void *x, *add, *weight, *bias;
   void *sum, *out;
@@ -91,7 +108,8 @@ struct Norm {
   int64_t rows, width;
   double epsilon;
   void* stream;
-  // modulated_norm: weight (the scale), bias (the shift) and gate are each sample's own, their rows `stride` elements apart.
+  // modulated_norm: weight (the scale), bias (the shift) and gate are each sample's own, their rows
+  // `stride` elements apart.
   const void* gate = nullptr;
   int64_t sample_rows = 0, stride = 0;
 };
@@ -105,13 +123,14 @@ struct NormBackward {
   const void* residual;
   void* dx;
   void *weight_grad, *bias_grad;  // Real
-  void*
-      partial;  // Real: for each of the two gradients batch * sample_strips * width, where there is more than one strip
+  // Real: for each of the two gradients batch * sample_strips * width, where there is more than one
+  // strip
+  void* partial;
   Element element;
   int64_t batch, rows, width;  // rows of one sample
   void* stream;
-  int64_t stride = 0,
-          grad_stride = 0;  // modulated_norm_backward: from one sample's weight, and its gradients, to the next's
+  // modulated_norm_backward: from one sample's weight, and its gradients, to the next's
+  int64_t stride = 0, grad_stride = 0;
 };
 void rms_norm_backward(const NormBackward& norm);
 void layer_norm_backward(const NormBackward& norm);
@@ -130,18 +149,19 @@ struct GatedAddBackward {
   const void *dy, *add, *gate;
   void* d_add;
   void *gate_grad, *add_sum;  // Real; gate_grad's rows grad_stride apart, add_sum's width
-  void* partial;              // Real: twice batch * sample_strips * width, where there is more than one strip
+  void* partial;  // Real: twice batch * sample_strips * width, where there is more than one strip
   Element element;
   int64_t batch, rows, width, gate_stride, grad_stride;
   void* stream;
 };
 void gated_add_backward(const GatedAddBackward& gated);
 
-void timestep_features(const int64_t* condition, int64_t labels, void* features, Element element, int64_t* ids,
-                       int64_t batch, int64_t width, void* stream);
+void timestep_features(const int64_t* condition, int64_t labels, void* features, Element element,
+                       int64_t* ids, int64_t batch, int64_t width, void* stream);
 
-// Into how many strips of consecutive rows a sample is cut where sums over its rows are made: about 512 blocks in all, at least four rows each. A strip has
-// strip_rows(...) rows, the last what is left. Neither depends on the device, so sums are the same on all.
+// Into how many strips of consecutive rows a sample is cut where sums over its rows are made: about
+// 512 blocks in all, at least four rows each. A strip has strip_rows(...) rows, the last what is
+// left. Neither depends on the device, so sums are the same on all.
 inline int64_t strip_rows(int64_t batch, int64_t rows) {
   const int64_t wanted = batch >= 512 || batch <= 0 ? 1 : (512 + batch - 1) / batch;
   const int64_t each = (rows + wanted - 1) / wanted;
@@ -157,7 +177,7 @@ struct TokenSum {
   Element element;
   int64_t batch_stride, token_stride;  // in elements
   void* out;                           // Real
-  void* partial;                       // Real: batch * sample_strips * width, where there is more than one strip
+  void* partial;  // Real: batch * sample_strips * width, where there is more than one strip
   int64_t batch, tokens, width;
   void* stream;
 };
@@ -219,10 +239,12 @@ struct CrossEntropy {
 void cross_entropy_scan(const CrossEntropy& entropy);
 void cross_entropy_grad(const CrossEntropy& entropy);
 void cross_entropy_losses(const CrossEntropy& entropy, double* losses);  // element: state's
-void token_weights(const int64_t* targets, void* weights, Element element, int64_t batch, int64_t tokens, void* stream);
+void token_weights(const int64_t* targets, void* weights, Element element, int64_t batch,
+                   int64_t tokens, void* stream);
 
 struct EmbeddingGrad {
-  const int64_t *ids, *positions;  // ids sorted, and where each stood before; equal ids in order of position
+  // ids sorted, and where each stood before; equal ids in order of position
+  const int64_t *ids, *positions;
   const void* grad;
   Element element;
   void* out;
@@ -248,5 +270,141 @@ inline int64_t squared_norm_blocks(int64_t numel) {
   const int64_t blocks = (numel + 8191) / 8192;
   return blocks < 1 ? 1 : blocks > 1056 ? 1056 : blocks;
 }
+
+// Clipping and the noisy update.
+
+// A sample's elements are cut into chunks whose sums are added in order; the cut does not depend on
+// the device.
+inline constexpr int64_t kSampleNormChunk = 1 << 15;
+VEIL_HOST_DEVICE int64_t sample_norm_chunks(int64_t numel) {
+  return (numel + kSampleNormChunk - 1) / kSampleNormChunk;
+}
+
+inline constexpr int kMostSegments = 32;
+struct SampleNorm {
+  const void* x;
+  Element element;
+  int64_t samples, stride;
+  SampleSegment segments[kMostSegments];
+  int count;
+  double* partial;  // samples * all segments' chunks
+  double* squared;  // [rows, columns], from the first sample's column on
+  int64_t columns;
+  void* stream;
+};
+void add_segment_norms(const SampleNorm& norm);
+
+struct SampleProduct {
+  const void *x, *y;
+  Element element;
+  int64_t samples, numel;
+  double factor;
+  double* partial;  // samples * sample_norm_chunks(numel)
+  double* totals;
+  void* stream;
+};
+void add_sample_products(const SampleProduct& product);
+
+struct OuterNorm {
+  const void *a, *g;
+  Element element;
+  int64_t samples, inputs, outputs, a_stride, g_stride;
+  double* totals;
+  void* stream;
+};
+void add_outer_norms(const OuterNorm& outer);
+
+struct EmbeddingNorm {
+  const int64_t *keys, *positions;  // sample * vocabulary + id, sorted, and where each stood before
+  const void* g;
+  Element element;
+  int64_t samples, tokens, vocabulary, width;
+  double* runs;  // samples * tokens
+  double* totals;
+  void* stream;
+};
+void add_embedding_norms(const EmbeddingNorm& embedding);
+
+struct GatherColumns {
+  const void* g;
+  Element element;
+  int64_t sample_stride, token_stride;
+  const int64_t* ids;
+  int64_t ids_stride;
+  void* out;
+  int64_t samples, tokens, columns, chosen, row;
+  void* stream;
+};
+void gather_columns(const GatherColumns& columns);
+
+struct CombineSamples {
+  const void* x;
+  Element element;
+  int64_t samples, stride, numel;
+  const double* coefficients;
+  void* out;
+  Element out_element;  // fp32 or fp64
+  bool add;
+  void* stream;
+};
+void combine_samples(const CombineSamples& combine);
+
+struct ScaleSamples {
+  const void* x;
+  Element element;
+  int64_t samples, stride, numel;
+  const double* coefficients;
+  void* out;
+  bool select;
+  void* stream;
+};
+void scale_samples(const ScaleSamples& scale);
+
+struct Coefficients {
+  const double* squared;  // [params, samples]
+  const int32_t* layers;  // [params]
+  const double* clip_norms;
+  const uint8_t* counted;  // [samples], or null
+  double* coefficients;    // [layers, samples]
+  ClipTally* tally;
+  int64_t params, samples;
+  int first_layer, end_layer;
+  ClipFunction function;
+  bool last;
+  void* stream;
+};
+void clip_coefficients(const Coefficients& coefficients);
+
+struct NoisyUpdate {
+  void* param;
+  Element param_element;
+  void *m, *v;            // optimizer state, or null
+  Element state_element;  // as in Update
+  const void* grad;       // [numel], or [samples, stride] where there are samples
+  Element grad_element;
+  int64_t samples, stride;  // 0: already summed
+  const double* coefficients;
+  int64_t numel;
+  const UpdateKnobs* knobs;  // on the device
+  UpdateRule rule;
+  int64_t first_index;
+  const NoiseKnobs* noise_knobs;  // on the device
+  ChaChaKey key;
+  uint32_t parameter;
+  int64_t first_element;
+  void* stream;
+};
+// One for each generator: a file of their own, for they take the compiler long.
+void noisy_update_philox(const NoisyUpdate& update);
+void noisy_update_secure(const NoisyUpdate& update);
+
+#ifdef __CUDACC__
+// Turns a failed kernel launch into an exception.
+inline void check_launch(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("[") + kernel + "] " + cudaGetErrorString(error));
+}
+#endif
 
 }  // namespace veil::launch

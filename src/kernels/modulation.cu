@@ -9,7 +9,9 @@ struct Forward {
 };
 template <typename T>
 struct Backward {
-  static void run(const NormBackward& norm) { run_norm_backward<T, /*kCentred=*/true, /*kModulated=*/true>(norm); }
+  static void run(const NormBackward& norm) {
+    run_norm_backward<T, /*kCentred=*/true, /*kModulated=*/true>(norm);
+  }
 };
 
 constexpr int kThreads = 128;
@@ -19,10 +21,12 @@ template <typename T, int kWide>
 __global__ void gated_add_kernel(GatedAdd g, int64_t packs) {
   const int64_t pack = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (pack >= packs) return;
-  const int64_t a_row = g.width / kWide, row = pack / a_row, column = pack % a_row * kWide, at = row * g.width + column;
+  const int64_t a_row = g.width / kWide, row = pack / a_row, column = pack % a_row * kWide,
+                at = row * g.width + column;
   const auto x = load_pack<kWide>(static_cast<const T*>(g.x) + at);
   const auto add = load_pack<kWide>(static_cast<const T*>(g.add) + at);
-  const auto gate = load_pack<kWide>(static_cast<const T*>(g.gate) + row / g.rows * g.gate_stride + column);
+  const auto gate =
+      load_pack<kWide>(static_cast<const T*>(g.gate) + row / g.rows * g.gate_stride + column);
   RealOf<T> out[kWide];
 #pragma unroll
   for (int k = 0; k < kWide; ++k) out[k] = x.at(k) + gate.at(k) * add.at(k);
@@ -34,8 +38,8 @@ struct Add {
   static void run(const GatedAdd& g) {
     constexpr int kWide = kWideOf<T>;
     const auto stream = static_cast<cudaStream_t>(g.stream);
-    const bool wide = aligned(g.x) && aligned(g.add) && aligned(g.gate) && aligned(g.out) && g.width % kWide == 0 &&
-                      g.gate_stride % kWide == 0;
+    const bool wide = aligned(g.x) && aligned(g.add) && aligned(g.gate) && aligned(g.out) &&
+                      g.width % kWide == 0 && g.gate_stride % kWide == 0;
     const int64_t packs = g.batch * g.rows * g.width / (wide ? kWide : 1);
     const auto blocks = static_cast<unsigned>((packs + kThreads - 1) / kThreads);
     if (wide) {
@@ -50,7 +54,8 @@ struct Add {
 // A thread a pack of columns, a block a strip of one sample's rows.
 template <typename T, int kWide>
 __global__ void gated_add_backward_kernel(GatedAddBackward g, int64_t strips, int64_t rows_a_strip,
-                                          RealOf<T>* gate_sums, RealOf<T>* add_sums, int64_t gate_stride) {
+                                          RealOf<T>* gate_sums, RealOf<T>* add_sums,
+                                          int64_t gate_stride) {
   using Real = RealOf<T>;
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kWide;
   if (column >= g.width) return;
@@ -59,7 +64,8 @@ __global__ void gated_add_backward_kernel(GatedAddBackward g, int64_t strips, in
   const int64_t first = sample * g.rows * g.width + column;
   const T *dy = static_cast<const T*>(g.dy) + first, *add = static_cast<const T*>(g.add) + first;
   T* d_add = static_cast<T*>(g.d_add) + first;
-  const auto gate = load_pack<kWide>(static_cast<const T*>(g.gate) + sample * g.gate_stride + column);
+  const auto gate =
+      load_pack<kWide>(static_cast<const T*>(g.gate) + sample * g.gate_stride + column);
   Real gate_sum[kWide] = {}, add_sum[kWide] = {};
 #pragma unroll 4
   for (int64_t t = begin; t < end; ++t) {
@@ -92,17 +98,21 @@ struct AddBackward {
     Real* gate_sums = strips == 1 ? gate_grad : static_cast<Real*>(g.partial);
     Real* add_sums = strips == 1 ? add_sum : gate_sums + g.batch * strips * g.width;
     const int64_t stride = strips == 1 ? g.grad_stride : g.width;
-    const bool wide = aligned(g.dy) && aligned(g.add) && aligned(g.gate) && aligned(g.d_add) && g.width % kWide == 0 &&
-                      g.gate_stride % kWide == 0;
+    const bool wide = aligned(g.dy) && aligned(g.add) && aligned(g.gate) && aligned(g.d_add) &&
+                      g.width % kWide == 0 && g.gate_stride % kWide == 0;
     const int64_t columns = kThreads * (wide ? kWide : 1);
-    const dim3 grid(static_cast<unsigned>(g.batch * strips), static_cast<unsigned>((g.width + columns - 1) / columns));
+    const dim3 grid(static_cast<unsigned>(g.batch * strips),
+                    static_cast<unsigned>((g.width + columns - 1) / columns));
     if (wide) {
-      gated_add_backward_kernel<T, kWide><<<grid, kThreads, 0, stream>>>(g, strips, rows, gate_sums, add_sums, stride);
+      gated_add_backward_kernel<T, kWide>
+          <<<grid, kThreads, 0, stream>>>(g, strips, rows, gate_sums, add_sums, stride);
     } else {
-      gated_add_backward_kernel<T, 1><<<grid, kThreads, 0, stream>>>(g, strips, rows, gate_sums, add_sums, stride);
+      gated_add_backward_kernel<T, 1>
+          <<<grid, kThreads, 0, stream>>>(g, strips, rows, gate_sums, add_sums, stride);
     }
     check_launch("gated_add_backward");
-    if (strips > 1) add_strips(gate_sums, gate_grad, add_sum, g.batch, strips, g.width, stream, g.grad_stride);
+    if (strips > 1)
+      add_strips(gate_sums, gate_grad, add_sum, g.batch, strips, g.width, stream, g.grad_stride);
   }
 };
 

@@ -3,42 +3,46 @@
 #include <ATen/Parallel.h>
 
 #include "kernels/launch.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/stream.h"
 
 namespace veil {
 namespace {
 
 template <typename Real>
-void add_cpu(Real* out, int64_t numel, const NoiseKnobs& knobs, const NoiseSource& source, uint32_t parameter,
-             int64_t first_element) {
+void add_cpu(Real* out, int64_t numel, const NoiseKnobs& knobs, const NoiseSource& source,
+             uint32_t parameter, int64_t first_element) {
   if (knobs.deviation == 0) return;
   const auto deviation = static_cast<Real>(knobs.deviation);
   const auto step = static_cast<uint64_t>(knobs.step);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const int64_t element = first_element + i, from = element % kNoiseGroup;
-      const NoiseGroup<Real> group = noise_group<Real>(source.generator, source.key, step, parameter,
-                                                       static_cast<uint64_t>(element / kNoiseGroup));
-      for (int64_t k = from; k < kNoiseGroup && i < end; ++k, ++i) out[i] += deviation * group.value[k];
+      const NoiseGroup<Real> group =
+          noise_group<Real>(source.generator, source.key, step, parameter,
+                            static_cast<uint64_t>(element / kNoiseGroup));
+      for (int64_t k = from; k < kNoiseGroup && i < end; ++k, ++i)
+        out[i] += deviation * group.value[k];
     }
   });
 }
 
 void check_range(const Tensor& out, int64_t first_element) {
-  VEIL_CHECK(out.is_contiguous() && (out.scalar_type() == at::kFloat || out.scalar_type() == at::kDouble),
-             "noise on a strided tensor or on {}", c10::toString(out.scalar_type()));
+  VEIL_CHECK(
+      out.is_contiguous() && (out.scalar_type() == at::kFloat || out.scalar_type() == at::kDouble),
+      "noise on a strided tensor or on {}", c10::toString(out.scalar_type()));
   VEIL_CHECK(first_element >= 0 && (first_element + out.numel()) / kNoiseGroup < kNoiseGroups,
              "noise for {} elements from {}", out.numel(), first_element);
 }
 
 void check_knobs(const NoiseKnobs& knobs) {
-  VEIL_CHECK(knobs.step >= 0 && knobs.step < static_cast<double>(kNoiseSteps) && knobs.deviation >= 0,
-             "noise of deviation {} at step {}", knobs.deviation, knobs.step);
+  VEIL_CHECK(
+      knobs.step >= 0 && knobs.step < static_cast<double>(kNoiseSteps) && knobs.deviation >= 0,
+      "noise of deviation {} at step {}", knobs.deviation, knobs.step);
 }
 
-void add_on_cpu(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& source, uint32_t parameter,
-                int64_t first_element) {
+void add_on_cpu(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& source,
+                uint32_t parameter, int64_t first_element) {
   check_knobs(knobs);
   if (out.scalar_type() == at::kFloat) {
     add_cpu(out.data_ptr<float>(), out.numel(), knobs, source, parameter, first_element);
@@ -47,36 +51,36 @@ void add_on_cpu(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& s
   }
 }
 
-void add_on_gpu(const Tensor& out, const double* at, const NoiseKnobs& knobs, const NoiseSource& source,
-                uint32_t parameter, int64_t first_element) {
-  launch::add_noise({out.data_ptr(), element_of(out), out.numel(), at, knobs, source.generator, source.key, parameter,
-                     first_element, Stream::current(out.device()).handle()});
+void add_on_gpu(const Tensor& out, const NoiseKnobs* at, const NoiseKnobs& knobs,
+                const NoiseSource& source, uint32_t parameter, int64_t first_element) {
+  launch::add_noise({out.data_ptr(), element_of(out), out.numel(), at, knobs, source.generator,
+                     source.key, parameter, first_element, Stream::current(out.device()).handle()});
 }
 
 }  // namespace
 
 const NameTable<NoiseGenerator>& names(NoiseGenerator) {
-  static const NameTable<NoiseGenerator> table = {{NoiseGenerator::secure, "secure", {"chacha", "chacha20"}},
-                                                  {NoiseGenerator::philox, "philox"}};
+  static const NameTable<NoiseGenerator> table = {
+      {NoiseGenerator::secure, "secure", {"chacha", "chacha20"}},
+      {NoiseGenerator::philox, "philox"}};
   return table;
 }
 
-void add_noise(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& source, uint32_t parameter,
-               int64_t first_element) {
+void add_noise(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& source,
+               uint32_t parameter, int64_t first_element) {
   check_range(out, first_element);
   check_knobs(knobs);
   if (out.is_cuda()) return add_on_gpu(out, nullptr, knobs, source, parameter, first_element);
   add_on_cpu(out, knobs, source, parameter, first_element);
 }
 
-void add_noise(const Tensor& out, const Tensor& knobs, const NoiseSource& source, uint32_t parameter,
-               int64_t first_element) {
+void add_noise(const Tensor& out, const Tensor& knobs, const NoiseSource& source,
+               uint32_t parameter, int64_t first_element) {
   check_range(out, first_element);
-  VEIL_CHECK(knobs.scalar_type() == at::kDouble && knobs.numel() >= 2 && knobs.device() == out.device(),
-             "noise knobs that lie elsewhere or are none");
-  const double* at = knobs.data_ptr<double>();
+  VEIL_CHECK(knobs.device() == out.device(), "noise knobs that lie elsewhere");
+  const NoiseKnobs* at = knobs_at<NoiseKnobs>(knobs);
   if (out.is_cuda()) return add_on_gpu(out, at, {}, source, parameter, first_element);
-  add_on_cpu(out, {at[0], at[1]}, source, parameter, first_element);
+  add_on_cpu(out, *at, source, parameter, first_element);
 }
 
 }  // namespace veil

@@ -1,25 +1,26 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 128;
 
-// A thread makes one aligned group and adds what falls into the range. `packed`: whole groups can be reached by accesses of 16 bytes. The arithmetic is one
-// piece of code for whole groups and for the ends, so that both round alike.
+// A thread makes one aligned group and adds what falls into the range. `packed`: whole groups can
+// be reached by accesses of 16 bytes. The arithmetic is one piece of code for whole groups and for
+// the ends, so that both round alike.
 template <typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads)
-    noise_kernel(Real* out, int64_t numel, bool packed, const double* knobs_at, NoiseKnobs values, ChaChaKey key,
-                 uint32_t parameter, int64_t first_element) {
+    noise_kernel(Real* out, int64_t numel, bool packed, const NoiseKnobs* knobs_at,
+                 NoiseKnobs values, ChaChaKey key, uint32_t parameter, int64_t first_element) {
   constexpr int kWide = kWideOf<Real>;
-  const NoiseKnobs knobs = knobs_at ? *reinterpret_cast<const NoiseKnobs*>(knobs_at) : values;
+  const NoiseKnobs knobs = knobs_at ? *knobs_at : values;
   if (knobs.deviation == 0) return;
   const Real deviation = static_cast<Real>(knobs.deviation);
   const auto step = static_cast<uint64_t>(knobs.step);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  int64_t group = first_element / kNoiseGroup + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  int64_t group =
+      first_element / kNoiseGroup + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (;; group += stride) {
     const int64_t begin = group * kNoiseGroup - first_element;
     if (begin >= numel) return;
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(kThreads)
         if (begin + k >= 0 && begin + k < numel) sum[k] = out[begin + k];
       }
     }
-    const NoiseGroup<Real> normals = noise_group<Real>(kGenerator, key, step, parameter, static_cast<uint64_t>(group));
+    const NoiseGroup<Real> normals =
+        noise_group<Real>(kGenerator, key, step, parameter, static_cast<uint64_t>(group));
 #pragma unroll
     for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
     if (whole) {
@@ -63,11 +65,11 @@ void run_with(const Noise& n) {
   auto* const out = static_cast<Real*>(n.out);
   const int64_t groups = n.numel / kNoiseGroup + 2, blocks = (groups + kThreads - 1) / kThreads;
   const int64_t into_group = n.first_element % kNoiseGroup;
-  const bool packed =
-      aligned(out + (into_group == 0 ? 0 : kNoiseGroup - into_group));  // where the first whole group begins
-  noise_kernel<Real, kGenerator><<<static_cast<unsigned>(blocks < 132 * 64 ? blocks : 132 * 64), kThreads, 0,
-                                   static_cast<cudaStream_t>(n.stream)>>>(out, n.numel, packed, n.knobs, n.values,
-                                                                          n.key, n.parameter, n.first_element);
+  // where the first whole group begins
+  const bool packed = aligned(out + (into_group == 0 ? 0 : kNoiseGroup - into_group));
+  noise_kernel<Real, kGenerator><<<static_cast<unsigned>(blocks < 132 * 64 ? blocks : 132 * 64),
+                                   kThreads, 0, static_cast<cudaStream_t>(n.stream)>>>(
+      out, n.numel, packed, n.knobs, n.values, n.key, n.parameter, n.first_element);
   check_launch("add_noise");
 }
 

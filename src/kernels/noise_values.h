@@ -1,11 +1,12 @@
 // The normals of privacy noise, shared by the CPU reference and the CUDA kernel.
 //
-// Element e of parameter p at step t has one value z(t, p, e) under a key, whoever asks for it. Elements 16 g to 16 g + 15 are
-// a group: one block of 16 random words makes its eight pairs by Box-Muller, a word for each radius and one for each angle.
-// A radius whose word lies within 2^16 of either end, in the tail or next to 0, gets a second word from a further block; one
-// group in 4096 has such a pair. So radii reach 9.49, where 24 bits end at 5.77 and 32 at 6.66: the tails that epsilon counts
-// on are there. In the tail neighbouring radii lie a few units of fp32 apart; next to 0, where fp32's
-// numbers are ever denser, radii are coarser than those.
+// Element e of parameter p at step t has one value z(t, p, e) under a key, whoever asks for it.
+// Elements 16 g to 16 g + 15 are a group: one block of 16 random words makes its eight pairs by
+// Box-Muller, a word for each radius and one for each angle. A radius whose word lies within 2^16
+// of either end, in the tail or next to 0, gets a second word from a further block; one group in
+// 4096 has such a pair. So radii reach 9.49, where 24 bits end at 5.77 and 32 at 6.66: the tails
+// that epsilon counts on are there. In the tail neighbouring radii lie a few units of fp32 apart;
+// next to 0, where fp32's numbers are ever denser, radii are coarser than those.
 #pragma once
 
 #include <cmath>
@@ -15,29 +16,37 @@
 
 namespace veil {
 
-// secure: ChaCha20 with all 256 bits of the key. philox: for speed comparisons; its key has 64 bits, and it was not made to
-// withstand anybody.
+// secure: ChaCha20 with all 256 bits of the key. philox: for speed comparisons; its key has 64
+// bits, and it was not made to withstand anybody.
 enum class NoiseGenerator { secure, philox };
 
 inline constexpr int kNoiseGroup = 16;
 inline constexpr int64_t kNoiseSteps = int64_t{1} << 48;  // steps and groups are below these
 inline constexpr int64_t kNoiseGroups = int64_t{1} << 45;
 
-// Changes from step to step; may lie in device memory so that a captured graph can read it. The step is a whole number.
+// Changes from step to step; may be in device memory so that a captured graph can read it. The
+// step is a whole number.
 struct NoiseKnobs {
   double step = 0, deviation = 0;
 };
+inline constexpr int64_t kNoiseKnobs = sizeof(NoiseKnobs) / sizeof(double);
+static_assert(kNoiseKnobs == 2);
 
-// 16 words, a function of (key, step, parameter, group, whether further ones are asked for). Counters of different blocks differ.
-VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaKey& key, uint64_t step,
-                                         uint32_t parameter, uint64_t group, bool further = false) {
+// 16 words, a function of (key, step, parameter, group, whether further ones are requested).
+// Counters of different blocks differ.
+VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaKey& key,
+                                         uint64_t step, uint32_t parameter, uint64_t group,
+                                         bool further = false) {
   if (generator == NoiseGenerator::secure) {
-    const auto high = static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
-    return chacha20(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step), parameter);
+    const auto high =
+        static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
+    return chacha20(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step),
+                    parameter);
   }
   ChaChaBlock block;
   for (uint32_t call = 0; call < 4; ++call) {
-    const uint64_t low = (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
+    const uint64_t low =
+        (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
     const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], low,
                                     uint64_t{parameter} << 32 | static_cast<uint32_t>(step));
     for (int i = 0; i < 4; ++i) block.word[4 * call + i] = four.word[i];
@@ -52,7 +61,8 @@ struct NoiseUniform {
   bool upper;  // x = 1 - u
 };
 
-inline constexpr uint32_t kNoiseEnd = 1u << 16;  // words nearer to an end than this have a further word
+// words nearer to an end than this have a further word
+inline constexpr uint32_t kNoiseEnd = 1u << 16;
 
 VEIL_HOST_DEVICE uint32_t noise_from_end(uint32_t word) {
   return word ^ (0u - (word >> 31));
@@ -66,9 +76,11 @@ VEIL_HOST_DEVICE NoiseUniform<Real> noise_uniform(uint32_t word) {
 // u = (word 2^32 + further + 1/2) / 2^64, for a word at an end.
 template <typename Real>
 VEIL_HOST_DEVICE NoiseUniform<Real> noise_uniform(uint32_t word, uint32_t further) {
-  constexpr auto kUnit = static_cast<Real>(2.3283064365386963e-10), kFine = static_cast<Real>(5.421010862427522e-20);
+  constexpr auto kUnit = static_cast<Real>(2.3283064365386963e-10),
+                 kFine = static_cast<Real>(5.421010862427522e-20);
   const uint32_t fine = further ^ (0u - (word >> 31));
-  return {static_cast<Real>(noise_from_end(word)) * kUnit + (static_cast<Real>(fine) * kFine + kFine / 2),
+  return {static_cast<Real>(noise_from_end(word)) * kUnit +
+              (static_cast<Real>(fine) * kFine + kFine / 2),
           word >> 31 != 0};
 }
 
@@ -77,8 +89,9 @@ VEIL_HOST_DEVICE double noise_exponential(NoiseUniform<double> u) {
   return u.upper ? -log1p(-u.x) : -log(u.x);
 }
 
-// The same in fp32, without a branch. With u = m 2^e and s = (1 - m) / (1 + m), -ln u = 2 artanh(s) - e ln 2; m lies in [3/4, 3/2), or is u itself with e = 0 in the upper half, where
-// 1 - m needs no subtraction.
+// The same in fp32, without a branch. With u = m 2^e and s = (1 - m) / (1 + m), -ln u = 2 artanh(s)
+// - e ln 2; m lies in [3/4, 3/2), or is u itself with e = 0 in the upper half, where 1 - m needs no
+// subtraction.
 VEIL_HOST_DEVICE float noise_exponential(NoiseUniform<float> u) {
   const float x = u.x;
   const bool upper = u.upper;
@@ -149,13 +162,15 @@ VEIL_HOST_DEVICE void eighth_turn(float angle, float& cosine, float& sine) {
   cosine = 1.0f - 0.5f * z + z * (z * even);
 }
 
-// The cosine and sine of `word` / 2^32 of a turn. Whole quarters are taken off first, as integers, so that the rest is small and exact.
+// The cosine and sine of `word` / 2^32 of a turn. Whole quarters are taken off first, as integers,
+// so that the rest is small and exact.
 template <typename Real>
 VEIL_HOST_DEVICE void noise_direction(uint32_t word, Real& cosine, Real& sine) {
   const uint32_t quarter = (word + 0x20000000u) >> 30;             // the nearest
   const auto rest = static_cast<int32_t>(word - (quarter << 30));  // an eighth of a turn at most
   Real c, s;
-  eighth_turn(static_cast<Real>(rest) * static_cast<Real>(1.4629180792671596e-9), c, s);  // 2 pi / 2^32
+  // 2 pi / 2^32
+  eighth_turn(static_cast<Real>(rest) * static_cast<Real>(1.4629180792671596e-9), c, s);
   cosine = quarter & 1 ? s : c;
   sine = quarter & 1 ? c : s;
   if (((quarter + 1) & 2) != 0) cosine = -cosine;
@@ -172,13 +187,16 @@ VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-  for (int pair = 0; pair < kNoiseGroup / 2; ++pair) needs = needs || noise_from_end(block.word[2 * pair]) < kNoiseEnd;
+  for (int pair = 0; pair < kNoiseGroup / 2; ++pair)
+    needs = needs || noise_from_end(block.word[2 * pair]) < kNoiseEnd;
   return needs;
 }
 
-// The normals of a block's words, in Real's arithmetic. `further` may be null where it is not needed.
+// The normals of a block's words, in Real's arithmetic. `further` may be null where it is not
+// needed.
 template <typename Real>
-VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block, const ChaChaBlock* further) {
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
+                                                const ChaChaBlock* further) {
   NoiseGroup<Real> result;
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -186,8 +204,8 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block, const 
   for (int pair = 0; pair < kNoiseGroup / 2; ++pair) {
     const uint32_t word = block.word[2 * pair];
     const bool fine = further && noise_from_end(word) < kNoiseEnd;
-    const Real radius =
-        noise_radius(fine ? noise_uniform<Real>(word, further->word[2 * pair]) : noise_uniform<Real>(word));
+    const Real radius = noise_radius(fine ? noise_uniform<Real>(word, further->word[2 * pair])
+                                          : noise_uniform<Real>(word));
     Real cosine, sine;
     noise_direction<Real>(block.word[2 * pair + 1], cosine, sine);
     result.value[2 * pair] = radius * cosine;
@@ -197,8 +215,8 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block, const 
 }
 
 template <typename Real>
-VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const ChaChaKey& key, uint64_t step,
-                                              uint32_t parameter, uint64_t group) {
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const ChaChaKey& key,
+                                              uint64_t step, uint32_t parameter, uint64_t group) {
   const ChaChaBlock block = noise_words(generator, key, step, parameter, group);
   if (!noise_needs_further_words(block)) return noise_normals<Real>(block, nullptr);
   const ChaChaBlock further = noise_words(generator, key, step, parameter, group, /*further=*/true);

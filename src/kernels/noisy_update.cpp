@@ -3,8 +3,8 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
-#include "kernels/launch_clip.h"
-#include "kernels/seam.h"
+#include "kernels/launch.h"
+#include "kernels/tensor_arguments.h"
 #include "kernels/update_reference.h"
 #include "tensor/stream.h"
 
@@ -13,14 +13,16 @@ namespace {
 
 // The CPU reference. Real: the arithmetic.
 template <typename Param, typename Grad, typename State, typename Real>
-void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const UpdateRule& rule, const NoiseKnobs& noise,
-                      const NoiseSource& source) {
-  const int64_t numel = of.param.numel(), samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
+void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const UpdateRule& rule,
+                      const NoiseKnobs& noise, const NoiseSource& source) {
+  const int64_t numel = of.param.numel(),
+                samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
   const int64_t stride = samples ? of.grad.stride(0) : 0;
   const double* c = samples ? of.coefficients.data_ptr<double>() : nullptr;
   const Grad* grad = of.grad.data_ptr<Grad>();
   Param* param = of.param.data_ptr<Param>();
-  State *m = static_cast<State*>(pointer_or_null(of.m)), *v = static_cast<State*>(pointer_or_null(of.v));
+  State *m = static_cast<State*>(pointer_or_null(of.m)),
+        *v = static_cast<State*>(pointer_or_null(of.v));
   const auto deviation = static_cast<Real>(noise.deviation);
   const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
@@ -28,15 +30,16 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
       const int64_t element = of.first_element + i;
       NoiseGroup<Real> group = {};
       if (noise.deviation != 0)
-        group = noise_group<Real>(source.generator, source.key, static_cast<uint64_t>(noise.step), of.parameter,
-                                  static_cast<uint64_t>(element / kNoiseGroup));
+        group = noise_group<Real>(source.generator, source.key, static_cast<uint64_t>(noise.step),
+                                  of.parameter, static_cast<uint64_t>(element / kNoiseGroup));
       for (int64_t k = element % kNoiseGroup; k < kNoiseGroup && i < end; ++k, ++i) {
         Real sum = c ? Real{0} : static_cast<Real>(grad[i]);
         for (int64_t s = 0; s < samples; ++s) {
           if (c[s] != 0) sum += static_cast<Real>(c[s]) * static_cast<Real>(grad[s * stride + i]);
         }
         if (noise.deviation != 0) sum += deviation * group.value[k];
-        reference.update(of.first_index + i, param[i], sum, m ? m + i : nullptr, v ? v + i : nullptr);
+        reference.update(of.first_index + i, param[i], sum, m ? m + i : nullptr,
+                         v ? v + i : nullptr);
       }
     }
   });
@@ -44,14 +47,17 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
 
 }  // namespace
 
-void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule, const Tensor& noise_knobs,
-                  const NoiseSource& source) {
-  const int64_t numel = of.param.numel(), samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
+void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
+                  const Tensor& noise_knobs, const NoiseSource& source) {
+  const int64_t numel = of.param.numel(),
+                samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
   const DType real = real_of(of.param.scalar_type());
-  VEIL_CHECK(of.param.is_contiguous() && of.param.scalar_type() != at::kHalf, "a noisy update of strided parameters");
-  VEIL_CHECK(of.coefficients.defined() ? of.grad.dim() == 2 && of.grad.stride(1) == 1 && of.grad.size(0) == samples &&
-                                             of.grad.size(1) == numel && fits(of.coefficients, at::kDouble, samples)
-                                       : fits(of.grad, of.grad.scalar_type(), numel),
+  VEIL_CHECK(of.param.is_contiguous() && of.param.scalar_type() != at::kHalf,
+             "a noisy update of strided parameters");
+  VEIL_CHECK(of.coefficients.defined()
+                 ? of.grad.dim() == 2 && of.grad.stride(1) == 1 && of.grad.size(0) == samples &&
+                       of.grad.size(1) == numel && fits(of.coefficients, at::kDouble, samples)
+                 : fits(of.grad, of.grad.scalar_type(), numel),
              "a noisy update of {} elements by {}", numel, of.grad.numel());
   const bool narrow = of.m.defined() && of.m.scalar_type() == at::kBFloat16 && real == at::kFloat;
   const DType state = narrow ? at::kBFloat16 : real;
@@ -59,8 +65,8 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                  of.m.defined() == (rule.kind != OptimizerKind::sgd) &&
                  of.v.defined() == (rule.kind == OptimizerKind::adamw),
              "optimizer state does not fit");
-  VEIL_CHECK((of.first_element + numel) / kNoiseGroup < kNoiseGroups, "noise for {} elements from {}", numel,
-             of.first_element);
+  VEIL_CHECK((of.first_element + numel) / kNoiseGroup < kNoiseGroups,
+             "noise for {} elements from {}", numel, of.first_element);
   if (of.param.is_cuda()) {
     const launch::NoisyUpdate update{of.param.data_ptr(),
                                      element_of(of.param),
@@ -73,10 +79,10 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                                      samples ? of.grad.stride(0) : 0,
                                      static_cast<const double*>(pointer_or_null(of.coefficients)),
                                      numel,
-                                     knobs.data_ptr<double>(),
+                                     knobs_at<UpdateKnobs>(knobs),
                                      rule,
                                      of.first_index,
-                                     noise_knobs.data_ptr<double>(),
+                                     knobs_at<NoiseKnobs>(noise_knobs),
                                      source.key,
                                      of.parameter,
                                      of.first_element,
@@ -86,23 +92,29 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                                                : launch::noisy_update_philox(update);
     return;
   }
-  const double *k = knobs.data_ptr<double>(), *n = noise_knobs.data_ptr<double>();
-  const UpdateKnobs values{k[0], k[1], k[2], k[3], k[4]};
-  const NoiseKnobs noise{n[0], n[1]};
-  VEIL_CHECK(noise.step >= 0 && noise.step < static_cast<double>(kNoiseSteps) && noise.deviation >= 0,
-             "noise of deviation {} at step {}", noise.deviation, noise.step);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, of.grad.scalar_type(), "noisy_update", [&] {
-    switch (of.param.scalar_type()) {
-      case at::kDouble:
-        return noisy_update_cpu<double, scalar_t, double, double>(of, values, rule, noise, source);
-      case at::kFloat:
-        return narrow ? noisy_update_cpu<float, scalar_t, c10::BFloat16, float>(of, values, rule, noise, source)
-                      : noisy_update_cpu<float, scalar_t, float, float>(of, values, rule, noise, source);
-      default:
-        return narrow ? noisy_update_cpu<c10::BFloat16, scalar_t, c10::BFloat16, float>(of, values, rule, noise, source)
-                      : noisy_update_cpu<c10::BFloat16, scalar_t, float, float>(of, values, rule, noise, source);
-    }
-  });
+  const UpdateKnobs values = *knobs_at<UpdateKnobs>(knobs);
+  const NoiseKnobs noise = *knobs_at<NoiseKnobs>(noise_knobs);
+  VEIL_CHECK(
+      noise.step >= 0 && noise.step < static_cast<double>(kNoiseSteps) && noise.deviation >= 0,
+      "noise of deviation {} at step {}", noise.deviation, noise.step);
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, of.grad.scalar_type(), "noisy_update", [&] {
+        switch (of.param.scalar_type()) {
+          case at::kDouble:
+            return noisy_update_cpu<double, scalar_t, double, double>(of, values, rule, noise,
+                                                                      source);
+          case at::kFloat:
+            return narrow ? noisy_update_cpu<float, scalar_t, c10::BFloat16, float>(
+                                of, values, rule, noise, source)
+                          : noisy_update_cpu<float, scalar_t, float, float>(of, values, rule, noise,
+                                                                            source);
+          default:
+            return narrow ? noisy_update_cpu<c10::BFloat16, scalar_t, c10::BFloat16, float>(
+                                of, values, rule, noise, source)
+                          : noisy_update_cpu<c10::BFloat16, scalar_t, float, float>(
+                                of, values, rule, noise, source);
+        }
+      });
 }
 
 }  // namespace veil

@@ -3,10 +3,9 @@
 
 #include <type_traits>
 
-#include "kernels/four.cuh"
-#include "kernels/launch_check.h"
-#include "kernels/launch_clip.h"
-#include "kernels/pack.cuh"
+#include "kernels/launch.h"
+#include "kernels/vectorized_access.cuh"
+#include "kernels/vectorized_update.cuh"
 
 namespace veil::launch {
 namespace noisy {
@@ -14,9 +13,11 @@ namespace noisy {
 constexpr int kThreads = 128;
 constexpr int kFours = kNoiseGroup / kFour;
 
-// Elements [at, at + 4) of a range of `numel` that begins at `from`; those outside it are neither read nor written. `whole`: all inside, and one access is allowed.
+// Elements [at, at + 4) of a range of `numel` that begins at `from`; those outside it are neither
+// read nor written. `whole`: all inside, and one access is allowed.
 template <typename T>
-__device__ __forceinline__ Four<T> load_inside(const T* from, int64_t at, int64_t numel, bool whole) {
+__device__ __forceinline__ Four<T> load_inside(const T* from, int64_t at, int64_t numel,
+                                               bool whole) {
   if (whole) return *reinterpret_cast<const Four<T>*>(from + at);
   Four<T> four = {};
 #pragma unroll
@@ -26,7 +27,8 @@ __device__ __forceinline__ Four<T> load_inside(const T* from, int64_t at, int64_
   return four;
 }
 template <typename T>
-__device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, const Four<T>& four, bool whole) {
+__device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, const Four<T>& four,
+                                             bool whole) {
   if (whole) {
     *reinterpret_cast<Four<T>*>(to + at) = four;
     return;
@@ -37,18 +39,20 @@ __device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, c
   }
 }
 
-// Any range, any type: a thread makes one aligned group of normals and updates what of it falls into the range. `ends_only`: whole groups are somebody else's.
+// Any range, any type: a thread makes one aligned group of normals and updates what of it falls
+// into the range. `ends_only`: whole groups are somebody else's.
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packed, bool ends_only) {
-  const UpdateKnobs knobs = *reinterpret_cast<const UpdateKnobs*>(u.knobs);
-  const NoiseKnobs noise = *reinterpret_cast<const NoiseKnobs*>(u.noise_knobs);
+  const UpdateKnobs knobs = *u.knobs;
+  const NoiseKnobs noise = *u.noise_knobs;
   const Real deviation = static_cast<Real>(noise.deviation);
   const UpdateFactors<Real> factors = update_factors<Real>(u.rule, knobs);
   const auto* grad = static_cast<const Grad*>(u.grad);
   auto* param = static_cast<Param*>(u.param);
   auto *m_at = static_cast<State*>(u.m), *v_at = static_cast<State*>(u.v);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = u.first_element / kNoiseGroup, last = (u.first_element + u.numel - 1) / kNoiseGroup;
+  const int64_t first = u.first_element / kNoiseGroup,
+                last = (u.first_element + u.numel - 1) / kNoiseGroup;
   int64_t group = first + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (ends_only) {  // two threads
     if (threadIdx.x > 1 || (threadIdx.x == 1 && first == last)) return;
@@ -74,21 +78,26 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
       for (int q = 0; q < kFours; ++q) {
         const Four<Grad> g = load_inside(grad + s * u.stride, begin + q * kFour, u.numel, whole);
 #pragma unroll
-        for (int k = 0; k < kFour; ++k) sum[q * kFour + k] += factor * static_cast<Real>(g.value[k]);
+        for (int k = 0; k < kFour; ++k)
+          sum[q * kFour + k] += factor * static_cast<Real>(g.value[k]);
       }
     }
     if (deviation != 0) {
-      const NoiseGroup<Real> normals = noise_group<Real>(kGenerator, u.key, static_cast<uint64_t>(noise.step),
-                                                         u.parameter, static_cast<uint64_t>(group));
+      const NoiseGroup<Real> normals =
+          noise_group<Real>(kGenerator, u.key, static_cast<uint64_t>(noise.step), u.parameter,
+                            static_cast<uint64_t>(group));
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
     }
     Bits<kNoiseGroup> bits = {};
-    if constexpr (sizeof(Param) == 2) bits = rounding_bits_of<kNoiseGroup>(u.rule, knobs, u.first_index + begin);
+    if constexpr (sizeof(Param) == 2)
+      bits = rounding_bits_of<kNoiseGroup>(u.rule, knobs, u.first_index + begin);
     Bits<kNoiseGroup> m_bits = {}, v_bits = {};
     if constexpr (sizeof(State) == 2) {
-      m_bits = single_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin, Rounded::first_moment);
-      v_bits = single_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin, Rounded::second_moment);
+      m_bits = single_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin,
+                                                 Rounded::first_moment);
+      v_bits = single_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin,
+                                                 Rounded::second_moment);
     }
 #pragma unroll
     for (int q = 0; q < kFours; ++q) {
@@ -102,7 +111,8 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
       for (int k = 0; k < kFour; ++k) {
         const int place = q * kFour + k;
         Real m_value = static_cast<Real>(m.value[k]), v_value = static_cast<Real>(v.value[k]);
-        const Real value = updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[place], m_value, v_value);
+        const Real value = updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[place],
+                                               m_value, v_value);
         store(&updated.value[k], value, bits.value[place]);
         store(&m.value[k], m_value, m_bits.value[place]);
         store(&v.value[k], v_value, v_bits.value[place]);
@@ -115,7 +125,8 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
   }
 }
 
-// A group as it lies in memory, by accesses of 16 bytes; words of two elements where those have two bytes.
+// A group as it lies in memory, by accesses of 16 bytes; words of two elements where those have two
+// bytes.
 template <typename T>
 struct Group {
   static constexpr int kWords = kNoiseGroup * sizeof(T) / 4;
@@ -142,10 +153,12 @@ __device__ __forceinline__ Group<T> load_group(const T* at) {
   }
   return group;
 }
-__device__ __forceinline__ void store_group(float* to, const float (&value)[kNoiseGroup], const Bits<kNoiseGroup>&) {
+__device__ __forceinline__ void store_group(float* to, const float (&value)[kNoiseGroup],
+                                            const Bits<kNoiseGroup>&) {
 #pragma unroll
   for (int q = 0; q < kFours; ++q)
-    reinterpret_cast<float4*>(to)[q] = make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
+    reinterpret_cast<float4*>(to)[q] =
+        make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
 }
 // Rounded stochastically. Where a value is not finite or near the largest one, element by element.
 __device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&value)[kNoiseGroup],
@@ -162,26 +175,31 @@ __device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&val
   if (!(zero == 0)) {
 #pragma unroll
     for (int w = 0; w < kNoiseGroup / 2; ++w) {
-      const uint32_t low = round_to_bf16_stochastically(__float_as_uint(value[2 * w]), bits.value[2 * w]);
-      const uint32_t high = round_to_bf16_stochastically(__float_as_uint(value[2 * w + 1]), bits.value[2 * w + 1]);
+      const uint32_t low =
+          round_to_bf16_stochastically(__float_as_uint(value[2 * w]), bits.value[2 * w]);
+      const uint32_t high =
+          round_to_bf16_stochastically(__float_as_uint(value[2 * w + 1]), bits.value[2 * w + 1]);
       word[w] = low | high << 16;
     }
   }
 #pragma unroll
   for (int q = 0; q < 2; ++q)
-    reinterpret_cast<uint4*>(to)[q] = make_uint4(word[4 * q], word[4 * q + 1], word[4 * q + 2], word[4 * q + 3]);
+    reinterpret_cast<uint4*>(to)[q] =
+        make_uint4(word[4 * q], word[4 * q + 1], word[4 * q + 2], word[4 * q + 3]);
 }
 
 // Nothing of a sample that is left out, whatever its numbers are. All threads agree on it.
 template <typename Grad>
-__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Group<Grad>& grad, float factor) {
+__device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Group<Grad>& grad,
+                                           float factor) {
   if (factor == 0) return;
 #pragma unroll
   for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(factor, grad.at(k), sum[k]);
 }
 
 // Whole groups in fp32 arithmetic; memory is asked for before the normals are made.
-template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
+          OptimizerKind kKind>
 struct GroupUpdate {
   const NoisyUpdate& u;
   const float* factor;  // of each sample
@@ -192,8 +210,8 @@ struct GroupUpdate {
   __device__ __forceinline__ GroupUpdate(const NoisyUpdate& update, const float* factors)
       : u(update),
         factor(factors),
-        knobs(*reinterpret_cast<const UpdateKnobs*>(u.knobs)),
-        noise(*reinterpret_cast<const NoiseKnobs*>(u.noise_knobs)),
+        knobs(*u.knobs),
+        noise(*u.noise_knobs),
         f(update_factors<float>(u.rule, knobs)) {}
 
   // False where further words are needed and not `kFurther`: then nothing is written.
@@ -211,11 +229,12 @@ struct GroupUpdate {
     const Group<Grad> second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
     float sum[kNoiseGroup] = {};
     if (deviation != 0) {
-      const ChaChaBlock words = noise_words(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group));
+      const ChaChaBlock words =
+          noise_words(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group));
       NoiseGroup<float> normals;
       if constexpr (kFurther) {
-        const ChaChaBlock further =
-            noise_words(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group), /*further=*/true);
+        const ChaChaBlock further = noise_words(kGenerator, u.key, step, u.parameter,
+                                                static_cast<uint64_t>(group), /*further=*/true);
         normals = noise_normals<float>(words, &further);
       } else {
         if (noise_needs_further_words(words)) return false;
@@ -230,10 +249,13 @@ struct GroupUpdate {
     } else {
       add_sample(sum, first, factor[0]);
       if (u.samples > 1) add_sample(sum, second, factor[1]);
-      for (int64_t s = 2; s < u.samples; ++s) add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
+      for (int64_t s = 2; s < u.samples; ++s)
+        add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
     }
     Bits<kNoiseGroup> bits = {};
-    const auto draw_bits = [&] { bits = whole_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin); };
+    const auto draw_bits = [&] {
+      bits = whole_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin);
+    };
     if constexpr (sizeof(State) == 2) draw_bits();
     float value[kNoiseGroup];
     if constexpr (kKind == OptimizerKind::sgd) {
@@ -246,7 +268,8 @@ struct GroupUpdate {
       if constexpr (kKind == OptimizerKind::sgd_momentum) {
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) {
-          moment[k] = fmaf(f.momentum, m.at(k), fmaf(f.scale, sum[k], f.weight_decay * before.at(k)));
+          moment[k] =
+              fmaf(f.momentum, m.at(k), fmaf(f.scale, sum[k], f.weight_decay * before.at(k)));
           value[k] = fmaf(-f.learning_rate, moment[k], before.at(k));
         }
       } else {
@@ -259,7 +282,8 @@ struct GroupUpdate {
           moment[k] = f.beta1 * m.at(k) + f.rest1 * mean;
           square[k] = f.beta2 * v.at(k) + f.rest2 * mean * mean;
           const float spread = sqrtf(square[k] * inverse2) + f.epsilon;
-          value[k] = left * before.at(k) - __fdividef(f.learning_rate * (moment[k] * inverse1), spread);
+          value[k] =
+              left * before.at(k) - __fdividef(f.learning_rate * (moment[k] * inverse1), spread);
         }
         store_group(v_at, square, turned(bits, Rounded::second_moment));
       }
@@ -272,20 +296,25 @@ struct GroupUpdate {
 };
 
 // Out of line: one group in 4096 needs it, and it must not cost the others registers.
-template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
-__device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor, int64_t group) {
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
+          OptimizerKind kKind>
+__device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor,
+                                                       int64_t group) {
   GroupUpdate<Param, Grad, State, kGenerator, kKind>(u, factor).template run<true>(group);
 }
 
-template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
+          OptimizerKind kKind>
 __global__ void __launch_bounds__(kThreads, 6)
     whole_kernel(const __grid_constant__ NoisyUpdate u, int64_t first_group, int64_t groups) {
   extern __shared__ float factor[];
-  for (int64_t s = threadIdx.x; s < u.samples; s += kThreads) factor[s] = static_cast<float>(u.coefficients[s]);
+  for (int64_t s = threadIdx.x; s < u.samples; s += kThreads)
+    factor[s] = static_cast<float>(u.coefficients[s]);
   __syncthreads();
   const GroupUpdate<Param, Grad, State, kGenerator, kKind> update(u, factor);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups; g += stride) {
+  for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups;
+       g += stride) {
     if (!update.template run<false>(first_group + g))
       update_with_further_words<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
   }
@@ -304,7 +333,8 @@ void run_any(const NoisyUpdate& u, bool packed, bool ends_only) {
   check_launch("noisy_update");
 }
 
-template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
+          OptimizerKind kKind>
 void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
   const auto grid = static_cast<unsigned>(blocks_for(groups));
   const size_t shared = static_cast<size_t>(u.samples) * sizeof(float);
@@ -313,7 +343,8 @@ void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
   check_launch("noisy_update");
 }
 
-// Whether the quick kernel exists for these types: what is rarely asked for is left to the other one.
+// Whether the quick kernel exists for these types: what is rarely asked for is left to the other
+// one.
 template <typename Param, typename Grad, typename State, OptimizerKind kKind>
 constexpr bool is_quick() {
   if (sizeof(Param) == 8 || sizeof(Grad) == 8) return false;
@@ -321,8 +352,10 @@ constexpr bool is_quick() {
   return kKind == OptimizerKind::adamw && !std::is_same_v<Grad, __half>;
 }
 
-// Whole groups by the quick kernel where types and addresses allow it, the two ends and everything else by the other.
-template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator, OptimizerKind kKind>
+// Whole groups by the quick kernel where types and addresses allow it, the two ends and everything
+// else by the other.
+template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator,
+          OptimizerKind kKind>
 void run(const NoisyUpdate& u) {
   // Each of these begins where accesses of so many elements may.
   auto allows = [&](int64_t elements) {
@@ -330,12 +363,14 @@ void run(const NoisyUpdate& u) {
       const int64_t bytes = size * elements < 16 ? size * elements : 16;
       return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
     };
-    return u.first_element % elements == 0 && u.stride % elements == 0 && fits(u.param, sizeof(Param)) &&
-           fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(State)) && fits(u.v, sizeof(State));
+    return u.first_element % elements == 0 && u.stride % elements == 0 &&
+           fits(u.param, sizeof(Param)) && fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(State)) &&
+           fits(u.v, sizeof(State));
   };
   const bool packed = allows(kFour);
   if constexpr (is_quick<Param, Grad, State, kKind>()) {
-    const bool grouped = allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
+    const bool grouped =
+        allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
     constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
     const int64_t first = (u.first_element + kNoiseGroup - 1) / kNoiseGroup,
                   end = (u.first_element + u.numel) / kNoiseGroup;

@@ -10,17 +10,21 @@ namespace veil {
 // A range of one parameter.
 struct NoisyUpdate {
   Tensor param;  // [n] fp32, fp64 or bf16
-  Tensor m, v;   // [n] optimizer state, fp64 where param is, otherwise fp32 or bf16; undefined where the rule has none
-  Tensor
-      grad;  // [n]: the clipped sum, in fp32 (fp64). Or, with coefficients, [samples, n] of any type, rows contiguous: clipped here
+  // [n] optimizer state, fp64 where param is, otherwise fp32 or bf16; undefined where the rule has
+  // none
+  Tensor m, v;
+  // [n]: the clipped sum, in fp32 (fp64). Or, with coefficients, [samples, n] of any type, rows
+  // contiguous: clipped here
+  Tensor grad;
   Tensor coefficients;        // fp64 [samples], or undefined
   int64_t first_index = 0;    // model-wide, of param[0]: keys the rounding to bf16
   uint32_t parameter = 0;     // keys the noise, with
   int64_t first_element = 0;  // of the whole parameter, at param[0]
 };
 
-// param = rule(param, (sum + deviation z) scale): knobs begins with an UpdateKnobs, noise_knobs with a NoiseKnobs; both fp64 on param's device. Samples whose coefficient is 0 are passed over.
-void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule, const Tensor& noise_knobs,
-                  const NoiseSource& source);
+// param = rule(param, (sum + deviation z) scale): knobs begins with an UpdateKnobs, noise_knobs
+// with a NoiseKnobs; both fp64 on param's device. Samples whose coefficient is 0 are passed over.
+void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
+                  const Tensor& noise_knobs, const NoiseSource& source);
 
 }  // namespace veil

@@ -1,14 +1,15 @@
-// rms_norm, layer_norm (kCentred) and modulated_norm (kModulated) as CUDA kernels: a row is read once and stays in registers. For .cu files.
+// rms_norm, layer_norm (kCentred) and modulated_norm (kModulated) as CUDA kernels: a row is read
+// once and stays in registers. For .cu files.
 #pragma once
 
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
-#include "kernels/strips.cuh"
+#include "kernels/strip_sums.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 
-// How a row lies on a block: `threads` with `slots` packs each; 0 slots where packs do not fit and elements are taken one by one.
+// How a row lies on a block: `threads` with `slots` packs each; 0 slots where packs do not fit and
+// elements are taken one by one.
 struct RowShape {
   int threads, slots;
 };
@@ -33,17 +34,20 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   if (row >= n.rows) return;
   const int vectors = static_cast<int>(n.width / kWide);
   const T* x = static_cast<const T*>(n.x) + row * n.width;
-  const int64_t own = kModulated ? row / n.sample_rows * n.stride : 0;  // where this sample's weights begin
-  Pack<T, kWide> value[kSlots] = {}, add[kSlots] = {}, weight[kSlots] = {}, bias[kCentred ? kSlots : 1] = {},
-                 gate[kModulated ? kSlots : 1] = {};
+  // where this sample's weights begin
+  const int64_t own = kModulated ? row / n.sample_rows * n.stride : 0;
+  Pack<T, kWide> value[kSlots] = {}, add[kSlots] = {}, weight[kSlots] = {},
+                 bias[kCentred ? kSlots : 1] = {}, gate[kModulated ? kSlots : 1] = {};
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
     if (v < vectors) {
       value[s] = load_pack<kWide>(x + v * kWide);
-      if (n.add) add[s] = load_pack<kWide>(static_cast<const T*>(n.add) + row * n.width + v * kWide);
+      if (n.add)
+        add[s] = load_pack<kWide>(static_cast<const T*>(n.add) + row * n.width + v * kWide);
       weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + own + v * kWide);
-      if constexpr (kCentred) bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + own + v * kWide);
+      if constexpr (kCentred)
+        bias[s] = load_pack<kWide>(static_cast<const T*>(n.bias) + own + v * kWide);
       if constexpr (kModulated) {
         if (n.add) gate[s] = load_pack<kWide>(static_cast<const T*>(n.gate) + own + v * kWide);
       }
@@ -56,9 +60,11 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
       Real sums[kWide];
 #pragma unroll
       for (int k = 0; k < kWide; ++k)
-        sums[k] = value[s].at(k) + (kModulated ? gate[kModulated ? s : 0].at(k) * add[s].at(k) : add[s].at(k));
+        sums[k] = value[s].at(k) +
+                  (kModulated ? gate[kModulated ? s : 0].at(k) * add[s].at(k) : add[s].at(k));
       value[s] = Pack<T, kWide>::of(sums);
-      if (v < vectors) store_pack<kWide>(static_cast<T*>(n.sum) + row * n.width + v * kWide, value[s]);
+      if (v < vectors)
+        store_pack<kWide>(static_cast<T*>(n.sum) + row * n.width + v * kWide, value[s]);
     }
   }
   const Real width = static_cast<Real>(n.width);
@@ -84,7 +90,8 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
     }
   }
   block_sum(squares, lanes[1]);
-  const Real r = Real(1) / static_cast<Real>(sqrt(squares[0] / width + static_cast<Real>(n.epsilon)));
+  const Real r =
+      Real(1) / static_cast<Real>(sqrt(squares[0] / width + static_cast<Real>(n.epsilon)));
   if (threadIdx.x == 0) {
     if constexpr (kCentred) static_cast<Real*>(n.mean)[row] = mean;
     static_cast<Real*>(n.rstd)[row] = r;
@@ -98,7 +105,9 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
       out[k] = (value[s].at(k) - mean) * r * (weight[s].at(k) + Real(kModulated));
       if constexpr (kCentred) out[k] += bias[s].at(k);
     }
-    if (v < vectors) store_pack<kWide>(static_cast<T*>(n.out) + row * n.width + v * kWide, Pack<T, kWide>::of(out));
+    if (v < vectors)
+      store_pack<kWide>(static_cast<T*>(n.out) + row * n.width + v * kWide,
+                        Pack<T, kWide>::of(out));
   }
 }
 
@@ -126,9 +135,11 @@ __global__ void norm_plain_kernel(Norm n) {
     mean = sum[0] / width;
   }
   Real squares[1] = {0};
-  for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) squares[0] += (real(x[j]) - mean) * (real(x[j]) - mean);
+  for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x)
+    squares[0] += (real(x[j]) - mean) * (real(x[j]) - mean);
   block_sum(squares, lanes[1]);
-  const Real r = Real(1) / static_cast<Real>(sqrt(squares[0] / width + static_cast<Real>(n.epsilon)));
+  const Real r =
+      Real(1) / static_cast<Real>(sqrt(squares[0] / width + static_cast<Real>(n.epsilon)));
   if (threadIdx.x == 0) {
     if constexpr (kCentred) static_cast<Real*>(n.mean)[blockIdx.x] = mean;
     static_cast<Real*>(n.rstd)[blockIdx.x] = r;
@@ -144,15 +155,17 @@ __global__ void norm_plain_kernel(Norm n) {
 template <typename T, bool kCentred, bool kModulated = false>
 void run_norm(const Norm& n) {
   const auto stream = static_cast<cudaStream_t>(n.stream);
-  const bool packs = aligned(n.x) && aligned(n.add) && aligned(n.weight) && aligned(n.bias) && aligned(n.sum) &&
-                     aligned(n.out) && aligned(n.gate) && n.stride % kWideOf<T> == 0;
+  const bool packs = aligned(n.x) && aligned(n.add) && aligned(n.weight) && aligned(n.bias) &&
+                     aligned(n.sum) && aligned(n.out) && aligned(n.gate) &&
+                     n.stride % kWideOf<T> == 0;
   const RowShape shape = row_shape<T>(n.width, packs);
   const int rows_a_block = shape.threads == 32 ? 4 : 1;
   const dim3 block(static_cast<unsigned>(shape.threads), static_cast<unsigned>(rows_a_block));
   const auto blocks = static_cast<unsigned>((n.rows + rows_a_block - 1) / rows_a_block);
   switch (shape.slots) {
     case 0:
-      norm_plain_kernel<T, kCentred, kModulated><<<static_cast<unsigned>(n.rows), shape.threads, 0, stream>>>(n);
+      norm_plain_kernel<T, kCentred, kModulated>
+          <<<static_cast<unsigned>(n.rows), shape.threads, 0, stream>>>(n);
       break;
     case 1:
       norm_kernel<T, kCentred, kModulated, 1><<<blocks, block, 0, stream>>>(n);
@@ -166,11 +179,12 @@ void run_norm(const Norm& n) {
   check_launch(kModulated ? "modulated_norm" : kCentred ? "layer_norm" : "rms_norm");
 }
 
-// A block walks a strip of one sample's rows: dx row by row, the columns' sums of dy y (and of dy) in registers. The next row is on its way while the block adds up.
+// A block walks a strip of one sample's rows: dx row by row, the columns' sums of dy y (and of dy)
+// in registers. The next row is on its way while the block adds up.
 template <typename T, bool kCentred, bool kModulated, int kSlots>
 __global__ void __launch_bounds__(512)
-    norm_backward_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip, RealOf<T>* weight_sums,
-                         RealOf<T>* bias_sums, int64_t sums_stride) {
+    norm_backward_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip,
+                         RealOf<T>* weight_sums, RealOf<T>* bias_sums, int64_t sums_stride) {
   using Real = RealOf<T>;
   using Packs = Pack<T, kWideOf<T>>;
   constexpr int kWide = kWideOf<T>;
@@ -187,8 +201,8 @@ __global__ void __launch_bounds__(512)
   Packs weight[kSlots] = {}, x[kSlots] = {}, dy[kSlots] = {}, before[kSlots] = {};
   Real weight_sum[kSlots][kWide] = {}, bias_sum[kCentred ? kSlots : 1][kWide] = {};
   Real r = 0, mean = 0;
-  auto fetch = [&](int64_t row, Packs(&to_x)[kSlots], Packs(&to_dy)[kSlots], Packs(&to_before)[kSlots], Real& to_r,
-                   Real& to_mean) {
+  auto fetch = [&](int64_t row, Packs(&to_x)[kSlots], Packs(&to_dy)[kSlots],
+                   Packs(&to_before)[kSlots], Real& to_r, Real& to_mean) {
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
@@ -206,7 +220,8 @@ __global__ void __launch_bounds__(512)
   for (int s = 0; s < kSlots; ++s) {
     const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
     if (v < vectors)
-      weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) + (kModulated ? sample * n.stride : 0) + v * kWide);
+      weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) +
+                                   (kModulated ? sample * n.stride : 0) + v * kWide);
   }
   if (begin < end) fetch(begin, x, dy, before, r, mean);
   for (int64_t row = begin; row < end; ++row) {
@@ -215,7 +230,8 @@ __global__ void __launch_bounds__(512)
     for (int s = 0; s < kSlots; ++s) {
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {  // packs behind the row's end are 0 and add nothing
-        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r, g = d * (weight[s].at(k) + Real(kModulated));
+        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r,
+                   g = d * (weight[s].at(k) + Real(kModulated));
         sums[0] += g * y;
         weight_sum[s][k] += d * y;
         if constexpr (kCentred) {
@@ -229,18 +245,21 @@ __global__ void __launch_bounds__(512)
     Real next_r = 0, next_mean = 0;
     if (kAhead && row + 1 < end) fetch(row + 1, next_x, next_dy, next_before, next_r, next_mean);
     block_sum(sums, lanes[(row - begin) % 2]);
-    const Real mean_gy = sums[0] / width, mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
+    const Real mean_gy = sums[0] / width,
+               mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
       Real dx[kWide];
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {
-        const Real g = dy[s].at(k) * (weight[s].at(k) + Real(kModulated)), y = (x[s].at(k) - mean) * r;
+        const Real g = dy[s].at(k) * (weight[s].at(k) + Real(kModulated)),
+                   y = (x[s].at(k) - mean) * r;
         dx[k] = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
         if (residual_at) dx[k] += before[s].at(k);
       }
-      if (v < vectors) store_pack<kWide>(static_cast<T*>(n.dx) + row * n.width + v * kWide, Packs::of(dx));
+      if (v < vectors)
+        store_pack<kWide>(static_cast<T*>(n.dx) + row * n.width + v * kWide, Packs::of(dx));
       if constexpr (kAhead) {
         x[s] = next_x[s];
         dy[s] = next_dy[s];
@@ -267,10 +286,12 @@ __global__ void __launch_bounds__(512)
   }
 }
 
-// Any width and address; the columns' sums stand in memory, each with the thread that owns the column.
+// Any width and address; the columns' sums stand in memory, each with the thread that owns the
+// column.
 template <typename T, bool kCentred, bool kModulated>
-__global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip, RealOf<T>* weight_sums,
-                                           RealOf<T>* bias_sums, int64_t sums_stride) {
+__global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip,
+                                           RealOf<T>* weight_sums, RealOf<T>* bias_sums,
+                                           int64_t sums_stride) {
   using Real = RealOf<T>;
   __shared__ Real lanes[2][2 * 32];
   const int64_t sample = blockIdx.x / strips, strip = blockIdx.x % strips;
@@ -285,7 +306,8 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
     if constexpr (kCentred) bias_sums[j] = 0;
   }
   for (int64_t row = begin; row < end; ++row) {
-    const T *x = static_cast<const T*>(n.x) + row * n.width, *dy = static_cast<const T*>(n.dy) + row * n.width;
+    const T *x = static_cast<const T*>(n.x) + row * n.width,
+            *dy = static_cast<const T*>(n.dy) + row * n.width;
     const T* before = n.residual ? static_cast<const T*>(n.residual) + row * n.width : nullptr;
     T* dx = static_cast<T*>(n.dx) + row * n.width;
     const Real r = static_cast<const Real*>(n.rstd)[row];
@@ -298,9 +320,11 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
       if constexpr (kCentred) sums[1] += g;
     }
     block_sum(sums, lanes[(row - begin) % 2]);
-    const Real mean_gy = sums[0] / width, mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
+    const Real mean_gy = sums[0] / width,
+               mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
     for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-      const Real d = real(dy[j]), g = d * (real(weight[j]) + Real(kModulated)), y = (real(x[j]) - mean) * r;
+      const Real d = real(dy[j]), g = d * (real(weight[j]) + Real(kModulated)),
+                 y = (real(x[j]) - mean) * r;
       weight_sums[j] += d * y;
       if constexpr (kCentred) bias_sums[j] += d;
       Real value = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
@@ -316,35 +340,39 @@ void run_norm_backward(const NormBackward& n) {
   const auto stream = static_cast<cudaStream_t>(n.stream);
   const int64_t strips = sample_strips(n.batch, n.rows), rows_a_strip = strip_rows(n.batch, n.rows);
   const int64_t rows = strips == 1 ? n.rows : rows_a_strip;
-  Real *weight_grad = static_cast<Real*>(n.weight_grad), *bias_grad = static_cast<Real*>(n.bias_grad);
+  Real *weight_grad = static_cast<Real*>(n.weight_grad),
+       *bias_grad = static_cast<Real*>(n.bias_grad);
   Real* weight_sums = strips == 1 ? weight_grad : static_cast<Real*>(n.partial);
   Real* bias_sums = strips == 1 ? bias_grad : weight_sums + n.batch * strips * n.width;
-  const int64_t grad_stride = kModulated ? n.grad_stride : n.width, sums_stride = strips == 1 ? grad_stride : n.width;
-  const bool packs = aligned(n.x) && aligned(n.dy) && aligned(n.weight) && aligned(n.residual) && aligned(n.dx) &&
-                     n.stride % kWideOf<T> == 0;
+  const int64_t grad_stride = kModulated ? n.grad_stride : n.width,
+                sums_stride = strips == 1 ? grad_stride : n.width;
+  const bool packs = aligned(n.x) && aligned(n.dy) && aligned(n.weight) && aligned(n.residual) &&
+                     aligned(n.dx) && n.stride % kWideOf<T> == 0;
   const RowShape shape = row_shape<T>(n.width, packs);
   const auto blocks = static_cast<unsigned>(n.batch * strips);
   switch (shape.slots) {
     case 0:
-      norm_backward_plain_kernel<T, kCentred, kModulated>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
+      norm_backward_plain_kernel<T, kCentred, kModulated><<<blocks, shape.threads, 0, stream>>>(
+          n, strips, rows, weight_sums, bias_sums, sums_stride);
       break;
     case 1:
-      norm_backward_kernel<T, kCentred, kModulated, 1>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
+      norm_backward_kernel<T, kCentred, kModulated, 1><<<blocks, shape.threads, 0, stream>>>(
+          n, strips, rows, weight_sums, bias_sums, sums_stride);
       break;
     case 2:
-      norm_backward_kernel<T, kCentred, kModulated, 2>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
+      norm_backward_kernel<T, kCentred, kModulated, 2><<<blocks, shape.threads, 0, stream>>>(
+          n, strips, rows, weight_sums, bias_sums, sums_stride);
       break;
     default:
-      norm_backward_kernel<T, kCentred, kModulated, 4>
-          <<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums, sums_stride);
+      norm_backward_kernel<T, kCentred, kModulated, 4><<<blocks, shape.threads, 0, stream>>>(
+          n, strips, rows, weight_sums, bias_sums, sums_stride);
   }
-  check_launch(kModulated ? "modulated_norm_backward" : kCentred ? "layer_norm_backward" : "rms_norm_backward");
+  check_launch(kModulated ? "modulated_norm_backward"
+               : kCentred ? "layer_norm_backward"
+                          : "rms_norm_backward");
   if (strips > 1) {
-    add_strips(weight_sums, weight_grad, kCentred ? bias_grad : nullptr, n.batch, strips, n.width, stream, grad_stride,
-               grad_stride);
+    add_strips(weight_sums, weight_grad, kCentred ? bias_grad : nullptr, n.batch, strips, n.width,
+               stream, grad_stride, grad_stride);
   }
 }
 

@@ -1,4 +1,6 @@
-// Philox4x32 (Salmon et al., 2011): a counter-based generator, with ten rounds unless said; seven pass every test of randomness that is known. The same integers on CPU and GPU; no state, so any rank can make any element's number.
+// Philox4x32 (Salmon et al., 2011): a counter-based generator, with ten rounds unless said; seven
+// pass every test of randomness that is known. The same integers on CPU and GPU; no state, so any
+// rank can make any element's number.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,8 @@ VEIL_HOST_DEVICE Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t
 #endif
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
-    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0,
+                   n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
     c1 = static_cast<uint32_t>(p1);
     c3 = static_cast<uint32_t>(p0);
     c0 = n0;
@@ -36,7 +39,8 @@ VEIL_HOST_DEVICE Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t
   return {{c0, c1, c2, c3}};
 }
 
-// Rounds fp32 to the bf16 below or above with the probability that keeps the mean; `random` needs 16 uniform bits. Infinities and NaN pass.
+// Rounds fp32 to the bf16 below or above with the probability that keeps the mean; `random` needs
+// 16 uniform bits. Infinities and NaN pass.
 VEIL_HOST_DEVICE uint16_t round_to_bf16_stochastically(uint32_t fp32_bits, uint32_t random) {
   if ((fp32_bits & 0x7F800000u) == 0x7F800000u) {
     const uint16_t top = static_cast<uint16_t>(fp32_bits >> 16);

@@ -2,7 +2,6 @@
 #include <cuda_fp16.h>
 
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
 #include "kernels/random_values.h"
 
 namespace veil::launch {
@@ -10,9 +9,10 @@ namespace {
 
 // A thread makes one aligned group of four and keeps what falls into the range.
 template <typename T>
-__global__ void fill_kernel(T* out, int64_t numel, bool normal, float scale, uint64_t seed, uint32_t domain,
-                            int64_t first_index) {
-  const int64_t group = first_index / 4 + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+__global__ void fill_kernel(T* out, int64_t numel, bool normal, float scale, uint64_t seed,
+                            uint32_t domain, int64_t first_index) {
+  const int64_t group =
+      first_index / 4 + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t begin = group * 4 - first_index;
   if (begin >= numel) return;
   const Four four = normal ? normal_four(seed, domain, group) : uniform_four(seed, domain, group);
@@ -26,9 +26,9 @@ template <typename T>
 void run(const RandomFill& f) {
   const int64_t groups = f.numel / 4 + 2;
   const int threads = 256;
-  fill_kernel<T>
-      <<<static_cast<unsigned>((groups + threads - 1) / threads), threads, 0, static_cast<cudaStream_t>(f.stream)>>>(
-          static_cast<T*>(f.out), f.numel, f.normal, f.scale, f.seed, f.domain, f.first_index);
+  fill_kernel<T><<<static_cast<unsigned>((groups + threads - 1) / threads), threads, 0,
+                   static_cast<cudaStream_t>(f.stream)>>>(static_cast<T*>(f.out), f.numel, f.normal,
+                                                          f.scale, f.seed, f.domain, f.first_index);
   check_launch("random_fill");
 }
 

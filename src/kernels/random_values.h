@@ -11,9 +11,10 @@ struct Four {
   float value[4];
 };
 
+// [0, 1)
 VEIL_HOST_DEVICE float unit_interval(uint32_t word) {
   return static_cast<float>(word >> 8) * 5.9604644775390625e-8f;
-}  // [0, 1)
+}
 
 VEIL_HOST_DEVICE Four uniform_four(uint64_t seed, uint32_t domain, uint64_t group) {
   const Philox4 r = philox4x32(seed, group, domain);

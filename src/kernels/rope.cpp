@@ -9,7 +9,7 @@
 
 #include "kernels/lane_sum.h"
 #include "kernels/launch.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -42,53 +42,56 @@ void turn_head(const T* from, T* to, const Turn<Real>& turn, int64_t pairs, Real
 }
 
 template <typename T, typename Real>
-void rope_cpu(T* qkv, int64_t batch, int64_t tokens, int64_t heads, int64_t head_dim, int64_t turned,
-              const RopeFrequencies& frequencies) {
-  at::parallel_for(0, tokens, rows_a_thread(batch * heads * head_dim), [&](int64_t begin, int64_t end) {
-    Turn<Real> turn;
-    for (int64_t t = begin; t < end; ++t) {
-      turn.at(t, frequencies);
-      for (int64_t i = 0; i < batch; ++i) {
-        for (int64_t h = 0; h < turned; ++h) {
-          T* head = qkv + ((i * tokens + t) * heads + h) * head_dim;
-          turn_head(head, head, turn, head_dim / 2, Real(1));
-        }
-      }
-    }
-  });
+void rope_cpu(T* qkv, int64_t batch, int64_t tokens, int64_t heads, int64_t head_dim,
+              int64_t turned, const RopeFrequencies& frequencies) {
+  at::parallel_for(0, tokens, rows_a_thread(batch * heads * head_dim),
+                   [&](int64_t begin, int64_t end) {
+                     Turn<Real> turn;
+                     for (int64_t t = begin; t < end; ++t) {
+                       turn.at(t, frequencies);
+                       for (int64_t i = 0; i < batch; ++i) {
+                         for (int64_t h = 0; h < turned; ++h) {
+                           T* head = qkv + ((i * tokens + t) * heads + h) * head_dim;
+                           turn_head(head, head, turn, head_dim / 2, Real(1));
+                         }
+                       }
+                     }
+                   });
 }
 
 template <typename T, typename Real>
 void rope_backward_cpu(const launch::RopeBackward& r) {
   const int64_t all = r.heads + 2 * r.kv_heads;
-  at::parallel_for(0, r.tokens, rows_a_thread(r.batch * all * r.head_dim), [&](int64_t begin, int64_t end) {
-    Turn<Real> turn;
-    for (int64_t t = begin; t < end; ++t) {
-      turn.at(t, r.frequencies);
-      for (int64_t i = 0; i < r.batch; ++i) {
-        T* to = static_cast<T*>(r.dqkv) + (i * r.tokens + t) * all * r.head_dim;
-        auto pack = [&](const launch::RopeSource& source, int64_t heads, bool turns) {
-          for (int64_t h = 0; h < heads; ++h, to += r.head_dim) {
-            const T* from = static_cast<const T*>(source.data) + i * source.batch_stride + h * source.head_stride +
-                            t * source.token_stride;
-            if (turns) {
-              turn_head(from, to, turn, r.head_dim / 2, Real(-1));
-            } else {
-              std::copy(from, from + r.head_dim, to);
-            }
+  at::parallel_for(
+      0, r.tokens, rows_a_thread(r.batch * all * r.head_dim), [&](int64_t begin, int64_t end) {
+        Turn<Real> turn;
+        for (int64_t t = begin; t < end; ++t) {
+          turn.at(t, r.frequencies);
+          for (int64_t i = 0; i < r.batch; ++i) {
+            T* to = static_cast<T*>(r.dqkv) + (i * r.tokens + t) * all * r.head_dim;
+            auto pack = [&](const launch::RopeSource& source, int64_t heads, bool turns) {
+              for (int64_t h = 0; h < heads; ++h, to += r.head_dim) {
+                const T* from = static_cast<const T*>(source.data) + i * source.batch_stride +
+                                h * source.head_stride + t * source.token_stride;
+                if (turns) {
+                  turn_head(from, to, turn, r.head_dim / 2, Real(-1));
+                } else {
+                  std::copy(from, from + r.head_dim, to);
+                }
+              }
+            };
+            pack(r.dq, r.heads, r.frequencies.count > 0);
+            pack(r.dk, r.kv_heads, r.frequencies.count > 0);
+            pack(r.dv, r.kv_heads, false);
           }
-        };
-        pack(r.dq, r.heads, r.frequencies.count > 0);
-        pack(r.dk, r.kv_heads, r.frequencies.count > 0);
-        pack(r.dv, r.kv_heads, false);
-      }
-    }
-  });
+        }
+      });
 }
 
 void check_frequencies(const RopeFrequencies& frequencies, int64_t head_dim) {
-  VEIL_CHECK(head_dim % 2 == 0 && (frequencies.count == 0 || int64_t{2} * frequencies.count == head_dim),
-             "rope: {} frequencies for heads of {}", frequencies.count, head_dim);
+  VEIL_CHECK(
+      head_dim % 2 == 0 && (frequencies.count == 0 || int64_t{2} * frequencies.count == head_dim),
+      "rope: {} frequencies for heads of {}", frequencies.count, head_dim);
 }
 
 launch::RopeSource source_of(const Tensor& tensor) {
@@ -98,34 +101,40 @@ launch::RopeSource source_of(const Tensor& tensor) {
 }  // namespace
 
 void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies) {
-  VEIL_CHECK(qkv.dim() == 4 && qkv.is_contiguous() && turned >= 0 && turned <= qkv.size(2), "rope of {} heads", turned);
+  VEIL_CHECK(qkv.dim() == 4 && qkv.is_contiguous() && turned >= 0 && turned <= qkv.size(2),
+             "rope of {} heads", turned);
   check_frequencies(frequencies, qkv.size(3));
   if (qkv.numel() == 0 || turned == 0 || frequencies.count == 0) return;
   if (qkv.is_cuda()) {
-    launch::rope({qkv.data_ptr(), element_of(qkv), qkv.size(0), qkv.size(1), qkv.size(2), qkv.size(3), turned,
-                  frequencies, Stream::current(qkv.device()).handle()});
+    launch::rope({qkv.data_ptr(), element_of(qkv), qkv.size(0), qkv.size(1), qkv.size(2),
+                  qkv.size(3), turned, frequencies, Stream::current(qkv.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, qkv.scalar_type(), "rope", [&] {
-    rope_cpu<scalar_t, at::opmath_type<scalar_t>>(qkv.data_ptr<scalar_t>(), qkv.size(0), qkv.size(1), qkv.size(2),
-                                                  qkv.size(3), turned, frequencies);
+    rope_cpu<scalar_t, at::opmath_type<scalar_t>>(qkv.data_ptr<scalar_t>(), qkv.size(0),
+                                                  qkv.size(1), qkv.size(2), qkv.size(3), turned,
+                                                  frequencies);
   });
 }
 
 void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
                    const RopeFrequencies& frequencies) {
-  VEIL_CHECK(dq.dim() == 4 && dk.dim() == 4 && dv.dim() == 4 && dqkv.dim() == 4 && dqkv.is_contiguous(),
-             "rope_backward: shapes");
+  VEIL_CHECK(
+      dq.dim() == 4 && dk.dim() == 4 && dv.dim() == 4 && dqkv.dim() == 4 && dqkv.is_contiguous(),
+      "rope_backward: shapes");
   const int64_t batch = dq.size(0), heads = dq.size(1), tokens = dq.size(2), head_dim = dq.size(3);
   const int64_t kv_heads = dk.size(1);
   for (const Tensor* source : {&dq, &dk, &dv}) {
-    VEIL_CHECK(source->size(0) == batch && source->size(2) == tokens && source->size(3) == head_dim &&
-                   (source->stride(3) == 1 || source->numel() == 0) && source->scalar_type() == dqkv.scalar_type(),
-               "rope_backward: dq, dk and dv do not match, or their last dimension is not contiguous");
+    VEIL_CHECK(
+        source->size(0) == batch && source->size(2) == tokens && source->size(3) == head_dim &&
+            (source->stride(3) == 1 || source->numel() == 0) &&
+            source->scalar_type() == dqkv.scalar_type(),
+        "rope_backward: dq, dk and dv do not match, or their last dimension is not contiguous");
   }
   VEIL_CHECK(dv.size(1) == kv_heads && dqkv.size(0) == batch && dqkv.size(1) == tokens &&
                  dqkv.size(2) == heads + 2 * kv_heads && dqkv.size(3) == head_dim,
-             "rope_backward: {} heads and {} of keys do not make {}", heads, kv_heads, dqkv.size(2));
+             "rope_backward: {} heads and {} of keys do not make {}", heads, kv_heads,
+             dqkv.size(2));
   check_frequencies(frequencies, head_dim);
   if (dqkv.numel() == 0) return;
   const launch::RopeBackward arguments{
@@ -136,8 +145,9 @@ void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const T
       kv_heads,         head_dim,
       frequencies,      dqkv.is_cuda() ? Stream::current(dqkv.device()).handle() : nullptr};
   if (dqkv.is_cuda()) return launch::rope_backward(arguments);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dqkv.scalar_type(), "rope_backward",
-                                  [&] { rope_backward_cpu<scalar_t, at::opmath_type<scalar_t>>(arguments); });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, dqkv.scalar_type(), "rope_backward",
+      [&] { rope_backward_cpu<scalar_t, at::opmath_type<scalar_t>>(arguments); });
 }
 
 }  // namespace veil

@@ -1,6 +1,5 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -9,7 +8,8 @@ constexpr int kThreads = 128;
 constexpr int kHeads = 8;   // heads that share a thread's sines and cosines
 constexpr int kAtOnce = 4;  // of which so many are read before the first is written
 
-// fp64 takes the angle as it is. Otherwise it is reduced to a fraction of a turn in fp64, where far positions still have their digits.
+// fp64 takes the angle as it is. Otherwise it is reduced to a fraction of a turn in fp64, where far
+// positions still have their digits.
 __device__ __forceinline__ void turn_by(double angle, double& sine, double& cosine) {
   sincos(angle, &sine, &cosine);
 }
@@ -22,7 +22,8 @@ template <typename Real, int kWide>
 struct Turn {
   Real sine[kWide], cosine[kWide];
 
-  __device__ __forceinline__ void at(const RopeFrequencies& frequencies, int64_t position, int pair, Real sign) {
+  __device__ __forceinline__ void at(const RopeFrequencies& frequencies, int64_t position, int pair,
+                                     Real sign) {
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
       turn_by(static_cast<double>(position) * frequencies.value[pair + k], sine[k], cosine[k]);
@@ -43,7 +44,8 @@ struct Turn {
   }
 };
 
-// Which token and which pairs of a head a thread takes: neighbours take neighbouring pairs, then the next token. blockIdx.y chooses the heads.
+// Which token and which pairs of a head a thread takes: neighbours take neighbouring pairs, then
+// the next token. blockIdx.y chooses the heads.
 template <int kWide>
 struct Place {
   int64_t row, sample, token;  // row = sample * tokens + token
@@ -150,8 +152,8 @@ struct Forward {
 
 template <int kWide>
 bool packs_fit(const RopeSource& source) {
-  return aligned(source.data) && source.batch_stride % kWide == 0 && source.head_stride % kWide == 0 &&
-         source.token_stride % kWide == 0;
+  return aligned(source.data) && source.batch_stride % kWide == 0 &&
+         source.head_stride % kWide == 0 && source.token_stride % kWide == 0;
 }
 
 template <typename T>
@@ -159,10 +161,12 @@ struct Backward {
   static void run(const RopeBackward& r) {
     constexpr int kWide = kWideOf<T>;
     const auto stream = static_cast<cudaStream_t>(r.stream);
-    const int64_t rows = r.batch * r.tokens, pairs = r.head_dim / 2, heads = r.heads + 2 * r.kv_heads;
+    const int64_t rows = r.batch * r.tokens, pairs = r.head_dim / 2,
+                  heads = r.heads + 2 * r.kv_heads;
     if (aligned(r.dqkv) && pairs % kWide == 0 && packs_fit<kWide>(r.dq) && packs_fit<kWide>(r.dk) &&
         packs_fit<kWide>(r.dv)) {
-      rope_backward_kernel<T, kWide><<<grid_for(rows, pairs / kWide, heads), kThreads, 0, stream>>>(r);
+      rope_backward_kernel<T, kWide>
+          <<<grid_for(rows, pairs / kWide, heads), kThreads, 0, stream>>>(r);
     } else {
       rope_backward_kernel<T, 1><<<grid_for(rows, pairs, heads), kThreads, 0, stream>>>(r);
     }

@@ -1,4 +1,5 @@
-// Rotary positions on the joint product of queries, keys and values, and their gradient packed back into one tensor.
+// Rotary positions on the joint product of queries, keys and values, and their gradient packed back
+// into one tensor.
 #pragma once
 
 #include "kernels/rope_frequencies.h"
@@ -6,12 +7,14 @@
 
 namespace veil {
 
-// Turns heads [0, turned) of qkv [batch, tokens, heads, head_dim] in place, contiguous. Element j and j + head_dim / 2 make a pair, as Hugging Face has it. The
-// angle is made in fp64 and reduced before its sine is taken, so that far positions keep their digits.
+// Turns heads [0, turned) of qkv [batch, tokens, heads, head_dim] in place, contiguous. Element j
+// and j + head_dim / 2 make a pair, as Hugging Face has it. The angle is made in fp64 and reduced
+// before its sine is taken, so that far positions keep their digits.
 void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies);
 
-// dqkv [batch, tokens, heads + 2 kv_heads, head_dim], contiguous, from dq [batch, heads, tokens, head_dim] and dk, dv [batch, kv_heads, tokens, head_dim] of
-// any strides with a contiguous last dimension; dq and dk are turned back. With no frequencies it only packs. head_dim is even.
+// dqkv [batch, tokens, heads + 2 kv_heads, head_dim], contiguous, from dq [batch, heads, tokens,
+// head_dim] and dk, dv [batch, kv_heads, tokens, head_dim] of any strides with a contiguous last
+// dimension; dq and dk are turned back. With no frequencies it only packs. head_dim is even.
 void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
                    const RopeFrequencies& frequencies);
 

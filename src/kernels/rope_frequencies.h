@@ -1,4 +1,5 @@
-// Rotary angles: pair j of a head turns by t * value[j] at position t. Small enough to travel as a kernel's argument, so there is no table in memory.
+// Rotary angles: pair j of a head turns by t * value[j] at position t. Small enough to travel as a
+// kernel's argument, so there is no table in memory.
 #pragma once
 
 namespace veil {

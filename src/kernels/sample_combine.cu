@@ -1,6 +1,5 @@
-#include "kernels/launch_check.h"
-#include "kernels/launch_clip.h"
-#include "kernels/pack.cuh"
+#include "kernels/launch.h"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -22,7 +21,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineSamples c) {
       for (int k = 0; k < kCount; ++k) sum[k] += factor * pack.at(k);
     }
   };
-  for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; p < packs; p += stride) {
+  for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; p < packs;
+       p += stride) {
     Real sum[kWide] = {};
     constexpr int kStore = kWide > 1 ? kWideOf<Real> : 1;
     if (c.add) {
@@ -56,11 +56,13 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) scale_kernel(ScaleSamples s) {
   using Real = RealOf<T>;
   const int64_t total = s.samples * s.numel, stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; k < total; k += stride) {
+  for (int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; k < total;
+       k += stride) {
     const int64_t i = k / s.numel, j = k % s.numel;
     const double c = s.coefficients[i];
     const Real factor = s.select ? Real(1) : static_cast<Real>(c);
-    static_cast<Real*>(s.out)[k] = c == 0 ? Real(0) : factor * real(static_cast<const T*>(s.x)[i * s.stride + j]);
+    static_cast<Real*>(s.out)[k] =
+        c == 0 ? Real(0) : factor * real(static_cast<const T*>(s.x)[i * s.stride + j]);
   }
 }
 

@@ -13,8 +13,8 @@
 #include <numeric>
 
 #include "kernels/lane_sum.h"
-#include "kernels/launch_clip.h"
-#include "kernels/seam.h"
+#include "kernels/launch.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/category.h"
 #include "tensor/stream.h"
 
@@ -27,13 +27,15 @@ double pieced_sum(int64_t numel, const Term& term) {
   constexpr int64_t kPiece = 1 << 14;
   double sum = 0;
   for (int64_t from = 0; from < numel; from += kPiece)
-    sum += lane_sum<double>(std::min(kPiece, numel - from), [&](int64_t j) { return term(from + j); });
+    sum +=
+        lane_sum<double>(std::min(kPiece, numel - from), [&](int64_t j) { return term(from + j); });
   return sum;
 }
 
 template <typename T>
 double squares(const T* x, int64_t numel) {
-  return pieced_sum(numel, [x](int64_t j) { return static_cast<double>(x[j]) * static_cast<double>(x[j]); });
+  return pieced_sum(
+      numel, [x](int64_t j) { return static_cast<double>(x[j]) * static_cast<double>(x[j]); });
 }
 
 bool rows_contiguous(const Tensor& x) {
@@ -49,7 +51,8 @@ template <typename T, typename Real>
 double embedding_norm_cpu(const int64_t* ids, const T* g, int64_t tokens, int64_t width) {
   std::vector<int64_t> order(static_cast<size_t>(tokens));
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(), [ids](int64_t a, int64_t b) { return ids[a] < ids[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [ids](int64_t a, int64_t b) { return ids[a] < ids[b]; });
   std::vector<Real> row(static_cast<size_t>(width));
   double total = 0;
   for (size_t from = 0; from < order.size();) {
@@ -57,7 +60,8 @@ double embedding_norm_cpu(const int64_t* ids, const T* g, int64_t tokens, int64_
     std::fill(row.begin(), row.end(), Real{0});
     for (; to < order.size() && ids[order[to]] == ids[order[from]]; ++to) {
       const T* source = g + order[to] * width;
-      for (int64_t j = 0; j < width; ++j) row[static_cast<size_t>(j)] += static_cast<Real>(source[j]);
+      for (int64_t j = 0; j < width; ++j)
+        row[static_cast<size_t>(j)] += static_cast<Real>(source[j]);
     }
     total += squares(row.data(), width);
     from = to;
@@ -67,7 +71,8 @@ double embedding_norm_cpu(const int64_t* ids, const T* g, int64_t tokens, int64_
 
 }  // namespace
 
-int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSegment>& segments, bool on_gpu) {
+int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSegment>& segments,
+                                    bool on_gpu) {
   if (!on_gpu) return 0;
   int64_t chunks = 0;
   for (const SampleSegment& segment : segments) chunks += launch::sample_norm_chunks(segment.numel);
@@ -78,11 +83,12 @@ int64_t sample_norms_scratch_bytes(int64_t samples, int64_t numel, bool on_gpu) 
   return segment_norms_scratch_bytes(samples, {{0, numel, 0}}, on_gpu);
 }
 
-void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segments, const Tensor& squared,
-                       int64_t first) {
-  VEIL_CHECK(x.dim() == 2 && x.stride(1) == 1 && squared.scalar_type() == at::kDouble && squared.is_contiguous() &&
-                 first + x.size(0) <= squared.size(1),
-             "norms of strided samples, or of {} from {} among {}", x.size(0), first, squared.size(1));
+void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segments,
+                       const Tensor& squared, int64_t first) {
+  VEIL_CHECK(x.dim() == 2 && x.stride(1) == 1 && squared.scalar_type() == at::kDouble &&
+                 squared.is_contiguous() && first + x.size(0) <= squared.size(1),
+             "norms of strided samples, or of {} from {} among {}", x.size(0), first,
+             squared.size(1));
   const int64_t samples = x.size(0), columns = squared.size(1);
   if (x.is_cuda()) {
     CategoryScope scope(Category::temporary);
@@ -105,48 +111,55 @@ void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segmen
     return;
   }
   double* const out = squared.data_ptr<double>() + first;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "add_segment_norms", [&] {
-    const scalar_t* data = x.data_ptr<scalar_t>();
-    const auto count = static_cast<int64_t>(segments.size());
-    at::parallel_for(0, count * samples, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) {
-        const SampleSegment& segment = segments[static_cast<size_t>(k / samples)];
-        const int64_t i = k % samples;
-        out[segment.row * columns + i] += squares(data + i * x.stride(0) + segment.offset, segment.numel);
-      }
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, x.scalar_type(), "add_segment_norms", [&] {
+        const scalar_t* data = x.data_ptr<scalar_t>();
+        const auto count = static_cast<int64_t>(segments.size());
+        at::parallel_for(0, count * samples, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t k = begin; k < end; ++k) {
+            const SampleSegment& segment = segments[static_cast<size_t>(k / samples)];
+            const int64_t i = k % samples;
+            out[segment.row * columns + i] +=
+                squares(data + i * x.stride(0) + segment.offset, segment.numel);
+          }
+        });
+      });
 }
 
 void add_sample_norms(const Tensor& x, const Tensor& totals) {
   const int64_t samples = x.size(0), numel = samples ? x.numel() / samples : 0;
   VEIL_CHECK(rows_contiguous(x) && sums_of(totals, samples), "sample norms of strided samples");
-  add_segment_norms(x.as_strided({samples, numel}, {x.stride(0), 1}), {{0, numel, 0}}, totals.view({1, samples}));
+  add_segment_norms(x.as_strided({samples, numel}, {x.stride(0), 1}), {{0, numel, 0}},
+                    totals.view({1, samples}));
 }
 
 void add_sample_products(const Tensor& x, const Tensor& y, double factor, const Tensor& totals) {
   const int64_t samples = x.size(0), numel = samples ? x.numel() / samples : 0;
-  VEIL_CHECK(x.is_contiguous() && y.is_contiguous() && y.numel() == x.numel() && y.scalar_type() == x.scalar_type() &&
-                 sums_of(totals, samples),
+  VEIL_CHECK(x.is_contiguous() && y.is_contiguous() && y.numel() == x.numel() &&
+                 y.scalar_type() == x.scalar_type() && sums_of(totals, samples),
              "products of {} and {} elements", x.numel(), y.numel());
   if (x.is_cuda()) {
     CategoryScope scope(Category::temporary);
-    const Tensor partial = empty_tensor({samples * launch::sample_norm_chunks(numel)}, at::kDouble, x.device());
+    const Tensor partial =
+        empty_tensor({samples * launch::sample_norm_chunks(numel)}, at::kDouble, x.device());
     launch::add_sample_products({x.data_ptr(), y.data_ptr(), element_of(x), samples, numel, factor,
                                  partial.data_ptr<double>(), totals.data_ptr<double>(),
                                  Stream::current(x.device()).handle()});
     return;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "add_sample_products", [&] {
-    at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const scalar_t *one = x.data_ptr<scalar_t>() + i * numel, *other = y.data_ptr<scalar_t>() + i * numel;
-        totals.data_ptr<double>()[i] += factor * pieced_sum(numel, [=](int64_t j) {
-                                          return static_cast<double>(one[j]) * static_cast<double>(other[j]);
-                                        });
-      }
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, x.scalar_type(), "add_sample_products", [&] {
+        at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const scalar_t *one = x.data_ptr<scalar_t>() + i * numel,
+                           *other = y.data_ptr<scalar_t>() + i * numel;
+            totals.data_ptr<double>()[i] +=
+                factor * pieced_sum(numel, [=](int64_t j) {
+                  return static_cast<double>(one[j]) * static_cast<double>(other[j]);
+                });
+          }
+        });
+      });
 }
 
 int64_t length_products_scratch_bytes(int64_t samples, int64_t tokens, DType real, bool on_gpu) {
@@ -167,42 +180,50 @@ void add_length_products(const Tensor& a, const Tensor& g, double factor, const 
     Tensor(totals).add_(lengths.square(), factor);
     return;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, a.scalar_type(), "add_length_products", [&] {
-    at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        double sum = 0;
-        for (int64_t t = 0; t < tokens; ++t) {
-          sum += std::sqrt(squares(a.data_ptr<scalar_t>() + i * a.stride(0) + t * a.stride(1), a.size(2)) *
-                           squares(g.data_ptr<scalar_t>() + i * g.stride(0) + t * g.stride(1), g.size(2)));
-        }
-        totals.data_ptr<double>()[i] += factor * sum * sum;
-      }
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, a.scalar_type(), "add_length_products", [&] {
+        at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            double sum = 0;
+            for (int64_t t = 0; t < tokens; ++t) {
+              sum += std::sqrt(
+                  squares(a.data_ptr<scalar_t>() + i * a.stride(0) + t * a.stride(1), a.size(2)) *
+                  squares(g.data_ptr<scalar_t>() + i * g.stride(0) + t * g.stride(1), g.size(2)));
+            }
+            totals.data_ptr<double>()[i] += factor * sum * sum;
+          }
+        });
+      });
 }
 
 void add_outer_norms(const Tensor& a, const Tensor& g, const Tensor& totals) {
   const int64_t samples = a.size(0);
-  VEIL_CHECK(a.dim() == 2 && g.dim() == 2 && a.stride(1) == 1 && g.stride(1) == 1 && g.size(0) == samples &&
-                 a.scalar_type() == g.scalar_type() && sums_of(totals, samples),
+  VEIL_CHECK(a.dim() == 2 && g.dim() == 2 && a.stride(1) == 1 && g.stride(1) == 1 &&
+                 g.size(0) == samples && a.scalar_type() == g.scalar_type() &&
+                 sums_of(totals, samples),
              "outer norms of strided samples");
   if (a.is_cuda()) {
-    launch::add_outer_norms({a.data_ptr(), g.data_ptr(), element_of(a), samples, a.size(1), g.size(1), a.stride(0),
-                             g.stride(0), totals.data_ptr<double>(), Stream::current(a.device()).handle()});
+    launch::add_outer_norms({a.data_ptr(), g.data_ptr(), element_of(a), samples, a.size(1),
+                             g.size(1), a.stride(0), g.stride(0), totals.data_ptr<double>(),
+                             Stream::current(a.device()).handle()});
     return;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, a.scalar_type(), "add_outer_norms", [&] {
-    for (int64_t i = 0; i < samples; ++i)
-      totals.data_ptr<double>()[i] += squares(a.data_ptr<scalar_t>() + i * a.stride(0), a.size(1)) *
-                                      squares(g.data_ptr<scalar_t>() + i * g.stride(0), g.size(1));
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, a.scalar_type(), "add_outer_norms", [&] {
+        for (int64_t i = 0; i < samples; ++i)
+          totals.data_ptr<double>()[i] +=
+              squares(a.data_ptr<scalar_t>() + i * a.stride(0), a.size(1)) *
+              squares(g.data_ptr<scalar_t>() + i * g.stride(0), g.size(1));
+      });
 }
 
 int64_t embedding_norms_scratch_bytes(int64_t samples, int64_t tokens, bool on_gpu) {
-  return on_gpu ? samples * tokens * (8 + 8 + 8 + 8) : 0;  // keys, sorted keys, positions, a norm for each run
+  // keys, sorted keys, positions, a norm for each run
+  return on_gpu ? samples * tokens * (8 + 8 + 8 + 8) : 0;
 }
 
-void add_embedding_norms(const Tensor& ids, const Tensor& g, int64_t vocabulary, const Tensor& totals) {
+void add_embedding_norms(const Tensor& ids, const Tensor& g, int64_t vocabulary,
+                         const Tensor& totals) {
   const int64_t samples = ids.size(0), tokens = ids.size(1), width = g.size(2);
   VEIL_CHECK(ids.is_contiguous() && ids.scalar_type() == at::kLong && g.is_contiguous() &&
                  g.numel() == samples * tokens * width && sums_of(totals, samples),
@@ -211,32 +232,37 @@ void add_embedding_norms(const Tensor& ids, const Tensor& g, int64_t vocabulary,
     CategoryScope scope(Category::temporary);
     // A sample's ids lie apart from another's.
     const Tensor keys = ids + at::arange(samples, ids.options()).mul_(vocabulary).unsqueeze(1);
-    auto [sorted, positions] = at::sort(keys.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    auto [sorted, positions] =
+        at::sort(keys.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
     const Tensor runs = empty_tensor({samples * tokens}, at::kDouble, ids.device());
-    launch::add_embedding_norms({sorted.data_ptr<int64_t>(), positions.data_ptr<int64_t>(), g.data_ptr(), element_of(g),
-                                 samples, tokens, vocabulary, width, runs.data_ptr<double>(), totals.data_ptr<double>(),
+    launch::add_embedding_norms({sorted.data_ptr<int64_t>(), positions.data_ptr<int64_t>(),
+                                 g.data_ptr(), element_of(g), samples, tokens, vocabulary, width,
+                                 runs.data_ptr<double>(), totals.data_ptr<double>(),
                                  Stream::current(ids.device()).handle()});
     return;
   }
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, g.scalar_type(), "add_embedding_norms", [&] {
-    using real = at::opmath_type<scalar_t>;
-    at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        totals.data_ptr<double>()[i] += embedding_norm_cpu<scalar_t, real>(
-            ids.data_ptr<int64_t>() + i * tokens, g.data_ptr<scalar_t>() + i * tokens * width, tokens, width);
-    });
-  });
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, g.scalar_type(), "add_embedding_norms", [&] {
+        using real = at::opmath_type<scalar_t>;
+        at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            totals.data_ptr<double>()[i] += embedding_norm_cpu<scalar_t, real>(
+                ids.data_ptr<int64_t>() + i * tokens, g.data_ptr<scalar_t>() + i * tokens * width,
+                tokens, width);
+        });
+      });
 }
 
 void gather_columns(const Tensor& g, const Tensor& ids, int64_t row, const Tensor& out) {
   const int64_t samples = g.size(0), tokens = g.size(1), columns = g.size(2), chosen = ids.size(1);
-  VEIL_CHECK(g.stride(2) == 1 && ids.stride(1) == 1 && ids.scalar_type() == at::kLong && out.is_contiguous() &&
-                 out.scalar_type() == g.scalar_type() && out.numel() == samples * tokens * chosen,
+  VEIL_CHECK(g.stride(2) == 1 && ids.stride(1) == 1 && ids.scalar_type() == at::kLong &&
+                 out.is_contiguous() && out.scalar_type() == g.scalar_type() &&
+                 out.numel() == samples * tokens * chosen,
              "columns gathered from a strided product");
   if (g.is_cuda()) {
-    launch::gather_columns({g.data_ptr(), element_of(g), g.stride(0), g.stride(1), ids.data_ptr<int64_t>(),
-                            ids.stride(0), out.data_ptr(), samples, tokens, columns, chosen, row,
-                            Stream::current(g.device()).handle()});
+    launch::gather_columns({g.data_ptr(), element_of(g), g.stride(0), g.stride(1),
+                            ids.data_ptr<int64_t>(), ids.stride(0), out.data_ptr(), samples, tokens,
+                            columns, chosen, row, Stream::current(g.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, g.scalar_type(), "gather_columns", [&] {
@@ -247,7 +273,8 @@ void gather_columns(const Tensor& g, const Tensor& ids, int64_t row, const Tenso
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t s = 0; s < chosen; ++s, ++to) {
           const int64_t column = id[s] - row;
-          *to = column >= 0 && column < columns ? source[i * g.stride(0) + t * g.stride(1) + column] : scalar_t(0);
+          *to = column >= 0 && column < columns ? source[i * g.stride(0) + t * g.stride(1) + column]
+                                                : scalar_t(0);
         }
       }
     }

@@ -1,13 +1,13 @@
-#include "kernels/launch_check.h"
-#include "kernels/launch_clip.h"
-#include "kernels/pack.cuh"
+#include "kernels/launch.h"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 256;
 
-// One pack's sum of products runs in Real, the sum of those in fp64: a conversion for each pack instead of each element.
+// One pack's sum of products runs in Real, the sum of those in fp64: a conversion for each pack
+// instead of each element.
 template <typename T, int kWide>
 __device__ __forceinline__ double product_sum(const T* x, const T* y, int64_t begin, int64_t end) {
   using Real = RealOf<T>;
@@ -27,31 +27,36 @@ __device__ __forceinline__ double product_sum(const T* x, const T* y, int64_t be
   return sum;
 }
 
-// A block for each chunk of a segment and each sample. `packed`: every sample begins at an address that packs can be read from.
+// A block for each chunk of a segment and each sample. `packed`: every sample begins at an address
+// that packs can be read from.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) segment_kernel(SampleNorm n, bool packed) {
   int64_t chunk = blockIdx.x;
   int s = 0;
-  while (chunk >= sample_norm_chunks(n.segments[s].numel)) chunk -= sample_norm_chunks(n.segments[s++].numel);
+  while (chunk >= sample_norm_chunks(n.segments[s].numel))
+    chunk -= sample_norm_chunks(n.segments[s++].numel);
   const SampleSegment segment = n.segments[s];
-  const int64_t begin = chunk * kSampleNormChunk,
-                end = begin + kSampleNormChunk < segment.numel ? begin + kSampleNormChunk : segment.numel;
+  const int64_t begin = chunk * kSampleNormChunk, end = begin + kSampleNormChunk < segment.numel
+                                                            ? begin + kSampleNormChunk
+                                                            : segment.numel;
   const T* x = static_cast<const T*>(n.x) + blockIdx.y * n.stride + segment.offset;
   constexpr int kWide = kWideOf<T>;
   const bool wide = packed && segment.offset % kWide == 0;
-  const double sum =
-      whole_block_sum(wide ? product_sum<T, kWide>(x, x, begin, end) : product_sum<T, 1>(x, x, begin, end));
+  const double sum = whole_block_sum(wide ? product_sum<T, kWide>(x, x, begin, end)
+                                          : product_sum<T, 1>(x, x, begin, end));
   if (threadIdx.x == 0) n.partial[static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
 // A block for each segment and each sample adds the chunks' sums in order.
 __global__ void __launch_bounds__(kThreads) segment_finish_kernel(SampleNorm n, int64_t chunks) {
   int64_t first = 0;
-  for (int s = 0; s < static_cast<int>(blockIdx.x); ++s) first += sample_norm_chunks(n.segments[s].numel);
+  for (int s = 0; s < static_cast<int>(blockIdx.x); ++s)
+    first += sample_norm_chunks(n.segments[s].numel);
   const SampleSegment segment = n.segments[blockIdx.x];
   const int64_t count = sample_norm_chunks(segment.numel);
   double sum = 0;
-  for (int64_t c = threadIdx.x; c < count; c += kThreads) sum += n.partial[blockIdx.y * chunks + first + c];
+  for (int64_t c = threadIdx.x; c < count; c += kThreads)
+    sum += n.partial[blockIdx.y * chunks + first + c];
   sum = whole_block_sum(sum);
   if (threadIdx.x == 0) n.squared[segment.row * n.columns + blockIdx.y] += sum;
 }
@@ -67,8 +72,8 @@ struct RunSegments {
     const dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>(n.samples));
     segment_kernel<T><<<grid, kThreads, 0, stream>>>(n, packed);
     check_launch("add_segment_norms");
-    segment_finish_kernel<<<dim3(static_cast<unsigned>(n.count), static_cast<unsigned>(n.samples)), kThreads, 0,
-                            stream>>>(n, chunks);
+    segment_finish_kernel<<<dim3(static_cast<unsigned>(n.count), static_cast<unsigned>(n.samples)),
+                            kThreads, 0, stream>>>(n, chunks);
     check_launch("add_segment_norms");
   }
 };
@@ -80,14 +85,15 @@ __global__ void __launch_bounds__(kThreads) product_kernel(SampleProduct p, bool
   const T* x = static_cast<const T*>(p.x) + blockIdx.y * p.numel;
   const T* y = static_cast<const T*>(p.y) + blockIdx.y * p.numel;
   constexpr int kWide = kWideOf<T>;
-  const double sum =
-      whole_block_sum(packed ? product_sum<T, kWide>(x, y, begin, end) : product_sum<T, 1>(x, y, begin, end));
+  const double sum = whole_block_sum(packed ? product_sum<T, kWide>(x, y, begin, end)
+                                            : product_sum<T, 1>(x, y, begin, end));
   if (threadIdx.x == 0) p.partial[static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kThreads) product_finish_kernel(SampleProduct p, int64_t chunks) {
   double sum = 0;
-  for (int64_t c = threadIdx.x; c < chunks; c += kThreads) sum += p.partial[blockIdx.x * chunks + c];
+  for (int64_t c = threadIdx.x; c < chunks; c += kThreads)
+    sum += p.partial[blockIdx.x * chunks + c];
   sum = whole_block_sum(sum);
   if (threadIdx.x == 0) p.totals[blockIdx.x] += p.factor * sum;
 }
@@ -99,8 +105,8 @@ struct RunProducts {
     if (chunks == 0 || p.samples == 0) return;
     const auto stream = static_cast<cudaStream_t>(p.stream);
     const bool packed = aligned(p.x) && aligned(p.y) && p.numel % kWideOf<T> == 0;
-    product_kernel<T>
-        <<<dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.samples)), kThreads, 0, stream>>>(p, packed);
+    product_kernel<T><<<dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.samples)),
+                        kThreads, 0, stream>>>(p, packed);
     check_launch("add_sample_products");
     product_finish_kernel<<<static_cast<unsigned>(p.samples), kThreads, 0, stream>>>(p, chunks);
     check_launch("add_sample_products");
@@ -121,12 +127,14 @@ template <typename T>
 struct RunOuter {
   static void run(const OuterNorm& o) {
     if (o.samples == 0) return;
-    outer_kernel<T><<<static_cast<unsigned>(o.samples), kThreads, 0, static_cast<cudaStream_t>(o.stream)>>>(o);
+    outer_kernel<T>
+        <<<static_cast<unsigned>(o.samples), kThreads, 0, static_cast<cudaStream_t>(o.stream)>>>(o);
     check_launch("add_outer_norms");
   }
 };
 
-// A block for each place in the sorted order; the first place of a run adds its rows and squares the sum, the others leave 0.
+// A block for each place in the sorted order; the first place of a run adds its rows and squares
+// the sum, the others leave 0.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingNorm e) {
   using Real = RealOf<T>;
@@ -139,17 +147,20 @@ __global__ void __launch_bounds__(kThreads) embedding_kernel(EmbeddingNorm e) {
   double sum = 0;
   for (int64_t j = threadIdx.x; j < e.width; j += kThreads) {
     Real row = 0;
-    for (int64_t p = begin; p < count && e.keys[p] == key; ++p) row += real(g[e.positions[p] * e.width + j]);
+    for (int64_t p = begin; p < count && e.keys[p] == key; ++p)
+      row += real(g[e.positions[p] * e.width + j]);
     sum += static_cast<double>(row) * static_cast<double>(row);
   }
   sum = whole_block_sum(sum);
   if (threadIdx.x == 0) e.runs[begin] = sum;
 }
 
-// Keys of sample i are those in [i vocabulary, (i + 1) vocabulary), so its runs stand at [i tokens, (i + 1) tokens).
+// Keys of sample i are those in [i vocabulary, (i + 1) vocabulary), so its runs stand at [i tokens,
+// (i + 1) tokens).
 __global__ void __launch_bounds__(kThreads) embedding_finish_kernel(EmbeddingNorm e) {
   double sum = 0;
-  for (int64_t t = threadIdx.x; t < e.tokens; t += kThreads) sum += e.runs[blockIdx.x * e.tokens + t];
+  for (int64_t t = threadIdx.x; t < e.tokens; t += kThreads)
+    sum += e.runs[blockIdx.x * e.tokens + t];
   sum = whole_block_sum(sum);
   if (threadIdx.x == 0) e.totals[blockIdx.x] += sum;
 }
@@ -168,8 +179,10 @@ struct RunEmbedding {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) gather_kernel(GatherColumns c) {
-  const int64_t total = c.samples * c.tokens * c.chosen, stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; k < total; k += stride) {
+  const int64_t total = c.samples * c.tokens * c.chosen,
+                stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; k < total;
+       k += stride) {
     const int64_t s = k % c.chosen, t = k / c.chosen % c.tokens, i = k / c.chosen / c.tokens;
     const int64_t column = c.ids[i * c.ids_stride + s] - c.row;
     const T* g = static_cast<const T*>(c.g) + i * c.sample_stride + t * c.token_stride;

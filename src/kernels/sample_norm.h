@@ -1,4 +1,5 @@
-// Squared norms a sample: the sums that clipping rests on. They are fp64 whatever the elements' type, made in a fixed order, without atomics.
+// Per-sample squared norms: the sums that clipping rests on. They are fp64 whatever the elements'
+// type, made in a fixed order, without atomics.
 #pragma once
 
 #include <vector>
@@ -8,11 +9,13 @@
 
 namespace veil {
 
-// squared[row of segment, i] += the sum of squares of x[i, offset : offset + numel]. x [n, width] of any floating type, rows contiguous, at any distance; squared fp64 [rows, m], m >= n,
-// from column `first` on.
-void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segments, const Tensor& squared,
-                       int64_t first = 0);
-int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSegment>& segments, bool on_gpu);
+// squared[row of segment, i] += the sum of squares of x[i, offset : offset + numel]. x [n, width]
+// of any floating type, rows contiguous, at any distance; squared fp64 [rows, m], m >= n, from
+// column `first` on.
+void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segments,
+                       const Tensor& squared, int64_t first = 0);
+int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSegment>& segments,
+                                    bool on_gpu);
 
 // Of one range: totals fp64 [n]. x [n, ...]: each sample's elements contiguous.
 void add_sample_norms(const Tensor& x, const Tensor& totals);
@@ -20,19 +23,24 @@ void add_sample_norms(const Tensor& x, const Tensor& totals);
 void add_sample_products(const Tensor& x, const Tensor& y, double factor, const Tensor& totals);
 int64_t sample_norms_scratch_bytes(int64_t samples, int64_t numel, bool on_gpu);
 
-// totals[i] += factor * (the sum over t of |a[i, t]| |g[i, t]|)^2. a [n, T, d], g [n, T, p] of one type, rows contiguous at any distance.
+// totals[i] += factor * (the sum over t of |a[i, t]| |g[i, t]|)^2. a [n, T, d], g [n, T, p] of one
+// type, rows contiguous at any distance.
 void add_length_products(const Tensor& a, const Tensor& g, double factor, const Tensor& totals);
 int64_t length_products_scratch_bytes(int64_t samples, int64_t tokens, DType real, bool on_gpu);
 
-// totals[i] += norm(a[i])^2 norm(g[i])^2: a product of one token. a [n, d], g [n, p] of one type, rows contiguous at any distance.
+// totals[i] += norm(a[i])^2 norm(g[i])^2: a product of one token. a [n, d], g [n, p] of one type,
+// rows contiguous at any distance.
 void add_outer_norms(const Tensor& a, const Tensor& g, const Tensor& totals);
 
-// totals[i] += the squared norm of a table's gradient: rows of g[i] with the same id are added before they are squared. ids [n, tokens] int64, g [n, tokens, width], contiguous.
-// A GPU passes over ids outside [0, vocabulary).
-void add_embedding_norms(const Tensor& ids, const Tensor& g, int64_t vocabulary, const Tensor& totals);
+// totals[i] += the squared norm of a table's gradient: rows of g[i] with the same id are added
+// before they are squared. ids [n, tokens] int64, g [n, tokens, width], contiguous. A GPU passes
+// over ids outside [0, vocabulary).
+void add_embedding_norms(const Tensor& ids, const Tensor& g, int64_t vocabulary,
+                         const Tensor& totals);
 int64_t embedding_norms_scratch_bytes(int64_t samples, int64_t tokens, bool on_gpu);
 
-// out[i, t, s] = g[i, t, ids[i, s] - row] where that column is one of g's, otherwise 0. g [n, T, p] rows contiguous, ids [n, S] at any distance between samples, out [n, T, S] of g's type.
+// out[i, t, s] = g[i, t, ids[i, s] - row] where that column is one of g's, otherwise 0. g [n, T, p]
+// rows contiguous, ids [n, S] at any distance between samples, out [n, T, S] of g's type.
 void gather_columns(const Tensor& g, const Tensor& ids, int64_t row, const Tensor& out);
 
 }  // namespace veil

@@ -2,7 +2,6 @@
 #include <cuda_fp16.h>
 
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
 
 namespace veil::launch {
 namespace {
@@ -23,7 +22,8 @@ __device__ double block_sum(double value) {
 
 // A block a sample.
 template <typename T, typename Real>
-__global__ void squared_error_kernel(const T* output, const T* target, T* grad, double* losses, int64_t width) {
+__global__ void squared_error_kernel(const T* output, const T* target, T* grad, double* losses,
+                                     int64_t width) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   const Real scale = Real(2) / static_cast<Real>(width);
   double sum = 0;
@@ -45,8 +45,10 @@ __global__ void add_losses_kernel(const double* losses, int64_t batch, double* t
 
 template <typename T, typename Real>
 void run(const SquaredError& e) {
-  squared_error_kernel<T, Real><<<static_cast<unsigned>(e.batch), kThreads, 0, static_cast<cudaStream_t>(e.stream)>>>(
-      static_cast<const T*>(e.output), static_cast<const T*>(e.target), static_cast<T*>(e.grad), e.losses, e.width);
+  squared_error_kernel<T, Real>
+      <<<static_cast<unsigned>(e.batch), kThreads, 0, static_cast<cudaStream_t>(e.stream)>>>(
+          static_cast<const T*>(e.output), static_cast<const T*>(e.target), static_cast<T*>(e.grad),
+          e.losses, e.width);
   check_launch("squared_error");
 }
 

@@ -1,6 +1,5 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -9,7 +8,8 @@ constexpr int kThreads = 256;
 
 // The last elements, too few for a pack, are taken by the first threads.
 template <typename T, int kWide>
-__global__ void __launch_bounds__(kThreads) partial_kernel(const T* x, int64_t numel, double* partial) {
+__global__ void __launch_bounds__(kThreads)
+    partial_kernel(const T* x, int64_t numel, double* partial) {
   const int64_t packs = numel / kWide, stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   double sum = 0;
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kThreads) partial_kernel(const T* x, int64_t n
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads) finish_kernel(const double* partial, int64_t blocks, double* total) {
+__global__ void __launch_bounds__(kThreads)
+    finish_kernel(const double* partial, int64_t blocks, double* total) {
   double sum = 0;
   for (int64_t b = threadIdx.x; b < blocks; b += kThreads) sum += partial[b];
   sum = whole_block_sum(sum);
@@ -59,6 +60,19 @@ struct Run {
 
 void add_squared_norm(const SquaredNorm& norm) {
   for_element<Run>(norm.element, norm);
+}
+
+namespace {
+
+__global__ void clip_scale_kernel(StepKnobs* knobs) {
+  knobs->update.scale = clipped_scale(*knobs);
+}
+
+}  // namespace
+
+void clip_scale(StepKnobs* knobs, void* stream) {
+  clip_scale_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(knobs);
+  check_launch("clip_scale");
 }
 
 }  // namespace veil::launch

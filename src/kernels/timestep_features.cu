@@ -1,6 +1,5 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -22,7 +21,8 @@ __global__ void timestep_features_kernel(Features f) {
   if (threadIdx.x == 0) f.ids[i] = code % f.labels;
   T* out = static_cast<T*>(f.out) + i * f.width;
   for (int64_t k = threadIdx.x; k < half; k += blockDim.x) {
-    const double angle = timestep * exp(-log(10000.0) * static_cast<double>(k) / static_cast<double>(half));
+    const double angle =
+        timestep * exp(-log(10000.0) * static_cast<double>(k) / static_cast<double>(half));
     out[k] = static_cast<T>(cos(angle));
     out[half + k] = static_cast<T>(sin(angle));
   }
@@ -38,10 +38,10 @@ struct Run {
 
 }  // namespace
 
-void timestep_features(const int64_t* condition, int64_t labels, void* features, Element element, int64_t* ids,
-                       int64_t batch, int64_t width, void* stream) {
-  for_element<Run>(element,
-                   Features{condition, labels, features, ids, batch, width, static_cast<cudaStream_t>(stream)});
+void timestep_features(const int64_t* condition, int64_t labels, void* features, Element element,
+                       int64_t* ids, int64_t batch, int64_t width, void* stream) {
+  for_element<Run>(element, Features{condition, labels, features, ids, batch, width,
+                                     static_cast<cudaStream_t>(stream)});
 }
 
 }  // namespace veil::launch

@@ -3,15 +3,16 @@
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
 
+#include "kernels/lane_sum.h"
 #include "kernels/launch.h"
-#include "kernels/sample_rows.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "tensor/category.h"
 #include "tensor/stream.h"
 
 namespace veil {
 
-int64_t token_sum_scratch_bytes(int64_t batch, int64_t tokens, int64_t width, DType dtype, bool on_gpu) {
+int64_t token_sum_scratch_bytes(int64_t batch, int64_t tokens, int64_t width, DType dtype,
+                                bool on_gpu) {
   const int64_t strips = launch::sample_strips(batch, tokens);
   return on_gpu && strips > 1 ? batch * strips * width * dtype_bytes(real_of(dtype)) : 0;
 }
@@ -26,19 +27,21 @@ void token_sum(const Tensor& x, const Tensor& out) {
   if (x.is_cuda()) {
     CategoryScope scope(Category::temporary);
     const DType real_type = out.scalar_type();
-    const int64_t scratch =
-        token_sum_scratch_bytes(batch, tokens, width, x.scalar_type(), true) / dtype_bytes(real_type);
+    const int64_t scratch = token_sum_scratch_bytes(batch, tokens, width, x.scalar_type(), true) /
+                            dtype_bytes(real_type);
     const Tensor partial = scratch ? empty_tensor({scratch}, real_type, x.device()) : Tensor();
     launch::token_sum({x.data_ptr(), element_of(x), batch_stride, token_stride, out.data_ptr(),
-                       pointer_or_null(partial), batch, tokens, width, Stream::current(x.device()).handle()});
+                       pointer_or_null(partial), batch, tokens, width,
+                       Stream::current(x.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "token_sum", [&] {
     using real = at::opmath_type<scalar_t>;
     const scalar_t* data = x.data_ptr<scalar_t>();
-    sum_over_samples(batch, tokens, width, out.data_ptr<real>(), [=](int64_t sample, int64_t t, int64_t j) {
-      return static_cast<real>(data[sample * batch_stride + t * token_stride + j]);
-    });
+    sum_over_samples(batch, tokens, width, out.data_ptr<real>(),
+                     [=](int64_t sample, int64_t t, int64_t j) {
+                       return static_cast<real>(data[sample * batch_stride + t * token_stride + j]);
+                     });
   });
 }
 

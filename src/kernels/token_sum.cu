@@ -1,7 +1,6 @@
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
-#include "kernels/strips.cuh"
+#include "kernels/strip_sums.cuh"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
@@ -25,7 +24,8 @@ __global__ void token_sum_kernel(TokenSum s, int64_t strips, int64_t rows, RealO
     for (int k = 0; k < kWide; ++k) sum[k] += pack.at(k);
   }
 #pragma unroll
-  for (int k = 0; k < kWide; ++k) sums[static_cast<int64_t>(blockIdx.x) * s.width + column + k] = sum[k];
+  for (int k = 0; k < kWide; ++k)
+    sums[static_cast<int64_t>(blockIdx.x) * s.width + column + k] = sum[k];
 }
 
 template <typename T>
@@ -36,11 +36,13 @@ struct Run {
     const auto stream = static_cast<cudaStream_t>(s.stream);
     const int64_t strips = sample_strips(s.batch, s.tokens);
     const int64_t rows = strips == 1 ? s.tokens : strip_rows(s.batch, s.tokens);
-    Real *out = static_cast<Real*>(s.out), *sums = strips == 1 ? out : static_cast<Real*>(s.partial);
-    const bool packs =
-        aligned(s.x) && s.width % kWide == 0 && s.batch_stride % kWide == 0 && s.token_stride % kWide == 0;
+    Real *out = static_cast<Real*>(s.out),
+         *sums = strips == 1 ? out : static_cast<Real*>(s.partial);
+    const bool packs = aligned(s.x) && s.width % kWide == 0 && s.batch_stride % kWide == 0 &&
+                       s.token_stride % kWide == 0;
     const int64_t columns = kThreads * (packs ? kWide : 1);
-    const dim3 grid(static_cast<unsigned>(s.batch * strips), static_cast<unsigned>((s.width + columns - 1) / columns));
+    const dim3 grid(static_cast<unsigned>(s.batch * strips),
+                    static_cast<unsigned>((s.width + columns - 1) / columns));
     if (packs) {
       token_sum_kernel<T, kWide><<<grid, kThreads, 0, stream>>>(s, strips, rows, sums);
     } else {

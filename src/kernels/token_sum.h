@@ -1,14 +1,16 @@
-// Sums over a sample's tokens: one gradient a sample for biases.
+// Sums over a sample's tokens: the per-sample gradient of biases.
 #pragma once
 
 #include "tensor/device.h"
 
 namespace veil {
 
-// out[i] = the sum over t of x[i, t]. x [batch, tokens, width] with a contiguous last dimension and any strides else (a slice of columns will do); out [batch, width]
-// contiguous, fp32 (fp64 where x is). In a fixed order.
+// out[i] = the sum over t of x[i, t]. x [batch, tokens, width] with a contiguous last dimension and
+// any strides else (a slice of columns will do); out [batch, width] contiguous, fp32 (fp64 where x
+// is). In a fixed order.
 void token_sum(const Tensor& x, const Tensor& out);
 // Partial sums that a GPU keeps meanwhile; none on CPU.
-int64_t token_sum_scratch_bytes(int64_t batch, int64_t tokens, int64_t width, DType dtype, bool on_gpu);
+int64_t token_sum_scratch_bytes(int64_t batch, int64_t tokens, int64_t width, DType dtype,
+                                bool on_gpu);
 
 }  // namespace veil

@@ -4,7 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include "kernels/launch.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "kernels/update_reference.h"
 #include "tensor/stream.h"
 
@@ -13,8 +13,8 @@ namespace {
 
 // Real: the arithmetic.
 template <typename Param, typename Grad, typename State, typename Real>
-void update_cpu(const Tensor& param_at, const Tensor& grad_at, const Tensor& state_at, const UpdateKnobs& knobs,
-                const UpdateRule& rule, int64_t first_index) {
+void update_cpu(const Tensor& param_at, const Tensor& grad_at, const Tensor& state_at,
+                const UpdateKnobs& knobs, const UpdateRule& rule, int64_t first_index) {
   const int64_t numel = param_at.numel();
   Param* param = param_at.data_ptr<Param>();
   const Grad* grad = grad_at.data_ptr<Grad>();
@@ -23,7 +23,8 @@ void update_cpu(const Tensor& param_at, const Tensor& grad_at, const Tensor& sta
   const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      reference.update(first_index + i, param[i], static_cast<Real>(grad[i]), m ? m + i : nullptr, v ? v + i : nullptr);
+      reference.update(first_index + i, param[i], static_cast<Real>(grad[i]), m ? m + i : nullptr,
+                       v ? v + i : nullptr);
   });
 }
 
@@ -32,37 +33,43 @@ void update_cpu(const Tensor& param_at, const Tensor& grad_at, const Tensor& sta
 void update_shard(const Tensor& param, const Tensor& grad, const Tensor& state, const Tensor& knobs,
                   const UpdateRule& rule, int64_t first_index) {
   const int64_t numel = param.numel();
-  const int states = rule.kind == OptimizerKind::sgd ? 0 : rule.kind == OptimizerKind::sgd_momentum ? 1 : 2;
+  const int states = rule.kind == OptimizerKind::sgd            ? 0
+                     : rule.kind == OptimizerKind::sgd_momentum ? 1
+                                                                : 2;
   const DType real = param.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  VEIL_CHECK(param.is_contiguous() && grad.is_contiguous() && grad.numel() == numel, "update of {} elements by {}",
-             numel, grad.numel());
+  VEIL_CHECK(param.is_contiguous() && grad.is_contiguous() && grad.numel() == numel,
+             "update of {} elements by {}", numel, grad.numel());
   const bool narrow = states > 0 && state.scalar_type() == at::kBFloat16 && real == at::kFloat;
-  VEIL_CHECK(states == 0 ||
-                 (state.is_contiguous() && state.numel() == states * numel && (narrow || state.scalar_type() == real)),
+  VEIL_CHECK(states == 0 || (state.is_contiguous() && state.numel() == states * numel &&
+                             (narrow || state.scalar_type() == real)),
              "optimizer state does not fit");
   VEIL_CHECK(param.scalar_type() != at::kHalf, "fp16 parameters cannot be stored");
   if (param.is_cuda()) {
     launch::update({param.data_ptr(), element_of(param), grad.data_ptr(), element_of(grad),
-                    states ? state.data_ptr() : nullptr, states ? element_of(state) : Element::fp32, numel,
-                    knobs.data_ptr<double>(), rule, first_index, Stream::current(param.device()).handle()});
+                    states ? state.data_ptr() : nullptr, states ? element_of(state) : Element::fp32,
+                    numel, knobs_at<UpdateKnobs>(knobs), rule, first_index,
+                    Stream::current(param.device()).handle()});
     return;
   }
-  const double* k = knobs.data_ptr<double>();
-  const UpdateKnobs values{k[0], k[1], k[2], k[3], k[4]};
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, grad.scalar_type(), "update_shard", [&] {
-    switch (param.scalar_type()) {
-      case at::kDouble:
-        return update_cpu<double, scalar_t, double, double>(param, grad, state, values, rule, first_index);
-      case at::kFloat:
-        return narrow ? update_cpu<float, scalar_t, c10::BFloat16, float>(param, grad, state, values, rule, first_index)
-                      : update_cpu<float, scalar_t, float, float>(param, grad, state, values, rule, first_index);
-      default:
-        return narrow
-                   ? update_cpu<c10::BFloat16, scalar_t, c10::BFloat16, float>(param, grad, state, values, rule,
-                                                                               first_index)
-                   : update_cpu<c10::BFloat16, scalar_t, float, float>(param, grad, state, values, rule, first_index);
-    }
-  });
+  const UpdateKnobs values = *knobs_at<UpdateKnobs>(knobs);
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kBFloat16, at::kHalf, grad.scalar_type(), "update_shard", [&] {
+        switch (param.scalar_type()) {
+          case at::kDouble:
+            return update_cpu<double, scalar_t, double, double>(param, grad, state, values, rule,
+                                                                first_index);
+          case at::kFloat:
+            return narrow ? update_cpu<float, scalar_t, c10::BFloat16, float>(
+                                param, grad, state, values, rule, first_index)
+                          : update_cpu<float, scalar_t, float, float>(param, grad, state, values,
+                                                                      rule, first_index);
+          default:
+            return narrow ? update_cpu<c10::BFloat16, scalar_t, c10::BFloat16, float>(
+                                param, grad, state, values, rule, first_index)
+                          : update_cpu<c10::BFloat16, scalar_t, float, float>(
+                                param, grad, state, values, rule, first_index);
+        }
+      });
 }
 
 }  // namespace veil

@@ -1,25 +1,26 @@
-#include "kernels/four.cuh"
 #include "kernels/launch.h"
-#include "kernels/launch_check.h"
-#include "kernels/pack.cuh"
+#include "kernels/vectorized_access.cuh"
+#include "kernels/vectorized_update.cuh"
 
 namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kAtOnce = 8;  // elements a thread takes at once: two fours, and one draw for their rounding
+// elements a thread takes at once: two fours, and one draw for their rounding
+constexpr int kAtOnce = 8;
 
-// `packed`: all addresses allow fours. The arithmetic is one piece of code for whole groups and for what is left, so that both round alike.
+// `packed`: all addresses allow fours. The arithmetic is one piece of code for whole groups and for
+// what is left, so that both round alike.
 template <typename Param, typename Grad, typename State, typename Real>
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(Param* param, const Grad* grad, State* state, int64_t numel, bool packed, const double* knobs_at,
-                  UpdateRule rule, int64_t first_index) {
-  const UpdateKnobs knobs = *reinterpret_cast<const UpdateKnobs*>(knobs_at);
+    update_kernel(Param* param, const Grad* grad, State* state, int64_t numel, bool packed,
+                  const UpdateKnobs* knobs_at, UpdateRule rule, int64_t first_index) {
+  const UpdateKnobs knobs = *knobs_at;
   const UpdateFactors<Real> factors = update_factors<Real>(rule, knobs);
   const bool has_m = rule.kind != OptimizerKind::sgd, has_v = rule.kind == OptimizerKind::adamw;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kAtOnce;
-  for (int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kAtOnce; begin < numel;
-       begin += stride) {
+  for (int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kAtOnce;
+       begin < numel; begin += stride) {
     const int64_t index = first_index + begin;
     Bits<kAtOnce> bits = {}, m_bits = {}, v_bits = {};
     if constexpr (sizeof(State) == 2) {
@@ -57,8 +58,9 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kFour; ++k) {
         const int at = half * kFour + k;
         Real m_value = static_cast<Real>(m.value[k]), v_value = static_cast<Real>(v.value[k]);
-        const Real value = updated_param<Real>(factors, static_cast<Real>(p[half].value[k]),
-                                               static_cast<Real>(g[half].value[k]), m_value, v_value);
+        const Real value =
+            updated_param<Real>(factors, static_cast<Real>(p[half].value[k]),
+                                static_cast<Real>(g[half].value[k]), m_value, v_value);
         store(&updated.value[k], value, bits.value[at]);
         store(&m.value[k], m_value, m_bits.value[at]);
         store(&v.value[k], v_value, v_bits.value[at]);
@@ -72,14 +74,17 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename Param, typename Grad, typename State, typename Real>
 void run(const Update& u) {
-  const int64_t groups = (u.numel + kAtOnce - 1) / kAtOnce, blocks = (groups + kThreads - 1) / kThreads;
+  const int64_t groups = (u.numel + kAtOnce - 1) / kAtOnce,
+                blocks = (groups + kThreads - 1) / kThreads;
   // The second state begins `numel` elements behind the first.
   const bool packed = aligned(u.param) && aligned(u.grad) && aligned(u.state) &&
-                      (u.rule.kind != OptimizerKind::adamw || u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
-  update_kernel<Param, Grad, State, Real><<<static_cast<unsigned>(blocks < 132 * 32 ? blocks : 132 * 32), kThreads, 0,
-                                            static_cast<cudaStream_t>(u.stream)>>>(
-      static_cast<Param*>(u.param), static_cast<const Grad*>(u.grad), static_cast<State*>(u.state), u.numel, packed,
-      u.knobs, u.rule, u.first_index);
+                      (u.rule.kind != OptimizerKind::adamw ||
+                       u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
+  update_kernel<Param, Grad, State, Real>
+      <<<static_cast<unsigned>(blocks < 132 * 32 ? blocks : 132 * 32), kThreads, 0,
+         static_cast<cudaStream_t>(u.stream)>>>(
+          static_cast<Param*>(u.param), static_cast<const Grad*>(u.grad),
+          static_cast<State*>(u.state), u.numel, packed, u.knobs, u.rule, u.first_index);
   check_launch("update");
 }
 
@@ -92,7 +97,8 @@ void run_for_grad(const Update& u) {
     case Element::fp64:
       return run<double, Grad, double, double>(u);
     default:
-      return narrow ? run<__nv_bfloat16, Grad, __nv_bfloat16, float>(u) : run<__nv_bfloat16, Grad, float, float>(u);
+      return narrow ? run<__nv_bfloat16, Grad, __nv_bfloat16, float>(u)
+                    : run<__nv_bfloat16, Grad, float, float>(u);
   }
 }
 

@@ -1,4 +1,4 @@
-// A language model's numbers, as its config.json has them: Llama, Qwen2 and GPT-2.
+// A language model's numbers, as its config.json has them.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 namespace veil {
 
+// What each of them is: models/family.h.
 enum class Family { llama, qwen2, gpt2 };
 enum class Task { causal_lm, sequence_classification };
 const NameTable<Family>& names(Family);
@@ -25,8 +26,9 @@ struct RopeScaling {
 struct LanguageConfig {
   Family family = Family::llama;
   Task task = Task::causal_lm;
-  int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, feed = 0, vocabulary = 0, positions = 0;
-  double rope_theta = 10000;
+  int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, feed = 0, vocabulary = 0,
+          positions = 0;
+  double rope_theta = 10000;  // 0: positions are learned, nothing turns
   RopeScaling rope_scaling;
   double norm_epsilon = 1e-5;
   bool tied = false;  // the head is the embedding's table
@@ -34,15 +36,9 @@ struct LanguageConfig {
   int64_t labels = 3;       // of sequence classification
   int64_t padding_id = -1;  // -1: none
   double initial_deviation = 0.02;
-  nlohmann::ordered_json source;  // the file it came from, for export; null where it came from a preset
+  // the file it came from, for export; null where it came from a preset
+  nlohmann::ordered_json source;
 };
-
-// Reads config.json in the older spelling (rope_theta, rope_scaling, torch_dtype) and the newer (rope_parameters, dtype). Throws UserError, which begins with `where`, for a missing or
-// absurd field or a model that is not supported.
-LanguageConfig parse_config(const nlohmann::ordered_json& json, const std::string& where);
-LanguageConfig read_config(const std::string& path);
-// A config.json that transformers loads; the source's other fields are kept.
-nlohmann::ordered_json config_json(const LanguageConfig& config);
 
 // Pair j turns by t * value[j].
 RopeFrequencies rope_frequencies(const LanguageConfig& config);

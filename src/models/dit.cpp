@@ -10,7 +10,8 @@
 namespace veil {
 namespace {
 
-// Lists the parameters while the blocks are put together. They start as published, but for the positions, which are learnt here.
+// Lists the parameters while the blocks are put together. They start as published, but for the
+// positions, which are learnt here.
 class Parameters {
  public:
   Parameters(Model& model, const DitConfig& config) : model_(model), config_(config) {}
@@ -20,11 +21,14 @@ class Parameters {
     model_.params.push_back({name, std::move(dims), init});
     return static_cast<ParamId>(model_.params.size()) - 1;
   }
-  ParamId table(const std::string& name, std::vector<int64_t> dims) { return add(name, std::move(dims), normal(0.02)); }
+  ParamId table(const std::string& name, std::vector<int64_t> dims) {
+    return add(name, std::move(dims), normal(0.02));
+  }
   Projection map(const std::string& name, int64_t in, int64_t out, Start start) {
     return map(name, in, out, start, {out, in});
   }
-  Projection map(const std::string& name, int64_t in, int64_t out, Start start, std::vector<int64_t> dims) {
+  Projection map(const std::string& name, int64_t in, int64_t out, Start start,
+                 std::vector<int64_t> dims) {
     Projection projection;
     projection.in = in;
     projection.out = out;
@@ -33,7 +37,8 @@ class Parameters {
                             start == Start::xavier   ? Init{Init::Kind::uniform, half_width}
                             : start == Start::normal ? normal(0.02)
                                                      : normal(config_.zero_deviation));
-    projection.bias = add(name + ".bias", {out}, normal(start == Start::zero ? config_.zero_deviation : 0));
+    projection.bias =
+        add(name + ".bias", {out}, normal(start == Start::zero ? config_.zero_deviation : 0));
     return projection;
   }
   Modulation modulation(const std::string& name, int64_t pieces) {
@@ -78,7 +83,8 @@ Model dit_model(const DitConfig& config, AttentionKind attention) {
     DiffusionLayers layers;
     layers.name = fmt::format("blocks.{}", i);
     layers.qkv = parameters.map(layers.name + ".attn.qkv", hidden, 3 * hidden, Start::xavier);
-    layers.attention_out = parameters.map(layers.name + ".attn.proj", hidden, hidden, Start::xavier);
+    layers.attention_out =
+        parameters.map(layers.name + ".attn.proj", hidden, hidden, Start::xavier);
     layers.up = parameters.map(layers.name + ".mlp.fc1", hidden, feed, Start::xavier);
     layers.down = parameters.map(layers.name + ".mlp.fc2", feed, hidden, Start::xavier);
     layers.modulation = parameters.modulation(layers.name, 6);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "models/config_fields.h"
@@ -6,7 +8,7 @@
 namespace veil {
 namespace {
 
-constexpr int64_t kMostSize = int64_t{1} << 14, kMostWidth = int64_t{1} << 16, kMostLayers = 4096,
+constexpr int64_t kMostSize = int64_t{1} << 14, kMostHidden = int64_t{1} << 16,
                   kMostClasses = int64_t{1} << 24, kMostSteps = int64_t{1} << 20;
 
 struct Preset {
@@ -74,27 +76,30 @@ const std::vector<std::string>& dit_preset_names() {
 
 void check_config(const DitConfig& config, const std::string& where) {
   auto expect = [&](const char* what, int64_t value, int64_t least, int64_t most) {
-    if (value < least || value > most) user_error("{}: {} {}: allowed is {} to {}", where, what, value, least, most);
+    if (value < least || value > most)
+      user_error("{}: {} {}: allowed is {} to {}", where, what, value, least, most);
   };
   expect("image size", config.image_size, 1, kMostSize);
   expect("patch", config.patch, 1, config.image_size);
   expect("channels", config.channels, 1, 64);
   expect("classes", config.classes, 1, kMostClasses);
-  expect("hidden size", config.hidden, 1, kMostWidth);
+  expect("hidden size", config.hidden, 1, kMostHidden);
   expect("layers", config.layers, 1, kMostLayers);
   expect("heads", config.heads, 1, config.hidden);
   expect("feed-forward ratio", config.feed_ratio, 1, 64);
-  expect("timestep features", config.time_features, 2, kMostWidth);
+  expect("timestep features", config.time_features, 2, kMostHidden);
   expect("timesteps", config.timesteps, 2, kMostSteps);
   if (config.image_size % config.patch != 0)
-    user_error("{}: image size {} is not a multiple of the patch {}; {} would be", where, config.image_size,
-               config.patch, config.image_size / config.patch * config.patch);
+    user_error("{}: image size {} is not a multiple of the patch {}; {} would be", where,
+               config.image_size, config.patch, config.image_size / config.patch * config.patch);
   if (config.hidden % config.heads != 0)
-    user_error("{}: hidden size {} is not a multiple of the {} heads", where, config.hidden, config.heads);
+    user_error("{}: hidden size {} is not a multiple of the {} heads", where, config.hidden,
+               config.heads);
   if (config.time_features % 2 != 0)
     user_error("{}: {} timestep features: an even number is needed", where, config.time_features);
   if (!(config.beta_begin > 0 && config.beta_begin <= config.beta_end && config.beta_end < 1))
-    user_error("{}: betas from {} to {}: allowed is 0 < begin <= end < 1", where, config.beta_begin, config.beta_end);
+    user_error("{}: betas from {} to {}: allowed is 0 < begin <= end < 1", where, config.beta_begin,
+               config.beta_end);
 }
 
 bool is_dit_config(const nlohmann::ordered_json& json) {
@@ -112,18 +117,20 @@ DitConfig parse_dit_config(const nlohmann::ordered_json& json, const std::string
   config.image_size = fields.whole("image_size", 1, kMostSize);
   config.patch = fields.whole("patch_size", 1, kMostSize);
   config.channels = fields.whole("in_channels", 1, 64, 3);
-  config.hidden = fields.whole("hidden_size", 1, kMostWidth);
+  config.hidden = fields.whole("hidden_size", 1, kMostHidden);
   config.layers = fields.whole("depth", 1, kMostLayers);
-  config.heads = fields.whole("num_heads", 1, kMostWidth);
+  config.heads = fields.whole("num_heads", 1, kMostHidden);
   config.classes = fields.whole("num_classes", 1, kMostClasses);
-  config.time_features = fields.whole("frequency_embedding_size", 2, kMostWidth, 256);
+  config.time_features = fields.whole("frequency_embedding_size", 2, kMostHidden, 256);
   config.norm_epsilon = fields.real("layer_norm_eps", 0, 1, 1e-6);
   const double ratio = fields.real("mlp_ratio", 1, 64, 4);
   config.feed_ratio = static_cast<int64_t>(ratio);
   if (static_cast<double>(config.feed_ratio) != ratio)
     user_error("{}: mlp_ratio {}: a whole number is needed", where, ratio);
-  if (fields.flag("learn_sigma", false) || fields.whole("out_channels", 1, 128, config.channels) != config.channels)
-    user_error("{}: a model that learns the noise's variance (learn_sigma) is not supported", where);
+  if (fields.flag("learn_sigma", false) ||
+      fields.whole("out_channels", 1, 128, config.channels) != config.channels)
+    user_error("{}: a model that learns the noise's variance (learn_sigma) is not supported",
+               where);
   if (fields.has("diffusion")) {
     if (!fields.at("diffusion").is_object()) user_error("{}: diffusion is not an object", where);
     const std::string inner = where + ": diffusion";
@@ -160,6 +167,25 @@ nlohmann::ordered_json config_json(const DitConfig& config) {
             {"beta_schedule", "linear"},
             {"beta_start", config.beta_begin},
             {"beta_end", config.beta_end}}}};
+}
+
+double NoiseSchedule::signal(int64_t timestep) const {
+  return std::sqrt(kept[static_cast<size_t>(timestep)]);
+}
+
+double NoiseSchedule::noise(int64_t timestep) const {
+  return std::sqrt(1 - kept[static_cast<size_t>(timestep)]);
+}
+
+NoiseSchedule noise_schedule(const DitConfig& config) {
+  NoiseSchedule schedule;
+  double product = 1;
+  for (int64_t t = 0; t < config.timesteps; ++t) {
+    const double part = static_cast<double>(t) / static_cast<double>(config.timesteps - 1);
+    product *= 1 - (config.beta_begin + part * (config.beta_end - config.beta_begin));
+    schedule.kept.push_back(product);
+  }
+  return schedule;
 }
 
 }  // namespace veil

@@ -18,7 +18,8 @@ namespace {
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const fs::path& place)
-      : path_(fmt::format("{}.{}.tmp", place.string(), getpid())), replaced_(path_.string() + ".replaced") {
+      : path_(fmt::format("{}.{}.tmp", place.string(), getpid())),
+        replaced_(path_.string() + ".replaced") {
     std::error_code error;
     fs::remove_all(path_, error);
     fs::create_directories(path_, error);
@@ -49,7 +50,8 @@ class TemporaryFolder {
   fs::path path_, replaced_;
 };
 
-std::vector<std::vector<TensorSource>> cut(const std::vector<TensorSource>& tensors, int64_t limit) {
+std::vector<std::vector<TensorSource>> cut(const std::vector<TensorSource>& tensors,
+                                           int64_t limit) {
   std::vector<std::vector<TensorSource>> shards(1);
   int64_t filled = 0;
   for (const TensorSource& tensor : tensors) {
@@ -64,16 +66,19 @@ std::vector<std::vector<TensorSource>> cut(const std::vector<TensorSource>& tens
   return shards;
 }
 
-void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource>& tensors, int64_t limit) {
+void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource>& tensors,
+                   int64_t limit) {
   const auto shards = cut(tensors, limit);
   if (shards.size() == 1) return write_safetensors(folder.inside("model.safetensors"), shards[0]);
-  nlohmann::ordered_json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::ordered_json::object()}};
+  nlohmann::ordered_json index = {{"metadata", {{"total_size", 0}}},
+                                  {"weight_map", nlohmann::ordered_json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     write_safetensors(folder.inside(name), shards[i]);
     for (const TensorSource& tensor : shards[i]) {
-      VEIL_CHECK(!index["weight_map"].contains(tensor.name), "tensor {} is written twice", tensor.name);
+      VEIL_CHECK(!index["weight_map"].contains(tensor.name), "tensor {} is written twice",
+                 tensor.name);
       index["weight_map"][tensor.name] = name;
       total += source_bytes(tensor);
     }
@@ -84,13 +89,15 @@ void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource
 
 }  // namespace
 
-void export_model(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& files,
+void export_model(const std::string& folder,
+                  const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options) {
   VEIL_CHECK(options.shard_bytes > 0, "files of {} bytes", options.shard_bytes);
   std::error_code error;
   fs::path place = fs::absolute(folder, error).lexically_normal();
   if (!place.has_filename()) place = place.parent_path();  // "folder/"
-  if (fs::exists(place, error) && !fs::is_directory(place, error)) user_error("'{}' is not a folder", folder);
+  if (fs::exists(place, error) && !fs::is_directory(place, error))
+    user_error("'{}' is not a folder", folder);
   if (!options.replace && fs::exists(place, error) && !fs::is_empty(place, error)) {
     user_error("folder '{}' is there and not empty: allowed is a new or an empty one", folder);
   }

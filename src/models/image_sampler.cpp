@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/random.h"
-#include "models/noise_schedule.h"
+#include "models/dit.h"
 #include "nn/noise_head.h"
 
 namespace veil {
@@ -16,8 +16,8 @@ namespace {
 
 class Sampling {
  public:
-  Sampling(const Model& model, const DitConfig& config, const Params& params, DType compute, Device device,
-           const std::vector<int64_t>& labels, const SamplerOptions& options)
+  Sampling(const Model& model, const DitConfig& config, const Params& params, DType compute,
+           Device device, const std::vector<int64_t>& labels, const SamplerOptions& options)
       : model_(model),
         head_(dynamic_cast<const NoiseHead&>(*model.loss)),
         config_(config),
@@ -53,17 +53,19 @@ class Sampling {
  private:
   // The i-th of the chosen timesteps; the last one is the schedule's.
   int64_t timestep(int64_t i) const {
-    return options_.steps == 1 ? config_.timesteps - 1 : i * (config_.timesteps - 1) / (options_.steps - 1);
+    return options_.steps == 1 ? config_.timesteps - 1
+                               : i * (config_.timesteps - 1) / (options_.steps - 1);
   }
 
   Tensor normal(int64_t step) const {
     const int64_t numel = config_.channels * config_.image_size * config_.image_size;
     const auto count = static_cast<int64_t>(labels_.size());
-    const Tensor out =
-        empty_tensor({count, config_.channels, config_.image_size, config_.image_size}, at::kFloat, device_);
+    const Tensor out = empty_tensor(
+        {count, config_.channels, config_.image_size, config_.image_size}, at::kFloat, device_);
     // A place of its own for each image, however many there are.
     for (int64_t i = 0; i < count; ++i)
-      fill_normal(out[i], 1, options_.seed, RandomDomain::inputs, (i * (options_.steps + 1) + step) * numel);
+      fill_normal(out[i], 1, options_.seed, RandomDomain::inputs,
+                  (i * (options_.steps + 1) + step) * numel);
     return out;
   }
 
@@ -100,21 +102,25 @@ class Sampling {
 }  // namespace
 
 const NameTable<SamplerKind>& names(SamplerKind) {
-  static const NameTable<SamplerKind> table = {{SamplerKind::ddpm, "ddpm"}, {SamplerKind::ddim, "ddim"}};
+  static const NameTable<SamplerKind> table = {{SamplerKind::ddpm, "ddpm"},
+                                               {SamplerKind::ddim, "ddim"}};
   return table;
 }
 
-void check_sampling(const DitConfig& config, const std::vector<int64_t>& labels, const SamplerOptions& options) {
+void check_sampling(const DitConfig& config, const std::vector<int64_t>& labels,
+                    const SamplerOptions& options) {
   for (const int64_t label : labels) {
     if (label < 0 || label > config.classes)
-      user_error("label {}: the model has classes 0 to {}, and {} for none", label, config.classes - 1, config.classes);
+      user_error("label {}: the model has classes 0 to {}, and {} for none", label,
+                 config.classes - 1, config.classes);
   }
   if (options.steps < 1 || options.steps > config.timesteps)
     user_error("{} sampling steps: allowed is 1 to {}", options.steps, config.timesteps);
 }
 
-Tensor sample_images(const Model& model, const DitConfig& config, const Params& params, DType compute, Device device,
-                     const std::vector<int64_t>& labels, const SamplerOptions& options) {
+Tensor sample_images(const Model& model, const DitConfig& config, const Params& params,
+                     DType compute, Device device, const std::vector<int64_t>& labels,
+                     const SamplerOptions& options) {
   VEIL_CHECK(!labels.empty(), "no images to sample");
   check_sampling(config, labels, options);
   return Sampling(model, config, params, compute, device, labels, options).run();

@@ -19,11 +19,15 @@ struct SamplerOptions {
   std::function<void(int64_t done)> on_step;
 };
 
-// UserError for a label that the model does not have, or a number of steps. A label may be config.classes: no class.
-void check_sampling(const DitConfig& config, const std::vector<int64_t>& labels, const SamplerOptions& options);
+// UserError for a label that the model does not have, or a number of steps. A label may be
+// config.classes: no class.
+void check_sampling(const DitConfig& config, const std::vector<int64_t>& labels,
+                    const SamplerOptions& options);
 
-// [labels, channels, size, size], about in [-1, 1], on the parameters' device. Image i depends on (seed, i) and its label. UserError as check_sampling's.
-Tensor sample_images(const Model& model, const DitConfig& config, const Params& params, DType compute, Device device,
-                     const std::vector<int64_t>& labels, const SamplerOptions& options);
+// [labels, channels, size, size], about in [-1, 1], on the parameters' device. Image i depends on
+// (seed, i) and its label. UserError as check_sampling's.
+Tensor sample_images(const Model& model, const DitConfig& config, const Params& params,
+                     DType compute, Device device, const std::vector<int64_t>& labels,
+                     const SamplerOptions& options);
 
 }  // namespace veil

@@ -1,4 +1,5 @@
-// Seed 003's workload: a stack of equal linear layers with ReLU, trained to a random target.
+// The workload of PyTorch's FSDP tutorial: a stack of equal linear layers with ReLU, trained to a
+// random target.
 #pragma once
 
 #include "models/shape.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "models/family.h"
 #include "models/weight_tensors.h"
 
 namespace veil {
@@ -13,12 +14,8 @@ constexpr const char* kScore = "score.weight";
 
 WeightNames names_of(const LanguageConfig& config) {
   WeightNames rule;
-  rule.prefix = config.family == Family::gpt2 ? "transformer." : "model.";
-  if (config.family == Family::gpt2) {
-    rule.ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"};  // masks that old files carry
-  } else {
-    rule.ignored = {"*.rotary_emb.inv_freq"};
-  }
+  rule.prefix = family_of(config).weight_prefix;
+  rule.ignored = family_of(config).ignored_weights;
   if (config.tied && config.task == Task::causal_lm) rule.ignored.push_back(kHead);
   return rule;
 }
@@ -37,7 +34,8 @@ std::vector<WantedTensor> wanted(const std::vector<ParamShape>& params) {
 }
 
 decltype(InitialWeights::fill) filling(const std::shared_ptr<const Weights>& weights,
-                                       const std::vector<ParamShape>& params, const WeightNames& rule) {
+                                       const std::vector<ParamShape>& params,
+                                       const WeightNames& rule) {
   std::vector<const StoredTensor*> stored;
   for (const ParamShape& param : params) stored.push_back(find_weight(*weights, param.name, rule));
   return [weights, stored](ParamId id, int64_t first, const Tensor& out) {
@@ -70,8 +68,10 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
   InitialWeights initial;
   if (config.task == Task::sequence_classification && remove(difference.missing, kScore)) {
     if (remove(difference.extra, kHead))
-      initial.notices.push_back(fmt::format("{}: {} is dropped, a classifier has none", path, kHead));
-    initial.notices.push_back(fmt::format("{}: {} is not in it and starts at random", path, kScore));
+      initial.notices.push_back(
+          fmt::format("{}: {} is dropped, a classifier has none", path, kHead));
+    initial.notices.push_back(
+        fmt::format("{}: {} is not in it and starts at random", path, kScore));
   }
   expect_no_difference(*weights, difference);
 

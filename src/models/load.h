@@ -11,13 +11,17 @@
 namespace veil {
 
 struct InitialWeights {
-  // Fills `out` with a parameter's elements from `first` on, in out's type and on its device; false where the parameter starts by its own rule. Reads those elements only.
+  // Fills `out` with a parameter's elements from `first` on, in out's type and on its device; false
+  // where the parameter starts by its own rule. Reads those elements only.
   std::function<bool(ParamId, int64_t first, const Tensor& out)> fill;
-  std::vector<std::string> notices;  // what a person should know: a head dropped, a head that starts at random
+  // what a person should know: a head dropped, a head that starts at random
+  std::vector<std::string> notices;
 };
 
-// `path`: a folder or file as Weights takes it. Every tensor must fit the model, or it is a UserError that names it, with one exception: a causal-LM checkpoint opened for sequence
-// classification drops its head and starts `score` at random. A tied model ignores a head stored beside its table.
+// `path`: a folder or file as Weights takes it. Every tensor must fit the model, or it is a
+// UserError that names it, with one exception: a causal-LM checkpoint opened for sequence
+// classification drops its head and starts `score` at random. A tied model ignores a head stored
+// beside its table.
 InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
                             const std::vector<ParamShape>& params);
 // The same for a model whose names are the file's own.

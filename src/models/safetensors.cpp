@@ -30,11 +30,14 @@ constexpr const char* kMetadata = "__metadata__";
 static_assert(std::endian::native == std::endian::little, "weight files are little-endian");
 
 template <typename... Args>
-[[noreturn]] void bad_file(const std::string& path, fmt::format_string<Args...> format, Args&&... args) {
-  user_error("'{}' is not a sound safetensors file: {}", path, fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void bad_file(const std::string& path, fmt::format_string<Args...> format,
+                           Args&&... args) {
+  user_error("'{}' is not a sound safetensors file: {}", path,
+             fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Refuses what the parser itself would let pass: a name given twice, and objects deeper than the format has them.
+// Refuses what the parser itself would let pass: a name given twice, and objects deeper than the
+// format has them.
 class HeaderGuard {
  public:
   explicit HeaderGuard(const std::string& path) : path_(path) {}
@@ -57,23 +60,26 @@ class HeaderGuard {
   std::set<std::string> seen_[4];
 };
 
-int64_t natural(const json& value, const std::string& path, const std::string& name, const char* what) {
+int64_t natural(const json& value, const std::string& path, const std::string& name,
+                const char* what) {
   // A negative number, a fraction and a number beyond 64 bits are of other types for the parser.
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-    bad_file(path, "tensor '{}': {} holds {}: allowed are whole numbers from 0 to 2^63-1", printable(name), what,
-             printable(value.dump(), 40));
+  if (!value.is_number_unsigned() ||
+      value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
+    bad_file(path, "tensor '{}': {} holds {}: allowed are whole numbers from 0 to 2^63-1",
+             printable(name), what, printable(value.dump(), 40));
   }
   return value.get<int64_t>();
 }
 
-const json& member(const json& entry, const char* key, const std::string& path, const std::string& name) {
+const json& member(const json& entry, const char* key, const std::string& path,
+                   const std::string& name) {
   const auto found = entry.find(key);
   if (found == entry.end()) bad_file(path, "tensor '{}' has no '{}'", printable(name), key);
   return *found;
 }
 
-StoredTensor read_entry(const std::string& path, const std::string& name, const json& entry, int64_t data_begin,
-                        int64_t data_bytes) {
+StoredTensor read_entry(const std::string& path, const std::string& name, const json& entry,
+                        int64_t data_begin, int64_t data_bytes) {
   const std::string shown = printable(name);
   if (!entry.is_object()) bad_file(path, "tensor '{}' is not described by an object", shown);
   StoredTensor tensor{.name = name, .dtype = {}, .dims = {}, .elements = 1, .begin = 0, .end = 0};
@@ -112,13 +118,15 @@ StoredTensor read_entry(const std::string& path, const std::string& name, const 
     bad_file(path, "tensor '{}': data_offsets is not [begin, end]", shown);
   const int64_t begin = natural(offsets[0], path, name, "data_offsets");
   const int64_t end = natural(offsets[1], path, name, "data_offsets");
-  if (begin > end) bad_file(path, "tensor '{}' ends at {} before it begins at {}", shown, end, begin);
+  if (begin > end)
+    bad_file(path, "tensor '{}' ends at {} before it begins at {}", shown, end, begin);
   if (end > data_bytes) {
-    bad_file(path, "tensor '{}' ends at byte {} of {}: the file is cut or its header is wrong", shown, end, data_bytes);
+    bad_file(path, "tensor '{}' ends at byte {} of {}: the file is cut or its header is wrong",
+             shown, end, data_bytes);
   }
   if (end - begin != bits / 8) {
-    bad_file(path, "tensor '{}': {} {} takes {} bytes, but its offsets span {}", shown, name_of(tensor.dtype),
-             printable(shape_text(tensor.dims)), bits / 8, end - begin);
+    bad_file(path, "tensor '{}': {} {} takes {} bytes, but its offsets span {}", shown,
+             name_of(tensor.dtype), printable(shape_text(tensor.dims)), bits / 8, end - begin);
   }
   tensor.begin = data_begin + begin;
   tensor.end = data_begin + end;
@@ -126,15 +134,18 @@ StoredTensor read_entry(const std::string& path, const std::string& name, const 
 }
 
 // The bytes behind the header belong to one tensor each.
-void check_cover(const std::string& path, const std::vector<StoredTensor>& tensors, int64_t data_begin, int64_t end) {
+void check_cover(const std::string& path, const std::vector<StoredTensor>& tensors,
+                 int64_t data_begin, int64_t end) {
   int64_t reached = data_begin;
   const StoredTensor* before = nullptr;
   for (const StoredTensor& tensor : tensors) {
     if (tensor.begin < reached) {
-      bad_file(path, "tensor '{}' overlaps tensor '{}'", printable(tensor.name), printable(before->name));
+      bad_file(path, "tensor '{}' overlaps tensor '{}'", printable(tensor.name),
+               printable(before->name));
     }
     if (tensor.begin > reached) {
-      bad_file(path, "{} bytes before tensor '{}' belong to none", tensor.begin - reached, printable(tensor.name));
+      bad_file(path, "{} bytes before tensor '{}' belong to none", tensor.begin - reached,
+               printable(tensor.name));
     }
     reached = tensor.end;
     before = &tensor;
@@ -150,12 +161,16 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
   struct stat state {};
   const bool regular = fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode);
   size_ = regular ? static_cast<size_t>(state.st_size) : 0;
-  void* const mapped = size_ >= kLengthBytes ? mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0) : MAP_FAILED;
+  void* const mapped = size_ >= kLengthBytes
+                           ? mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0)
+                           : MAP_FAILED;
   const int error = errno;
   close(descriptor);
   if (!regular) user_error("cannot read '{}': it is not a file", path);
-  if (size_ < kLengthBytes) bad_file(path, "it has {} bytes, fewer than its header's length takes", size_);
-  if (mapped == MAP_FAILED) user_error("cannot map '{}' into memory: {}", path, std::strerror(error));
+  if (size_ < kLengthBytes)
+    bad_file(path, "it has {} bytes, fewer than its header's length takes", size_);
+  if (mapped == MAP_FAILED)
+    user_error("cannot map '{}' into memory: {}", path, std::strerror(error));
   data_ = static_cast<const std::byte*>(mapped);
   try {
     read_header();
@@ -180,9 +195,11 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
 void SafetensorsFile::read_header() {
   uint64_t length = 0;
   std::memcpy(&length, data_, sizeof length);
-  if (length > kLargestHeader) bad_file(path_, "its header of {} bytes is longer than {}", length, kLargestHeader);
+  if (length > kLargestHeader)
+    bad_file(path_, "its header of {} bytes is longer than {}", length, kLargestHeader);
   if (length > size_ - kLengthBytes) {
-    bad_file(path_, "its header of {} bytes is longer than the file of {}: the file is cut", length, size_);
+    bad_file(path_, "its header of {} bytes is longer than the file of {}: the file is cut", length,
+             size_);
   }
   const auto* const text = reinterpret_cast<const char*>(data_) + kLengthBytes;
   if (length == 0 || text[0] != '{') bad_file(path_, "its header is not a JSON object");
@@ -206,9 +223,10 @@ void SafetensorsFile::read_header() {
       metadata_[key] = value.get<std::string>();
     }
   }
-  std::stable_sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::stable_sort(tensors_.begin(), tensors_.end(),
+                   [](const StoredTensor& a, const StoredTensor& b) {
+                     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+                   });
   check_cover(path_, tensors_, data_begin, static_cast<int64_t>(size_));
   for (size_t i = 0; i < tensors_.size(); ++i) places_[tensors_[i].name] = i;
 }
@@ -219,16 +237,17 @@ const StoredTensor* SafetensorsFile::find(const std::string& name) const {
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(const StoredTensor& tensor) const {
-  VEIL_CHECK(tensor.begin >= 0 && tensor.begin <= tensor.end && static_cast<size_t>(tensor.end) <= size_,
-             "tensor {} is of another file than {}", tensor.name, path_);
+  VEIL_CHECK(
+      tensor.begin >= 0 && tensor.begin <= tensor.end && static_cast<size_t>(tensor.end) <= size_,
+      "tensor {} is of another file than {}", tensor.name, path_);
   return {data_ + tensor.begin, static_cast<size_t>(tensor.end - tensor.begin)};
 }
 
 int64_t source_bytes(const TensorSource& source) {
   int64_t bits = stored_bits(source.dtype);
   for (const int64_t dim : source.dims) {
-    VEIL_CHECK(dim >= 0 && !__builtin_mul_overflow(bits, dim, &bits), "{} has shape {}", source.name,
-               shape_text(source.dims));
+    VEIL_CHECK(dim >= 0 && !__builtin_mul_overflow(bits, dim, &bits), "{} has shape {}",
+               source.name, shape_text(source.dims));
   }
   VEIL_CHECK(bits % 8 == 0, "{} ends inside a byte", source.name);
   return bits / 8;
@@ -247,7 +266,8 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
     const int64_t begin = end;
     VEIL_CHECK(!__builtin_add_overflow(end, source_bytes(*tensor), &end), "{} is too large", path);
     VEIL_CHECK(!header.contains(tensor->name), "tensor {} is written twice", tensor->name);
-    header[tensor->name] = {{"dtype", name_of(tensor->dtype)}, {"shape", tensor->dims}, {"data_offsets", {begin, end}}};
+    header[tensor->name] = {
+        {"dtype", name_of(tensor->dtype)}, {"shape", tensor->dims}, {"data_offsets", {begin, end}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -262,8 +282,8 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
         wrote += static_cast<int64_t>(piece.size());
         append(piece);
       });
-      VEIL_CHECK(wrote == source_bytes(*tensor), "{} bytes came for tensor {} {}", wrote, tensor->name,
-                 shape_text(tensor->dims));
+      VEIL_CHECK(wrote == source_bytes(*tensor), "{} bytes came for tensor {} {}", wrote,
+                 tensor->name, shape_text(tensor->dims));
     }
   });
 }

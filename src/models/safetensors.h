@@ -1,5 +1,5 @@
-// The safetensors format: eight bytes of header length, a JSON header that names the tensors, their bytes one after the other.
-// https://huggingface.co/docs/safetensors. No LibTorch.
+// The safetensors format: eight bytes of header length, a JSON header that names the tensors, their
+// bytes one after the other. https://huggingface.co/docs/safetensors. No LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,9 @@ struct StoredTensor {
   int64_t begin = 0, end = 0;  // its bytes in the file
 };
 
-// A file mapped into memory, read-only: opening it reads the header, and a tensor's pages are read when they are touched. Everything
-// that the header says is checked when it is opened, so that no tensor reaches beyond the file; UserError names the file and the tensor.
+// A file mapped into memory, read-only: opening it reads the header, and a tensor's pages are read
+// when they are touched. Everything that the header says is checked when it is opened, so that no
+// tensor reaches beyond the file; UserError names the file and the tensor.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -33,8 +34,9 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
 
   const std::string& path() const { return path_; }
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order of their bytes
-  const StoredTensor* find(const std::string& name) const;               // null where there is none
+  // in the order of their bytes
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  const StoredTensor* find(const std::string& name) const;  // null where there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
 
@@ -49,7 +51,8 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// A tensor that is yet to be written. `produce` hands over exactly its bytes, in pieces of any size.
+// A tensor that is yet to be written. `produce` hands over exactly its bytes, in pieces of any
+// size.
 struct TensorSource {
   std::string name;
   StoredType dtype = StoredType::f32;
@@ -58,8 +61,9 @@ struct TensorSource {
 };
 int64_t source_bytes(const TensorSource& source);
 
-// Writes a file that is whole or not there. Tensors of larger elements come first, so that all are aligned; otherwise they keep the given
-// order, and `produce` is called once for each in the order written. Metadata is {"format": "pt"}, which transformers asks for.
+// Writes a file that is whole or not there. Tensors of larger elements come first, so that all are
+// aligned; otherwise they keep the given order, and `produce` is called once for each in the order
+// written. Metadata is {"format": "pt"}, which transformers asks for.
 void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors);
 
 std::string shape_text(const std::vector<int64_t>& dims);  // "[2, 3]"

@@ -44,8 +44,9 @@ ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
   for (const auto& block : blocks) shape.blocks.push_back(block->shape(batch, compute, on_gpu));
   shape.loss = loss->shape(batch, compute, on_gpu);
   const auto drop_frozen = [&](BlockShape& block) {
-    std::erase_if(block.reports,
-                  [&](const Report& report) { return params[static_cast<size_t>(report.param)].frozen; });
+    std::erase_if(block.reports, [&](const Report& report) {
+      return params[static_cast<size_t>(report.param)].frozen;
+    });
   };
   for (BlockShape& block : shape.blocks) drop_frozen(block);
   drop_frozen(shape.loss);
@@ -57,7 +58,7 @@ ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
 }
 
 void freeze(Model& model, const std::vector<std::string>& patterns, bool others) {
-  const char* option = others ? "train-only" : "freeze";
+  const char* field = others ? "train_only" : "freeze";
   std::vector<bool> matched(model.params.size(), false);
   for (const std::string& pattern : patterns) {
     bool any = false;
@@ -69,19 +70,21 @@ void freeze(Model& model, const std::vector<std::string>& patterns, bool others)
       std::vector<std::string> names;
       for (const ParamShape& param : model.params) names.push_back(param.name);
       const std::string near = nearest(pattern, names);
-      user_error("--{} {}: no parameter of {} is called so; {}", option, pattern, model.name,
-                 near.empty() ? "one is " + names.front() : "did you mean " + near + "?");
+      field_error(field, "{}: no parameter of {} is called so; {}", pattern, model.name,
+                  near.empty() ? "one is " + names.front() : "did you mean " + near + "?");
     }
   }
   for (size_t id = 0; id < model.params.size(); ++id) {
     ParamShape& param = model.params[id];
     param.frozen = matched[id] != others;
     if (param.joined && param.frozen != model.params[id - 1].frozen)
-      user_error("--{}: {} and {} are one product, and only together frozen or trained", option,
-                 model.params[id - 1].name, param.name);
+      field_error(field,
+                  "splits {} and {}: they are one product, and only together frozen or trained",
+                  model.params[id - 1].name, param.name);
   }
-  if (std::all_of(model.params.begin(), model.params.end(), [](const ParamShape& param) { return param.frozen; }))
-    user_error("--{} {}: nothing is left to train", option, join(patterns, ","));
+  if (std::all_of(model.params.begin(), model.params.end(),
+                  [](const ParamShape& param) { return param.frozen; }))
+    field_error(field, "{}: nothing is left to train", join(patterns, ","));
 }
 
 std::vector<std::string> frozen_names(const Model& model) {

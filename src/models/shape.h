@@ -1,4 +1,5 @@
-// A model as numbers: what the planner needs and no tensor. And the model itself: its blocks in order, then the loss.
+// A model as numbers: what the planner needs and no tensor. And the model itself: its blocks in
+// order, then the loss.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace veil {
 
-// How a parameter starts. Values come from a counter-based generator indexed by element, so that every rank fills its own shard alike.
+// How a parameter starts. Values come from a counter-based generator indexed by element, so that
+// every rank fills its own shard alike.
 struct Init {
   enum class Kind { uniform, normal, constant } kind = Kind::uniform;
   double scale = 0;  // half-width, standard deviation, or the value
@@ -21,8 +23,9 @@ struct ParamShape {
   std::string name;  // as in the checkpoint
   std::vector<int64_t> dims;
   Init init;
-  bool joined =
-      false;  // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v; gate and up)
+  // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v;
+  // gate and up)
+  bool joined = false;
   bool frozen = false;  // read, but neither clipped nor noised nor updated
   int64_t numel() const {
     int64_t n = 1;
@@ -65,8 +68,9 @@ class Model {
   ModelShape shape(int64_t batch, DType compute, bool on_gpu) const;
 };
 
-// Freezes the parameters whose names match one of `patterns` (as in a shell: *, ?, [...]), or with `others` all that match none. UserError for a pattern that matches
-// nothing, where nothing is left to train, and where parameters of one product (q, k and v; gate and up) would part.
+// Freezes the parameters whose names match one of `patterns` (as in a shell: *, ?, [...]), or with
+// `others` all that match none. UserError for a pattern that matches nothing, where nothing is left
+// to train, and where parameters of one product (q, k and v; gate and up) would part.
 void freeze(Model& model, const std::vector<std::string>& patterns, bool others);
 std::vector<std::string> frozen_names(const Model& model);
 

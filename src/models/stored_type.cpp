@@ -6,16 +6,17 @@
 namespace veil {
 
 const NameTable<StoredType>& names(StoredType) {
-  static const NameTable<StoredType> table = {{StoredType::f64, "F64"},         {StoredType::f32, "F32"},
-                                              {StoredType::f16, "F16"},         {StoredType::bf16, "BF16"},
-                                              {StoredType::i64, "I64"},         {StoredType::i32, "I32"},
-                                              {StoredType::i16, "I16"},         {StoredType::i8, "I8"},
-                                              {StoredType::u64, "U64"},         {StoredType::u32, "U32"},
-                                              {StoredType::u16, "U16"},         {StoredType::u8, "U8"},
-                                              {StoredType::boolean, "BOOL"},    {StoredType::c64, "C64"},
-                                              {StoredType::f8_e4m3, "F8_E4M3"}, {StoredType::f8_e5m2, "F8_E5M2"},
-                                              {StoredType::f8_e8m0, "F8_E8M0"}, {StoredType::f6_e2m3, "F6_E2M3"},
-                                              {StoredType::f6_e3m2, "F6_E3M2"}, {StoredType::f4, "F4"}};
+  static const NameTable<StoredType> table = {
+      {StoredType::f64, "F64"},         {StoredType::f32, "F32"},
+      {StoredType::f16, "F16"},         {StoredType::bf16, "BF16"},
+      {StoredType::i64, "I64"},         {StoredType::i32, "I32"},
+      {StoredType::i16, "I16"},         {StoredType::i8, "I8"},
+      {StoredType::u64, "U64"},         {StoredType::u32, "U32"},
+      {StoredType::u16, "U16"},         {StoredType::u8, "U8"},
+      {StoredType::boolean, "BOOL"},    {StoredType::c64, "C64"},
+      {StoredType::f8_e4m3, "F8_E4M3"}, {StoredType::f8_e5m2, "F8_E5M2"},
+      {StoredType::f8_e8m0, "F8_E8M0"}, {StoredType::f6_e2m3, "F6_E2M3"},
+      {StoredType::f6_e3m2, "F6_E3M2"}, {StoredType::f4, "F4"}};
   return table;
 }
 
@@ -52,7 +53,8 @@ int64_t stored_bits(StoredType type) {
 }
 
 bool is_convertible(StoredType type) {
-  return type == StoredType::f64 || type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
+  return type == StoredType::f64 || type == StoredType::f32 || type == StoredType::f16 ||
+         type == StoredType::bf16;
 }
 
 namespace {
@@ -64,18 +66,20 @@ double decode(uint16_t code) {
   const uint64_t sign = uint64_t{code} >> 15 << 63, magnitude = code & 0x7FFFu;
   const uint64_t exponent = magnitude >> kMantissa, mantissa = magnitude & ((1u << kMantissa) - 1);
   if (exponent == 0) {  // subnormal: mantissa * 2^(1 - bias - kMantissa)
-    const double value =
-        static_cast<double>(mantissa) * std::bit_cast<double>(uint64_t{1023 + 1 - kBias - kMantissa} << 52);
+    const double value = static_cast<double>(mantissa) *
+                         std::bit_cast<double>(uint64_t{1023 + 1 - kBias - kMantissa} << 52);
     return sign ? -value : value;
   }
   const uint64_t wide = exponent == (1u << kExponent) - 1 ? 0x7FF : exponent + 1023 - kBias;
   return std::bit_cast<double>(sign | wide << 52 | mantissa << (52 - kMantissa));
 }
 
-// To the nearest, ties to even. A carry out of the mantissa moves the exponent up, and the largest number to infinity, as it should.
+// To the nearest, ties to even. A carry out of the mantissa moves the exponent up, and the largest
+// number to infinity, as it should.
 uint64_t shift_rounded(uint64_t value, int shift) {
   if (shift > 63) return 0;
-  const uint64_t kept = value >> shift, rest = value & ((uint64_t{1} << shift) - 1), half = uint64_t{1} << (shift - 1);
+  const uint64_t kept = value >> shift, rest = value & ((uint64_t{1} << shift) - 1),
+                 half = uint64_t{1} << (shift - 1);
   return kept + (rest > half || (rest == half && (kept & 1)) ? 1 : 0);
 }
 
@@ -118,8 +122,12 @@ struct Plain {
 template <int kMantissa>
 struct Short {
   static constexpr size_t kBytes = 2;
-  static double load(const char* place) { return decode<kMantissa>(Plain<uint16_t, uint16_t>::load(place)); }
-  static void store(char* place, double value) { Plain<uint16_t, uint16_t>::store(place, encode<kMantissa>(value)); }
+  static double load(const char* place) {
+    return decode<kMantissa>(Plain<uint16_t, uint16_t>::load(place));
+  }
+  static void store(char* place, double value) {
+    Plain<uint16_t, uint16_t>::store(place, encode<kMantissa>(value));
+  }
 };
 
 // Every type's numbers are doubles, so one rounding is the only one.
@@ -133,8 +141,10 @@ void convert_by_double(const char* from, char* to, int64_t count) {
 
 template <typename From>
 void convert_from(const char* from, char* to, StoredType to_type, int64_t count) {
-  if (to_type == StoredType::f64) return convert_by_double<From, Plain<double, double>>(from, to, count);
-  if (to_type == StoredType::f32) return convert_by_double<From, Plain<float, double>>(from, to, count);
+  if (to_type == StoredType::f64)
+    return convert_by_double<From, Plain<double, double>>(from, to, count);
+  if (to_type == StoredType::f32)
+    return convert_by_double<From, Plain<float, double>>(from, to, count);
   if (to_type == StoredType::f16) return convert_by_double<From, Short<10>>(from, to, count);
   convert_by_double<From, Short<7>>(from, to, count);
 }
@@ -152,15 +162,18 @@ void narrow_to_bf16(const char* from, char* to, int64_t count) {
     const uint32_t bits = Plain<uint32_t, uint32_t>::load(from + 4 * i);
     const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
     const uint32_t not_a_number = (bits >> 16 & 0x8000) | 0x7FC0;
-    Plain<uint16_t, uint16_t>::store(to + 2 * i,
-                                     static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? not_a_number : rounded));
+    Plain<uint16_t, uint16_t>::store(
+        to + 2 * i,
+        static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? not_a_number : rounded));
   }
 }
 
 }  // namespace
 
-void convert_elements(const void* from, StoredType from_type, void* to, StoredType to_type, int64_t count) {
-  VEIL_CHECK(is_convertible(from_type) && is_convertible(to_type), "{} to {}", name_of(from_type), name_of(to_type));
+void convert_elements(const void* from, StoredType from_type, void* to, StoredType to_type,
+                      int64_t count) {
+  VEIL_CHECK(is_convertible(from_type) && is_convertible(to_type), "{} to {}", name_of(from_type),
+             name_of(to_type));
   const auto* const source = static_cast<const char*>(from);
   auto* const target = static_cast<char*>(to);
   if (count == 0) return;

@@ -34,8 +34,9 @@ const NameTable<StoredType>& names(StoredType);  // the format's own spelling: "
 int64_t stored_bits(StoredType type);  // of one element
 bool is_convertible(StoredType type);  // F64, F32, F16, BF16
 
-// Numbers of one convertible type as another, rounded once to the nearest, ties to even; what is too large becomes infinite.
-// Neither pointer needs to be aligned; the ranges do not overlap.
-void convert_elements(const void* from, StoredType from_type, void* to, StoredType to_type, int64_t count);
+// Numbers of one convertible type as another, rounded once to the nearest, ties to even; what is
+// too large becomes infinite. Neither pointer needs to be aligned; the ranges do not overlap.
+void convert_elements(const void* from, StoredType from_type, void* to, StoredType to_type,
+                      int64_t count);
 
 }  // namespace veil

@@ -34,7 +34,8 @@ StoredType stored_type(DType dtype) {
 }
 
 void read_weight(const Weights& weights, const StoredTensor& tensor, int64_t first, Tensor& out) {
-  VEIL_CHECK(out.is_cpu() && out.is_contiguous(), "weights are read into contiguous memory of the host");
+  VEIL_CHECK(out.is_cpu() && out.is_contiguous(),
+             "weights are read into contiguous memory of the host");
   weights.read(tensor, first, out.numel(), out.data_ptr(), stored_type(out.scalar_type()));
 }
 

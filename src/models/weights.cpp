@@ -22,7 +22,8 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 std::vector<std::pair<std::string, std::string>> read_index(const std::string& path) {
   std::set<std::string> seen;
   const auto once = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth == 2 && event == json::parse_event_t::key && !seen.insert(parsed.get<std::string>()).second) {
+    if (depth == 2 && event == json::parse_event_t::key &&
+        !seen.insert(parsed.get<std::string>()).second) {
       user_error("'{}': tensor '{}' is there twice", path, printable(parsed.get<std::string>()));
     }
     return true;
@@ -34,17 +35,20 @@ std::vector<std::pair<std::string, std::string>> read_index(const std::string& p
     user_error("'{}' is not JSON: {}", path, printable(error.what()));
   }
   const auto map = index.find("weight_map");  // end() as well where the index is no object
-  if (map == index.end() || !map->is_object()) user_error("'{}': it has no object 'weight_map'", path);
+  if (map == index.end() || !map->is_object())
+    user_error("'{}': it has no object 'weight_map'", path);
   if (map->empty()) user_error("'{}': its weight_map names no tensor", path);
   std::vector<std::pair<std::string, std::string>> result;
   for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string()) user_error("'{}': tensor '{}' is not mapped to a file name", path, printable(tensor));
+    if (!file.is_string())
+      user_error("'{}': tensor '{}' is not mapped to a file name", path, printable(tensor));
     const auto& name = file.get_ref<const std::string&>();
-    const bool plain = !name.empty() && name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
-                       name.ends_with(".safetensors");
+    const bool plain = !name.empty() && name.find('/') == std::string::npos &&
+                       name.find('\0') == std::string::npos && name.ends_with(".safetensors");
     if (!plain) {
-      user_error("'{}': tensor '{}' is mapped to '{}': allowed is a .safetensors file in the same folder", path,
-                 printable(tensor), printable(name));
+      user_error(
+          "'{}': tensor '{}' is mapped to '{}': allowed is a .safetensors file in the same folder",
+          path, printable(tensor), printable(name));
     }
     result.emplace_back(tensor, name);
   }
@@ -65,7 +69,8 @@ void complain_nothing_found(const std::string& folder) {
 
 std::string few(const std::vector<std::string>& names) {
   constexpr size_t kShown = 4;
-  std::vector<std::string> shown(names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kShown)));
+  std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kShown)));
   for (std::string& name : shown) name = printable(name);
   return join(shown, ", ") + (names.size() > kShown ? ", ..." : "");
 }
@@ -112,15 +117,16 @@ void Weights::open_indexed(const std::string& index) {
       const std::string shard = join_path(folder, file);
       std::error_code ignored;
       if (!fs::exists(shard, ignored)) {
-        user_error("'{}' names '{}' for tensor '{}', and that file is missing", index, printable(file),
-                   printable(tensor));
+        user_error("'{}' names '{}' for tensor '{}', and that file is missing", index,
+                   printable(file), printable(tensor));
       }
       opened[file] = files_.size();
       files_.emplace_back(shard);
     }
     const SafetensorsFile& shard = files_[opened[file]];
     if (!shard.find(tensor)) {
-      user_error("'{}' says that tensor '{}' is in '{}', and it is not", index, printable(tensor), printable(file));
+      user_error("'{}' says that tensor '{}' is in '{}', and it is not", index, printable(tensor),
+                 printable(file));
     }
     file_of_[tensor] = opened[file];
   }
@@ -128,8 +134,8 @@ void Weights::open_indexed(const std::string& index) {
     for (const StoredTensor& tensor : files_[i].tensors()) {
       const auto found = file_of_.find(tensor.name);
       if (found == file_of_.end() || found->second != i) {
-        user_error("'{}' has a tensor '{}' that the index '{}' does not look for there", files_[i].path(),
-                   printable(tensor.name), index);
+        user_error("'{}' has a tensor '{}' that the index '{}' does not look for there",
+                   files_[i].path(), printable(tensor.name), index);
       }
     }
   }
@@ -147,36 +153,43 @@ const StoredTensor* Weights::find(const std::string& name) const {
   return found == file_of_.end() ? nullptr : files_[found->second].find(name);
 }
 
-const std::byte* Weights::checked_bytes(const StoredTensor& tensor, int64_t first, int64_t count) const {
+const std::byte* Weights::checked_bytes(const StoredTensor& tensor, int64_t first,
+                                        int64_t count) const {
   const auto found = file_of_.find(tensor.name);
   VEIL_CHECK(found != file_of_.end(), "{} is not a tensor of {}", tensor.name, path_);
-  VEIL_CHECK(first >= 0 && count >= 0 && first <= tensor.elements && count <= tensor.elements - first,
-             "elements {} to {} of {} {}", first, first + count, tensor.name, shape_text(tensor.dims));
+  VEIL_CHECK(
+      first >= 0 && count >= 0 && first <= tensor.elements && count <= tensor.elements - first,
+      "elements {} to {} of {} {}", first, first + count, tensor.name, shape_text(tensor.dims));
   const SafetensorsFile& file = files_[found->second];
   if (!is_convertible(tensor.dtype)) {
-    user_error("'{}': tensor '{}' is {}: allowed are F64, F32, BF16 and F16", file.path(), printable(tensor.name),
-               name_of(tensor.dtype));
+    user_error("'{}': tensor '{}' is {}: allowed are F64, F32, BF16 and F16", file.path(),
+               printable(tensor.name), name_of(tensor.dtype));
   }
   return file.bytes(tensor).data();
 }
 
-void Weights::read(const StoredTensor& tensor, int64_t first, int64_t count, void* out, StoredType out_type) const {
+void Weights::read(const StoredTensor& tensor, int64_t first, int64_t count, void* out,
+                   StoredType out_type) const {
   const std::byte* const bytes = checked_bytes(tensor, first, count);
-  convert_elements(bytes + first * (stored_bits(tensor.dtype) / 8), tensor.dtype, out, out_type, count);
+  convert_elements(bytes + first * (stored_bits(tensor.dtype) / 8), tensor.dtype, out, out_type,
+                   count);
 }
 
 void Weights::read_transposed(const StoredTensor& tensor, int64_t first, int64_t count, void* out,
                               StoredType out_type) const {
   const std::byte* const bytes = checked_bytes(tensor, first, count);
-  VEIL_CHECK(tensor.dims.size() == 2, "{} {} is not a matrix", tensor.name, shape_text(tensor.dims));
+  VEIL_CHECK(tensor.dims.size() == 2, "{} {} is not a matrix", tensor.name,
+             shape_text(tensor.dims));
   const int64_t rows = tensor.dims[0], columns = tensor.dims[1];  // as stored
   const int64_t in_bytes = stored_bits(tensor.dtype) / 8, out_bytes = stored_bits(out_type) / 8;
-  // The wanted elements lie in columns [low, high) of the stored rows; each stored row is converted at once and then strewn.
+  // The wanted elements lie in columns [low, high) of the stored rows; each stored row is converted
+  // at once and then strewn.
   if (count == 0) return;
   const int64_t low = first / rows, high = (first + count - 1) / rows + 1;
   std::vector<std::byte> line(static_cast<size_t>((high - low) * out_bytes));
   for (int64_t row = 0; row < rows; ++row) {
-    convert_elements(bytes + (row * columns + low) * in_bytes, tensor.dtype, line.data(), out_type, high - low);
+    convert_elements(bytes + (row * columns + low) * in_bytes, tensor.dtype, line.data(), out_type,
+                     high - low);
     for (int64_t column = low; column < high; ++column) {
       const int64_t place = column * rows + row - first;
       if (place < 0 || place >= count) continue;
@@ -186,10 +199,12 @@ void Weights::read_transposed(const StoredTensor& tensor, int64_t first, int64_t
   }
 }
 
-const StoredTensor* find_weight(const Weights& weights, const std::string& name, const WeightNames& rule) {
+const StoredTensor* find_weight(const Weights& weights, const std::string& name,
+                                const WeightNames& rule) {
   if (const StoredTensor* const found = weights.find(name)) return found;
   if (rule.prefix.empty()) return nullptr;
-  return weights.find(name.starts_with(rule.prefix) ? without_prefix(name, rule.prefix) : rule.prefix + name);
+  return weights.find(name.starts_with(rule.prefix) ? without_prefix(name, rule.prefix)
+                                                    : rule.prefix + name);
 }
 
 WeightDifference compare_weights(const Weights& weights, const std::vector<WantedTensor>& wanted,
@@ -204,9 +219,10 @@ WeightDifference compare_weights(const Weights& weights, const std::vector<Wante
     }
     used.insert(found->name);
     if (found->dims == tensor.dims && is_convertible(found->dtype)) continue;
-    result.unfit.push_back(fmt::format("{} is {} {}, the model wants {}", tensor.name, name_of(found->dtype),
-                                       shape_text(found->dims),
-                                       found->dims == tensor.dims ? "F64, F32, BF16 or F16" : shape_text(tensor.dims)));
+    result.unfit.push_back(fmt::format(
+        "{} is {} {}, the model wants {}", tensor.name, name_of(found->dtype),
+        shape_text(found->dims),
+        found->dims == tensor.dims ? "F64, F32, BF16 or F16" : shape_text(tensor.dims)));
   }
   for (const std::string& name : weights.names()) {
     if (!used.contains(name) && !is_ignored(name, rule)) result.extra.push_back(name);
@@ -219,13 +235,18 @@ void expect_no_difference(const Weights& weights, const WeightDifference& differ
   const auto add = [&](const std::vector<std::string>& names, const char* what) {
     if (!names.empty()) parts.push_back(fmt::format("{} {}: {}", names.size(), what, few(names)));
   };
-  add(difference.missing, difference.missing.size() == 1 ? "tensor is missing" : "tensors are missing");
-  add(difference.extra, difference.extra.size() == 1 ? "tensor is not the model's" : "tensors are not the model's");
-  add(difference.unfit, difference.unfit.size() == 1 ? "tensor does not fit" : "tensors do not fit");
-  if (!parts.empty()) user_error("'{}' does not hold this model: {}", weights.path(), join(parts, "; "));
+  add(difference.missing,
+      difference.missing.size() == 1 ? "tensor is missing" : "tensors are missing");
+  add(difference.extra,
+      difference.extra.size() == 1 ? "tensor is not the model's" : "tensors are not the model's");
+  add(difference.unfit,
+      difference.unfit.size() == 1 ? "tensor does not fit" : "tensors do not fit");
+  if (!parts.empty())
+    user_error("'{}' does not hold this model: {}", weights.path(), join(parts, "; "));
 }
 
-void check_weights(const Weights& weights, const std::vector<WantedTensor>& wanted, const WeightNames& rule) {
+void check_weights(const Weights& weights, const std::vector<WantedTensor>& wanted,
+                   const WeightNames& rule) {
   expect_no_difference(weights, compare_weights(weights, wanted, rule));
 }
 

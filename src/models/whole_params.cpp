@@ -4,8 +4,9 @@
 
 namespace veil {
 
-WholeParams::WholeParams(const std::vector<ParamShape>& params, DType dtype, Device device,
-                         const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill) {
+WholeParams::WholeParams(
+    const std::vector<ParamShape>& params, DType dtype, Device device,
+    const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill) {
   constexpr int64_t kAlign = 8;  // elements: 16 bytes even in bf16
   int64_t end = 0;
   for (const ParamShape& param : params) {

@@ -1,4 +1,5 @@
-// A model's parameters, whole on one device: for evaluation and sampling outside of a training step.
+// A model's parameters, whole on one device: for evaluation and sampling outside of a training
+// step.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// A block: the piece of a model that runs, is checkpointed and is timed as one. Forward and backward are explicit; there is no autograd here.
+// A block: the piece of a model that runs, is checkpointed and is timed as one. Forward and
+// backward are explicit; there is no autograd here.
 #pragma once
 
 #include <string>
@@ -15,7 +16,8 @@ class Params {
  public:
   virtual ~Params() = default;
   virtual const Tensor& operator[](ParamId id) const = 0;
-  // `count` parameters that are joined (ParamShape::joined), one under the other: [all their rows, columns].
+  // `count` parameters that are joined (ParamShape::joined), one under the other: [all their rows,
+  // columns].
   virtual Tensor joined(ParamId first, int count) const = 0;
 };
 
@@ -26,30 +28,35 @@ struct Report {
   enum class By { linear, embedding, direct } by = By::linear;
   bool repeated = false;  // comes in several pieces of the batch, which add up
   int64_t samples = 0, tokens = 1;
-  int64_t rows = 0, columns = 0;  // of a product's gradient: [rows, columns], joined parameters together
-  int64_t live_bytes = 0;         // the block's own then: temporaries, and what is made of the gradient to return
-  int64_t held_bytes = 0;         // likewise where every report is held
+  // of a product's gradient: [rows, columns], joined parameters together
+  int64_t rows = 0, columns = 0;
+  // the block's own then: temporaries, and what is made of the gradient to return
+  int64_t live_bytes = 0;
+  int64_t held_bytes = 0;  // likewise where every report is held
 };
 
-// What a block costs for a given batch and type: what the schedule must know of it without running it.
+// What a block costs for a given batch and type: what the schedule must know of it without running
+// it.
 struct BlockShape {
   std::string name;
   std::vector<ParamId> params;
   std::vector<Report> reports;
-  int64_t output_bytes = 0;             // what it adds to the flow
-  int64_t output_grad_bytes = 0;        // the gradient of its output; 0: as large as the output
-  int64_t input_grad_bytes = 0;         // the gradient that its backward makes; 0 for the first block
-  int64_t saved_bytes = 0;              // the tape's own tensors, without the kept ones
-  int64_t kept_bytes = 0;               // what selective checkpointing keeps of it (Tape::kept)
-  bool keeps_input = false;             // backward reads the input flow
-  bool keeps_output = false;            // backward reads the output flow
-  int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward
-  int64_t late_scratch_bytes = 0;       // of a loss: likewise, after its last report of a product
-  int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
-  int64_t booked_bytes = 0;             // what its reports hold beside the tape and the gradient of its output
-  int64_t book_scratch_bytes = 0;       // as backward_scratch_bytes, where the reports are held; without what they hold
-  bool reports_output_grad = true;      // its reports hold the gradient of its output
-  bool recompute_skips_output = false;  // recompute() makes neither the output nor forward's temporaries
+  int64_t output_bytes = 0;           // what it adds to the flow
+  int64_t output_grad_bytes = 0;      // the gradient of its output; 0: as large as the output
+  int64_t input_grad_bytes = 0;       // the gradient that its backward makes; 0 for the first block
+  int64_t saved_bytes = 0;            // the tape's own tensors, without the kept ones
+  int64_t kept_bytes = 0;             // what selective checkpointing keeps of it (Tape::kept)
+  bool keeps_input = false;           // backward reads the input flow
+  bool keeps_output = false;          // backward reads the output flow
+  int64_t forward_scratch_bytes = 0;  // largest sum of temporaries inside forward
+  int64_t late_scratch_bytes = 0;     // of a loss: likewise, after its last report of a product
+  int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
+  int64_t booked_bytes = 0;  // what its reports hold besides tape and gradient of its output
+  // as backward_scratch_bytes, where the reports are held; without what they hold
+  int64_t book_scratch_bytes = 0;
+  bool reports_output_grad = true;  // its reports hold the gradient of its output
+  // recompute() makes neither the output nor forward's temporaries
+  bool recompute_skips_output = false;
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory
 };
@@ -59,31 +66,38 @@ class Block {
   virtual ~Block() = default;
   // Fills `tape`, its input and output included where the shape keeps them.
   virtual Flow forward(const Params& params, const Flow& in, Tape& tape) const = 0;
-  // Fills `tape` again from the input and what was kept, with the same bits. The output is made where the shape keeps it, and returned where it was made.
-  virtual Flow recompute(const Params& params, const Flow& in, Tape& tape) const { return forward(params, in, tape); }
-  // Reads the tape, reports every parameter to the sink, and returns the gradient of the input (an undefined tensor unless `needs_input_grad`). `grad` may be
-  // overwritten.
+  // Fills `tape` again from the input and what was kept, with the same bits. The output is made
+  // where the shape keeps it, and returned where it was made.
+  virtual Flow recompute(const Params& params, const Flow& in, Tape& tape) const {
+    return forward(params, in, tape);
+  }
+  // Reads the tape, reports every parameter to the sink, and returns the gradient of the input (an
+  // undefined tensor unless `needs_input_grad`). `grad` may be overwritten.
   virtual Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                         bool needs_input_grad) const = 0;
   virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;
 };
 
 struct Evaluation {
-  Tensor losses;   // fp64 [batch]
-  Tensor correct;  // bool [batch]: whether the most likely label is the right one; undefined where there are no labels
+  Tensor losses;  // fp64 [batch]
+  // bool [batch]: whether the most likely label is the right one; undefined where there are no
+  // labels
+  Tensor correct;
 };
 
-// The end of a model: per-sample losses and the gradient of their sum with respect to the last flow, in one operation.
+// The end of a model: per-sample losses and the gradient of their sum with respect to the last
+// flow, in one operation.
 class Loss {
  public:
   virtual ~Loss() = default;
-  // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of the sum of the losses.
-  virtual Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
-                   GradSink& sink) const = 0;
+  // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of
+  // the sum of the losses.
+  virtual Flow run(const Params& params, const Flow& last, const Batch& batch,
+                   const Tensor& loss_sum, GradSink& sink) const = 0;
   // Without a gradient.
   virtual Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const = 0;
-  virtual BlockShape shape(int64_t batch, DType compute,
-                           bool on_gpu) const = 0;  // output_bytes: the gradient it returns
+  // output_bytes: the gradient it returns.
+  virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;
 };
 
 }  // namespace veil

@@ -14,7 +14,8 @@ namespace veil {
 Tensor Classifier::positions(const Tensor& ids) const {
   const int64_t tokens = ids.size(1);
   if (l_.padding_id < 0) return at::full({ids.size(0)}, tokens - 1, ids.options());
-  return ids.ne(l_.padding_id).mul(at::arange(tokens, ids.options())).amax(1);  // all padding: position 0
+  // all padding: position 0
+  return ids.ne(l_.padding_id).mul(at::arange(tokens, ids.options())).amax(1);
 }
 
 Tensor Classifier::pooled(const Tensor& hidden, const Tensor& positions) const {
@@ -23,7 +24,8 @@ Tensor Classifier::pooled(const Tensor& hidden, const Tensor& positions) const {
 
 Tensor Classifier::logits(const Params& params, const Flow& last, const Batch& batch) const {
   Norm::Statistics statistics;
-  const Tensor x = l_.norm.forward(params, pooled(last.hidden, positions(batch.inputs)), {}, statistics);
+  const Tensor x =
+      l_.norm.forward(params, pooled(last.hidden, positions(batch.inputs)), {}, statistics);
   return at::mm(x.view({-1, l_.hidden}), params[l_.score].t());
 }
 
@@ -40,8 +42,8 @@ Evaluation Classifier::evaluate(const Params& params, const Flow& last, const Ba
   return {losses, scores.argmax(1).eq(batch.targets)};
 }
 
-Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
-                     GradSink& sink) const {
+Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
+                     const Tensor& loss_sum, GradSink& sink) const {
   const Tensor& hidden = last.hidden;
   const int64_t samples = hidden.size(0);
   const DType real = sum_dtype(hidden.scalar_type());
@@ -70,7 +72,8 @@ BlockShape Classifier::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.name = "head";
   l_.norm.add_shape(shape, batch);
   shape.params.push_back(l_.score);
-  shape.reports.push_back({l_.score, l_.labels * l_.hidden, Report::By::linear, false, batch, 1, l_.labels, l_.hidden});
+  shape.reports.push_back(
+      {l_.score, l_.labels * l_.hidden, Report::By::linear, false, batch, 1, l_.labels, l_.hidden});
   shape.output_bytes = batch * l_.tokens * l_.hidden * dtype_bytes(compute);
   // Finding the last token: a mask, positions and their product. Then a few rows a sample.
   shape.forward_scratch_bytes = batch * l_.tokens * (1 + 8) + l_.tokens * 8 +

@@ -1,5 +1,5 @@
-// The end of a sequence classifier: the last token that is not padding goes through final norm, label product and cross-entropy. Everything behind the choice of the token is
-// one token a sample.
+// The end of a sequence classifier: the last token that is not padding goes through final norm,
+// label product and cross-entropy. What follows the choice of the token is one token per sample.
 #pragma once
 
 #include "nn/norm.h"
@@ -19,7 +19,8 @@ class Classifier final : public Loss {
   Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
            GradSink& sink) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
-  Tensor logits(const Params& params, const Flow& last, const Batch& batch) const;  // [batch, labels]
+  // [batch, labels]
+  Tensor logits(const Params& params, const Flow& last, const Batch& batch) const;
   Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
 
  private:

@@ -6,7 +6,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/modulation.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm.h"
 #include "tensor/category.h"
 
 namespace veil {
@@ -54,14 +54,16 @@ void DiffusionBlock::run(const Params& params, const Flow& in, Tape& tape) const
   s.modulation = l_.modulation.forward(params, in.condition);
   s.normed = at::empty_like(x);
   s.mean = statistic(), s.rstd = statistic();
-  modulated_norm(x, {}, {}, piece(s, kScale), piece(s, kShift), l_.epsilon, {}, s.normed, s.mean, s.rstd);
+  modulated_norm(x, {}, {}, piece(s, kScale), piece(s, kShift), l_.epsilon, {}, s.normed, s.mean,
+                 s.rstd);
   s.qkv = l_.qkv.forward(params, s.normed);
-  s.attended = l_.attention_out.forward(params, l_.attention.forward(s.qkv, /*turned=*/false, tape.kept));
+  s.attended =
+      l_.attention_out.forward(params, l_.attention.forward(s.qkv, /*turned=*/false, tape.kept));
   s.middle = at::empty_like(x);
   s.middle_normed = at::empty_like(x);
   s.middle_mean = statistic(), s.middle_rstd = statistic();
-  modulated_norm(x, s.attended, piece(s, kGate), piece(s, kFeedScale), piece(s, kFeedShift), l_.epsilon, s.middle,
-                 s.middle_normed, s.middle_mean, s.middle_rstd);
+  modulated_norm(x, s.attended, piece(s, kGate), piece(s, kFeedScale), piece(s, kFeedShift),
+                 l_.epsilon, s.middle, s.middle_normed, s.middle_mean, s.middle_rstd);
   s.up = l_.up.forward(params, s.middle_normed);
   Tensor active;
   {
@@ -87,7 +89,8 @@ Flow DiffusionBlock::recompute(const Params& params, const Flow& in, Tape& tape)
   return {};
 }
 
-Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool) const {
+Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                              bool) const {
   const Saved s(tape);
   const Tensor dy = grad.hidden;  // [batch, tokens, hidden]
   const int64_t batch = dy.size(0);
@@ -100,9 +103,11 @@ Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape,
     d_modulation = empty_tensor({batch, l_.modulation.pieces * l_.hidden}, real, dy.device());
     Tensor d_up = at::empty_like(s.up);
     {
-      const Tensor d_fed = at::empty_like(dy), bias_grad = empty_tensor({batch, l_.hidden}, real, dy.device());
+      const Tensor d_fed = at::empty_like(dy),
+                   bias_grad = empty_tensor({batch, l_.hidden}, real, dy.device());
       gated_add_backward(dy, s.fed, opened_by(kFeedGate), d_fed, into(kFeedGate), bias_grad);
-      const Tensor active = at::empty_like(s.up);  // first the gradient of the activation, then the activation itself
+      // first the gradient of the activation, then the activation itself
+      const Tensor active = at::empty_like(s.up);
       l_.down.input_grad(params, d_fed, active);
       gelu_backward(s.up, active, d_up, active);
       l_.down.report(sink, active, d_fed, bias_grad);
@@ -111,12 +116,14 @@ Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape,
     d_middle = at::empty_like(dy);
     l_.up.input_grad(params, d_up, d_middle);
     d_up.reset();
-    modulated_norm_backward(d_middle, s.middle, opened_by(kFeedScale), s.middle_mean, s.middle_rstd, /*residual=*/dy,
-                            d_middle, into(kFeedScale), into(kFeedShift));
+    modulated_norm_backward(d_middle, s.middle, opened_by(kFeedScale), s.middle_mean, s.middle_rstd,
+                            /*residual=*/dy, d_middle, into(kFeedScale), into(kFeedShift));
     const Tensor d_context = like(dy, l_.attention.width());
     {
-      const Tensor d_attended = at::empty_like(dy), bias_grad = empty_tensor({batch, l_.hidden}, real, dy.device());
-      gated_add_backward(d_middle, s.attended, opened_by(kGate), d_attended, into(kGate), bias_grad);
+      const Tensor d_attended = at::empty_like(dy),
+                   bias_grad = empty_tensor({batch, l_.hidden}, real, dy.device());
+      gated_add_backward(d_middle, s.attended, opened_by(kGate), d_attended, into(kGate),
+                         bias_grad);
       l_.attention_out.report(sink, tape.kept[0], d_attended, bias_grad);
       l_.attention_out.input_grad(params, d_attended, d_context);
     }
@@ -126,34 +133,40 @@ Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape,
   const Tensor dx = at::empty_like(dy);
   l_.qkv.input_grad(params, d_qkv, dx);
   d_qkv.reset();
-  modulated_norm_backward(dx, tape.input, opened_by(kScale), s.mean, s.rstd, /*residual=*/d_middle, dx, into(kScale),
-                          into(kShift));
+  modulated_norm_backward(dx, tape.input, opened_by(kScale), s.mean, s.rstd, /*residual=*/d_middle,
+                          dx, into(kScale), into(kShift));
   d_middle.reset();
   return {dx, l_.modulation.backward(params, s.condition, d_modulation, grad.condition, sink)};
 }
 
 BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
-  const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows, real = dtype_bytes(sum_dtype(compute));
+  const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows,
+                real = dtype_bytes(sum_dtype(compute));
   const int64_t hidden = row * l_.hidden, feed = row * l_.feed, joint = row * l_.qkv.out,
                 context = row * l_.attention.width();
   const int64_t condition_grad = condition_grad_bytes(batch, l_.hidden, compute);
   BlockShape shape;
   shape.name = l_.name;
   l_.modulation.map.add_shape(shape, batch, 1);
-  for (const Projection* map : {&l_.qkv, &l_.attention_out, &l_.up, &l_.down}) map->add_shape(shape, batch, l_.tokens);
+  for (const Projection* map : {&l_.qkv, &l_.attention_out, &l_.up, &l_.down})
+    map->add_shape(shape, batch, l_.tokens);
   shape.output_bytes = hidden;
   shape.output_grad_bytes = shape.input_grad_bytes = hidden + condition_grad;
-  shape.saved_bytes = l_.modulation.bytes(batch, compute) + 5 * hidden + joint + feed + 4 * rows * real;
+  shape.saved_bytes =
+      l_.modulation.bytes(batch, compute) + 5 * hidden + joint + feed + 4 * rows * real;
   shape.kept_bytes = l_.attention.kept_bytes(batch, l_.tokens, compute, on_gpu);
   shape.keeps_input = true;
-  shape.forward_scratch_bytes = std::max<int64_t>(0, feed - hidden);  // the output is made when the activation is gone
+  // the output is made when the activation is gone
+  shape.forward_scratch_bytes = std::max<int64_t>(0, feed - hidden);
   shape.reports_output_grad = false;
-  // The moments of backward, in order: what lives, and what lives no more but is held where reports are. The gradient that it returns is counted as made from the start
-  // (plan/estimator.cpp).
-  const int64_t grads = l_.modulation.grads_bytes(batch, compute), narrow = l_.modulation.narrow_bytes(batch, compute);
+  // The moments of backward, in order: what lives, and what lives no more but is held where reports
+  // are. The gradient that it returns is counted as made from the start (estimate/estimator.cpp).
+  const int64_t grads = l_.modulation.grads_bytes(batch, compute),
+                narrow = l_.modulation.narrow_bytes(batch, compute);
   const int64_t bias_grad = batch * l_.hidden * real, up_sums = batch * l_.up.out * real,
                 qkv_sums = batch * l_.qkv.out * real;
-  const int64_t norm = 2 * norm_backward_scratch_bytes(batch, l_.tokens, l_.hidden, compute, on_gpu);
+  const int64_t norm =
+      2 * norm_backward_scratch_bytes(batch, l_.tokens, l_.hidden, compute, on_gpu);
   int64_t largest = 0, largest_booked = 0, held = 0;
   auto moment = [&](int64_t live) {
     largest = std::max(largest, grads + live);
@@ -185,9 +198,11 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
   moment(hidden + l_.modulation.backward_scratch_bytes(batch, compute) + condition_grad);
   shape.backward_scratch_bytes = std::max<int64_t>(0, largest - shape.input_grad_bytes);
   shape.booked_bytes = grads + narrow + held;
-  shape.book_scratch_bytes = std::max<int64_t>(0, largest_booked - shape.booked_bytes - shape.input_grad_bytes);
-  shape.forward_flops = l_.modulation.map.flops(batch) + l_.qkv.flops(rows) + l_.attention_out.flops(rows) +
-                        l_.up.flops(rows) + l_.down.flops(rows) + l_.attention.flops(batch, l_.tokens);
+  shape.book_scratch_bytes =
+      std::max<int64_t>(0, largest_booked - shape.booked_bytes - shape.input_grad_bytes);
+  shape.forward_flops = l_.modulation.map.flops(batch) + l_.qkv.flops(rows) +
+                        l_.attention_out.flops(rows) + l_.up.flops(rows) + l_.down.flops(rows) +
+                        l_.attention.flops(batch, l_.tokens);
   return shape;
 }
 

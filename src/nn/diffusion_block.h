@@ -1,5 +1,6 @@
-// A diffusion transformer's block (adaLN-Zero): x + gate attention(modulated norm(x)), then that + gate feed-forward(modulated norm(that)). Shifts, scales and gates come from the
-// conditioning; the norms have no weights of their own.
+// A diffusion transformer's block (adaLN-Zero): x + gate attention(modulated norm(x)), then that +
+// gate feed-forward(modulated norm(that)). Shifts, scales and gates come from the conditioning; the
+// norms have no weights of their own.
 #pragma once
 
 #include "nn/attention.h"
@@ -30,8 +31,8 @@ class DiffusionBlock final : public Block {
   struct Saved {
     Tensor condition;   // the flow's own
     Tensor modulation;  // [batch, 6 hidden]
-    Tensor normed, qkv, attended, middle, middle_normed, up,
-        fed;                                      // [batch, tokens, ...]; attended and fed: what the gates open to
+    // [batch, tokens, ...]; attended and fed: what the gates open to
+    Tensor normed, qkv, attended, middle, middle_normed, up, fed;
     Tensor mean, rstd, middle_mean, middle_rstd;  // [rows]
     explicit Saved(const Tape& tape);
     Saved() = default;

@@ -46,7 +46,8 @@ Flow DiffusionEmbedding::recompute(const Params& params, const Flow& in, Tape& t
   return {};
 }
 
-Flow DiffusionEmbedding::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool) const {
+Flow DiffusionEmbedding::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                                  bool) const {
   CategoryScope scope(Category::temporary);
   const Tensor& dy = grad.hidden;
   const int64_t batch = dy.size(0);
@@ -56,7 +57,8 @@ Flow DiffusionEmbedding::backward(const Params& params, Flow grad, const Tape& t
   Tensor d_time;
   {
     // In the conditioning's wide type up to here.
-    const Tensor wide = at::silu_backward(grad.condition, tape.saved[kCondition].to(real)), narrow = wide.to(compute);
+    const Tensor wide = at::silu_backward(grad.condition, tape.saved[kCondition].to(real)),
+                 narrow = wide.to(compute);
     sink.embedding(l_.table, tape.saved[kIds].view({batch, 1}), narrow.view({batch, 1, l_.hidden}));
     l_.time_out.report(sink, tape.saved[kTimeActive], narrow, wide);
     d_time = at::mm(narrow, params[l_.time_out.weight]);
@@ -79,9 +81,11 @@ BlockShape DiffusionEmbedding::shape(int64_t batch, DType compute, bool on_gpu) 
   l_.time_out.add_shape(shape, batch, 1);
   shape.params.push_back(l_.table);
   shape.reports.push_back({l_.table, 0, Report::By::embedding, false, batch, 1});
-  // Backward: a 16-bit conditioning is widened for its own gradient, which is narrowed again for the products.
+  // Backward: a 16-bit conditioning is widened for its own gradient, which is narrowed again for
+  // the products.
   const bool widened = compute != sum_dtype(compute);
-  const int64_t both = wide + (widened ? vectors : 0), patch_sums = batch * l_.hidden * dtype_bytes(sum_dtype(compute));
+  const int64_t both = wide + (widened ? vectors : 0),
+                patch_sums = batch * l_.hidden * dtype_bytes(sum_dtype(compute));
   l_.patches.set_moment(shape, 0, 0, patch_sums);
   shape.reports.back().live_bytes = both;
   shape.reports.back().held_bytes = patch_sums + both;
@@ -98,7 +102,8 @@ BlockShape DiffusionEmbedding::shape(int64_t batch, DType compute, bool on_gpu) 
   shape.backward_scratch_bytes = std::max({patches, conditioning, both + vectors, 2 * vectors});
   // Where reports are held, what patches and conditioning left stays.
   shape.book_scratch_bytes =
-      std::max({patches, patch_sums + conditioning, patch_sums + both + 2 * vectors}) - shape.booked_bytes;
+      std::max({patches, patch_sums + conditioning, patch_sums + both + 2 * vectors}) -
+      shape.booked_bytes;
   shape.forward_flops = l_.patches.flops(rows) + l_.time_in.flops(batch) + l_.time_out.flops(batch);
   return shape;
 }

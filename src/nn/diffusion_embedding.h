@@ -1,5 +1,6 @@
-// A diffusion transformer's first block: patches of a noised image to hidden states, and a timestep with a label to the conditioning. What runs on is SiLU of the
-// conditioning, for that is all that the blocks read of it.
+// A diffusion transformer's first block: patches of a noised image to hidden states, and a timestep
+// with a label to the conditioning. What runs on is SiLU of the conditioning, for that is all that
+// the blocks read of it.
 #pragma once
 
 #include "nn/patches.h"
@@ -11,7 +12,8 @@ class DiffusionEmbedding final : public Block {
  public:
   struct Layers {
     PatchGrid grid;
-    Projection patches;            // a convolution whose stride is its kernel: [hidden, channels, patch, patch]
+    // a convolution whose stride is its kernel: [hidden, channels, patch, patch]
+    Projection patches;
     ParamId positions = -1;        // [1, tokens, hidden]
     Projection time_in, time_out;  // of the timestep's sines and cosines, with SiLU between them
     ParamId table = -1;            // [labels, hidden]
@@ -19,7 +21,8 @@ class DiffusionEmbedding final : public Block {
     int64_t hidden = 0;
   };
   explicit DiffusionEmbedding(Layers layers) : l_(layers) {}
-  // in.hidden [batch, channels, size, size], in.condition [batch] as kernels/timestep_features.h has it.
+  // in.hidden [batch, channels, size, size], in.condition [batch] as kernels/timestep_features.h
+  // has it.
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
   Flow recompute(const Params& params, const Flow& in, Tape& tape) const override;
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,

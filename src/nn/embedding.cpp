@@ -6,7 +6,8 @@ namespace veil {
 
 Flow Embedding::forward(const Params& params, const Flow& in, Tape& tape) const {
   const Tensor& ids = in.hidden;  // [batch, tokens]
-  Tensor out = at::index_select(params[table_], 0, ids.view({-1})).view({ids.size(0), ids.size(1), width_});
+  Tensor out =
+      at::index_select(params[table_], 0, ids.view({-1})).view({ids.size(0), ids.size(1), width_});
   if (positions_ >= 0) out.add_(params[positions_].narrow(0, 0, ids.size(1)));
   tape.input = ids;
   return {out};

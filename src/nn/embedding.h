@@ -1,4 +1,5 @@
-// A language model's first block: token ids to hidden states, with learned positions where there are any.
+// A language model's first block: token ids to hidden states, with learned positions where there
+// are any.
 #pragma once
 
 #include "nn/block.h"
@@ -9,7 +10,11 @@ class Embedding final : public Block {
  public:
   // table [vocabulary, width]; positions [at least `tokens`, width], or -1.
   Embedding(std::string name, ParamId table, ParamId positions, int64_t tokens, int64_t width)
-      : name_(std::move(name)), table_(table), positions_(positions), tokens_(tokens), width_(width) {}
+      : name_(std::move(name)),
+        table_(table),
+        positions_(positions),
+        tokens_(tokens),
+        width_(width) {}
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
   Flow recompute(const Params& params, const Flow& in, Tape& tape) const override;
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,

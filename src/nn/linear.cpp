@@ -7,7 +7,8 @@
 
 namespace veil {
 
-LinearRelu::LinearRelu(std::string name, ParamId weight, ParamId bias, int64_t in, int64_t out, bool first)
+LinearRelu::LinearRelu(std::string name, ParamId weight, ParamId bias, int64_t in, int64_t out,
+                       bool first)
     : name_(std::move(name)), weight_(weight), bias_(bias), in_(in), out_(out), first_(first) {}
 
 Flow LinearRelu::forward(const Params& params, const Flow& in, Tape& tape) const {
@@ -20,8 +21,9 @@ Flow LinearRelu::forward(const Params& params, const Flow& in, Tape& tape) const
 
 Flow LinearRelu::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                           bool needs_input_grad) const {
-  Tensor g = grad.hidden;                                          // [batch, out]
-  at::threshold_backward_out(g, g, tape.output, /*threshold=*/0);  // in place: nobody else reads this gradient
+  Tensor g = grad.hidden;  // [batch, out]
+  // in place: nobody else reads this gradient
+  at::threshold_backward_out(g, g, tape.output, /*threshold=*/0);
   sink.linear({weight_}, tape.input, g);
   sink.direct(bias_, g);
   if (!needs_input_grad) return {};

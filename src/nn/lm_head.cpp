@@ -33,7 +33,8 @@ LmHead::Pieces LmHead::pieces(int64_t batch, DType compute) const {
 Tensor LmHead::logits(const Params& params, const Flow& last) const {
   Norm::Statistics statistics;
   const Tensor x = l_.norm.forward(params, last.hidden, {}, statistics);
-  return at::mm(x.view({-1, l_.hidden}), params[l_.head].t()).view({x.size(0), x.size(1), l_.vocabulary});
+  return at::mm(x.view({-1, l_.hidden}), params[l_.head].t())
+      .view({x.size(0), x.size(1), l_.vocabulary});
 }
 
 Evaluation LmHead::evaluate(const Params& params, const Flow& last, const Batch& batch) const {
@@ -43,13 +44,15 @@ Evaluation LmHead::evaluate(const Params& params, const Flow& last, const Batch&
   const Device device = last.hidden.device();
   Norm::Statistics statistics;
   const Tensor x = l_.norm.forward(params, last.hidden, {}, statistics);
-  const Tensor weights = empty_tensor({samples}, real, device), losses = empty_tensor({samples}, at::kDouble, device);
+  const Tensor weights = empty_tensor({samples}, real, device),
+               losses = empty_tensor({samples}, at::kDouble, device);
   const Tensor state = empty_tensor({samples * l_.tokens, kStateColumns}, real, device);
   token_weights(batch.targets, weights);
   const Pieces piece = pieces(samples, x.scalar_type());
   for (int64_t i = 0; i < samples; i += piece.samples) {
     const int64_t n = std::min(piece.samples, samples - i);
-    const Tensor rows = x.narrow(0, i, n).reshape({-1, l_.hidden}), targets = batch.targets.narrow(0, i, n).view({-1});
+    const Tensor rows = x.narrow(0, i, n).reshape({-1, l_.hidden}),
+                 targets = batch.targets.narrow(0, i, n).view({-1});
     const Tensor own = state.narrow(0, i * l_.tokens, n * l_.tokens);
     for (int64_t v = 0; v < l_.vocabulary; v += piece.columns) {
       const int64_t width = std::min(piece.columns, l_.vocabulary - v);
@@ -78,10 +81,13 @@ Flow LmHead::run(const Params& params, const Flow& last, const Batch& batch, con
   for (int64_t i = 0; i < samples; i += piece.samples) {
     const int64_t n = std::min(piece.samples, samples - i);
     const Tensor a = x.narrow(0, i, n), rows = a.view({-1, l_.hidden});
-    const Tensor targets = batch.targets.narrow(0, i, n).view({-1}), weight = weights.narrow(0, i, n);
+    const Tensor targets = batch.targets.narrow(0, i, n).view({-1}),
+                 weight = weights.narrow(0, i, n);
     const Tensor own = state.narrow(0, i * l_.tokens, n * l_.tokens);
     Tensor grad_rows = grad.narrow(0, i, n).view({-1, l_.hidden});
-    auto columns = [&](int64_t v) { return head.narrow(0, v, std::min(piece.columns, l_.vocabulary - v)); };
+    auto columns = [&](int64_t v) {
+      return head.narrow(0, v, std::min(piece.columns, l_.vocabulary - v));
+    };
     Tensor logits;  // [n * tokens, columns]
     for (int64_t v = 0; v < l_.vocabulary; v += piece.columns) {
       logits.reset();
@@ -115,14 +121,18 @@ BlockShape LmHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.name = "head";
   l_.norm.add_shape(shape, batch);
   shape.params.push_back(l_.head);
-  shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear, piece.samples < batch, piece.samples,
-                           l_.tokens, piece.columns, l_.hidden});
+  shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear,
+                           piece.samples < batch, piece.samples, l_.tokens, piece.columns,
+                           l_.hidden});
   shape.output_bytes = rows * l_.hidden * dtype_bytes(compute);
-  const int64_t lasting = rows * l_.hidden * dtype_bytes(compute) + l_.norm.statistics_bytes(rows, compute) +
+  const int64_t lasting = rows * l_.hidden * dtype_bytes(compute) +
+                          l_.norm.statistics_bytes(rows, compute) +
                           rows * kStateColumns * dtype_bytes(sum_dtype(compute)) +
                           batch * (dtype_bytes(sum_dtype(compute)) + dtype_bytes(at::kDouble));
-  shape.forward_scratch_bytes = lasting + piece.samples * l_.tokens * piece.columns * dtype_bytes(compute);
-  shape.late_scratch_bytes = lasting + l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu);
+  shape.forward_scratch_bytes =
+      lasting + piece.samples * l_.tokens * piece.columns * dtype_bytes(compute);
+  shape.late_scratch_bytes =
+      lasting + l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu);
   const bool twice = piece.columns < l_.vocabulary;
   const int64_t product = 2 * rows * l_.hidden * l_.vocabulary;
   shape.forward_flops = product * (twice ? 2 : 1);

@@ -1,5 +1,6 @@
-// The end of a causal language model in one operation: final norm, vocabulary product and cross-entropy. The logits exist in pieces only: some samples at a time, and where one
-// sample's are still too large, some rows of the vocabulary at a time (then each piece is made twice).
+// The end of a causal language model in one operation: final norm, vocabulary product and
+// cross-entropy. The logits exist in pieces only: some samples at a time, and where one sample's
+// are still too large, some rows of the vocabulary at a time (then each piece is made twice).
 #pragma once
 
 #include "nn/norm.h"
@@ -22,7 +23,8 @@ class LmHead final : public Loss {
   Tensor logits(const Params& params, const Flow& last) const;
   Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
 
-  // 16-bit logits may take a sample at once, so that they are made once only; wider ones are kept small.
+  // 16-bit logits may take a sample at once, so that they are made once only; wider ones are kept
+  // small.
   static int64_t piece_bytes_for(DType compute);
 
  private:

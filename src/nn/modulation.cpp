@@ -11,8 +11,8 @@ Tensor Modulation::forward(const Params& params, const Tensor& condition) const 
   return map.forward(params, condition);
 }
 
-Tensor Modulation::backward(const Params& params, const Tensor& condition, const Tensor& grads, const Tensor& before,
-                            GradSink& sink) const {
+Tensor Modulation::backward(const Params& params, const Tensor& condition, const Tensor& grads,
+                            const Tensor& before, GradSink& sink) const {
   const DType compute = condition.scalar_type(), real = grads.scalar_type();
   Tensor narrow = grads;  // a product's factors have one type
   if (compute != real) {
@@ -41,7 +41,9 @@ Tensor Modulation::backward(const Params& params, const Tensor& condition, const
 }
 
 int64_t Modulation::backward_scratch_bytes(int64_t batch, DType compute) const {
-  return compute == sum_dtype(compute) ? 0 : bytes(batch, compute) + batch * width * dtype_bytes(compute);
+  return compute == sum_dtype(compute)
+             ? 0
+             : bytes(batch, compute) + batch * width * dtype_bytes(compute);
 }
 
 int64_t condition_grad_bytes(int64_t batch, int64_t width, DType compute) {

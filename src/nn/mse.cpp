@@ -7,8 +7,8 @@
 
 namespace veil {
 
-Flow MeanSquaredError::run(const Params&, const Flow& last, const Batch& batch, const Tensor& loss_sum,
-                           GradSink&) const {
+Flow MeanSquaredError::run(const Params&, const Flow& last, const Batch& batch,
+                           const Tensor& loss_sum, GradSink&) const {
   Tensor grad = at::empty_like(last.hidden);  // [batch, width]
   CategoryScope scope(Category::temporary);
   const Tensor losses = empty_tensor({last.hidden.size(0)}, at::kDouble, last.hidden.device());

@@ -1,4 +1,5 @@
-// The end of a diffusion transformer in one operation: modulated norm, a linear map to patches, and the mean squared error of the noise they predict.
+// The end of a diffusion transformer in one operation: modulated norm, a linear map to patches, and
+// the mean squared error of the noise they predict.
 #pragma once
 
 #include "nn/modulation.h"

@@ -2,13 +2,13 @@
 
 #include <ATen/ops/empty_like.h>
 
-#include "kernels/layer_norm.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm.h"
 #include "tensor/category.h"
 
 namespace veil {
 
-Tensor Norm::forward(const Params& params, const Tensor& x, const Tensor& add, Statistics& statistics) const {
+Tensor Norm::forward(const Params& params, const Tensor& x, const Tensor& add,
+                     Statistics& statistics) const {
   Tensor out = at::empty_like(x);
   const int64_t rows = x.numel() / width;
   const DType real = sum_dtype(x.scalar_type());
@@ -17,22 +17,25 @@ Tensor Norm::forward(const Params& params, const Tensor& x, const Tensor& add, S
     rms_norm(x, add, params[weight], epsilon, add, out, statistics.rstd);
   } else {
     statistics.mean = empty_tensor({rows}, real, x.device());
-    layer_norm(x, add, params[weight], params[bias], epsilon, add, out, statistics.mean, statistics.rstd);
+    layer_norm(x, add, params[weight], params[bias], epsilon, add, out, statistics.mean,
+               statistics.rstd);
   }
   return out;
 }
 
-void Norm::backward(const Params& params, const Tensor& dy, const Tensor& x, const Statistics& statistics,
-                    const Tensor& residual, GradSink& sink) const {
+void Norm::backward(const Params& params, const Tensor& dy, const Tensor& x,
+                    const Statistics& statistics, const Tensor& residual, GradSink& sink) const {
   CategoryScope scope(Category::temporary);
-  const Tensor weight_grad = empty_tensor({x.size(0), width}, sum_dtype(x.scalar_type()), x.device());
+  const Tensor weight_grad =
+      empty_tensor({x.size(0), width}, sum_dtype(x.scalar_type()), x.device());
   if (bias < 0) {
     rms_norm_backward(dy, x, params[weight], statistics.rstd, residual, dy, weight_grad);
     sink.direct(weight, weight_grad);
     return;
   }
   const Tensor bias_grad = at::empty_like(weight_grad);
-  layer_norm_backward(dy, x, params[weight], statistics.mean, statistics.rstd, residual, dy, weight_grad, bias_grad);
+  layer_norm_backward(dy, x, params[weight], statistics.mean, statistics.rstd, residual, dy,
+                      weight_grad, bias_grad);
   sink.direct(weight, weight_grad);
   sink.direct(bias, bias_grad);
 }
@@ -49,9 +52,11 @@ int64_t Norm::statistics_bytes(int64_t rows, DType compute) const {
   return rows * dtype_bytes(sum_dtype(compute)) * (bias < 0 ? 1 : 2);
 }
 
-int64_t Norm::backward_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {
+int64_t Norm::backward_scratch_bytes(int64_t batch, int64_t tokens, DType compute,
+                                     bool on_gpu) const {
   const int64_t grads = batch * width * dtype_bytes(sum_dtype(compute));
-  return (grads + norm_backward_scratch_bytes(batch, tokens, width, compute, on_gpu)) * (bias < 0 ? 1 : 2);
+  return (grads + norm_backward_scratch_bytes(batch, tokens, width, compute, on_gpu)) *
+         (bias < 0 ? 1 : 2);
 }
 
 }  // namespace veil

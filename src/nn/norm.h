@@ -1,4 +1,5 @@
-// Normalisation in front of a layer, with its report: RMSNorm (a weight) or LayerNorm (weight and bias). Part of a block, not a block itself.
+// Normalisation in front of a layer, with its report: RMSNorm (a weight) or LayerNorm (weight and
+// bias). Part of a block, not a block itself.
 #pragma once
 
 #include "nn/block.h"
@@ -11,15 +12,18 @@ struct Norm {
   int64_t width = 0;
   double epsilon = 1e-5;
 
-  // What backward needs beside the input.
+  // What backward needs in addition to the input.
   struct Statistics {
     Tensor rstd, mean;  // [rows]; mean for LayerNorm only
   };
-  // x [batch, tokens, width] -> normalised. With `add` (may be undefined) x + add is normalised instead and written over `add`.
-  Tensor forward(const Params& params, const Tensor& x, const Tensor& add, Statistics& statistics) const;
-  // From dy, overwritten with the input's gradient, plus `residual` where that is defined. x is what was normalised.
-  void backward(const Params& params, const Tensor& dy, const Tensor& x, const Statistics& statistics,
-                const Tensor& residual, GradSink& sink) const;
+  // x [batch, tokens, width] -> normalised. With `add` (may be undefined) x + add is normalised
+  // instead and written over `add`.
+  Tensor forward(const Params& params, const Tensor& x, const Tensor& add,
+                 Statistics& statistics) const;
+  // From dy, overwritten with the input's gradient, plus `residual` where that is defined. x is
+  // what was normalised.
+  void backward(const Params& params, const Tensor& dy, const Tensor& x,
+                const Statistics& statistics, const Tensor& residual, GradSink& sink) const;
 
   void add_shape(BlockShape& shape, int64_t batch) const;
   int64_t statistics_bytes(int64_t rows, DType compute) const;

@@ -12,17 +12,22 @@ struct PatchGrid {
   int64_t tokens() const { return side() * side(); }
   int64_t patch_numel() const { return channels * patch * patch; }
 
-  // [batch, channels, size, size] as a view with dimensions batch, patch row, patch column, channel, row in the patch, column in it.
+  // [batch, channels, size, size] as a view with dimensions batch, patch row, patch column,
+  // channel, row in the patch, column in it.
   Tensor split(const Tensor& images) const {
-    return images.view({images.size(0), channels, side(), patch, side(), patch}).permute({0, 2, 4, 1, 3, 5});
+    return images.view({images.size(0), channels, side(), patch, side(), patch})
+        .permute({0, 2, 4, 1, 3, 5});
   }
-  // [batch, tokens, patch_numel] with [channel, row, column] inside a patch, as a convolution's kernel has them.
+  // [batch, tokens, patch_numel] with [channel, row, column] inside a patch, as a convolution's
+  // kernel has them.
   Tensor channels_first(const Tensor& images) const {
     return split(images).reshape({images.size(0), tokens(), patch_numel()});
   }
   // The same with [row, column, channel], as a model's last layer has them.
   Tensor channels_last(const Tensor& images) const {
-    return split(images).permute({0, 1, 2, 4, 5, 3}).reshape({images.size(0), tokens(), patch_numel()});
+    return split(images)
+        .permute({0, 1, 2, 4, 5, 3})
+        .reshape({images.size(0), tokens(), patch_numel()});
   }
   // Back from channels_last: [batch, channels, size, size].
   Tensor image(const Tensor& patches) const {

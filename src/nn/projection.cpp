@@ -30,11 +30,13 @@ Tensor transposed(const Params& params, const Projection& p) {  // [in, out]
 
 Tensor Projection::forward(const Params& params, const Tensor& x) const {
   const Tensor turned = transposed(params, *this);
-  const Tensor y = bias < 0 ? at::mm(rows_of(x), turned) : at::addmm(params.joined(bias, joined), rows_of(x), turned);
+  const Tensor y = bias < 0 ? at::mm(rows_of(x), turned)
+                            : at::addmm(params.joined(bias, joined), rows_of(x), turned);
   return y.view(with_last(x, out));
 }
 
-Tensor Projection::forward_add(const Params& params, const Tensor& x, const Tensor& residual) const {
+Tensor Projection::forward_add(const Params& params, const Tensor& x,
+                               const Tensor& residual) const {
   Tensor y = at::addmm(rows_of(residual), rows_of(x), transposed(params, *this));
   if (bias >= 0) y.add_(params[bias]);
   return y.view(with_last(x, out));
@@ -58,7 +60,8 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g) const 
   sink.direct(bias, per_sample);
 }
 
-void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g, const Tensor& bias_grad) const {
+void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g,
+                        const Tensor& bias_grad) const {
   VEIL_CHECK(!in_out && bias >= 0, "sums for a bias that is not there");
   sink.linear({weight}, a, g);
   sink.direct(bias, bias_grad);
@@ -66,14 +69,15 @@ void Projection::report(GradSink& sink, const Tensor& a, const Tensor& g, const 
 
 void Projection::add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const {
   for (int i = 0; i < joined; ++i) shape.params.push_back(weight + i);
-  shape.reports.push_back(
-      {weight, in * out, Report::By::linear, false, batch, tokens, in_out ? in : out, in_out ? out : in});
+  shape.reports.push_back({weight, in * out, Report::By::linear, false, batch, tokens,
+                           in_out ? in : out, in_out ? out : in});
   if (bias < 0) return;
   for (int i = 0; i < joined; ++i) shape.params.push_back(bias + i);
   shape.reports.push_back({bias, out, Report::By::direct, false, batch});
 }
 
-void Projection::set_moment(BlockShape& shape, int64_t live_bytes, int64_t held_bytes, int64_t sums_bytes) const {
+void Projection::set_moment(BlockShape& shape, int64_t live_bytes, int64_t held_bytes,
+                            int64_t sums_bytes) const {
   for (Report& report : shape.reports) {
     if (report.param != weight && report.param != bias) continue;
     const int64_t own = report.param == bias ? sums_bytes : 0;
@@ -82,9 +86,11 @@ void Projection::set_moment(BlockShape& shape, int64_t live_bytes, int64_t held_
   }
 }
 
-int64_t Projection::report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {
+int64_t Projection::report_scratch_bytes(int64_t batch, int64_t tokens, DType compute,
+                                         bool on_gpu) const {
   if (bias < 0) return 0;
-  return batch * out * dtype_bytes(sum_dtype(compute)) + token_sum_scratch_bytes(batch, tokens, out, compute, on_gpu);
+  return batch * out * dtype_bytes(sum_dtype(compute)) +
+         token_sum_scratch_bytes(batch, tokens, out, compute, on_gpu);
 }
 
 }  // namespace veil

@@ -12,15 +12,20 @@
 namespace veil {
 namespace {
 
-// cuBLAS writes fp32 sums of bf16 or fp16 products directly; elsewhere a product has its factors' type.
+// cuBLAS writes fp32 sums of bf16 or fp16 products directly; elsewhere a product has its factors'
+// type.
 bool product_fits(DType compute, DType grad, bool on_gpu) {
-  return compute == grad || (on_gpu && grad == at::kFloat && (compute == at::kBFloat16 || compute == at::kHalf));
+  return compute == grad ||
+         (on_gpu && grad == at::kFloat && (compute == at::kBFloat16 || compute == at::kHalf));
 }
 
 }  // namespace
 
 SummedSink::SummedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target)
-    : accumulate_(accumulate), target_(std::move(target)), numel_(std::move(numel_of_param)), seen_(numel_.size()) {}
+    : accumulate_(accumulate),
+      target_(std::move(target)),
+      numel_(std::move(numel_of_param)),
+      seen_(numel_.size()) {}
 
 void SummedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   const int64_t p = g.size(-1), d = a.size(-1);
@@ -53,7 +58,8 @@ void SummedSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   const int64_t width = g.size(-1), numel = numel_[static_cast<size_t>(table)];
   const bool add = accumulate_ || seen_.any(table);  // a tied weight's head comes first
   adds(table, 0);
-  embedding_grad(ids.reshape({-1}), g.reshape({-1, width}), target_(table, 0, numel).view({-1, width}), add);
+  embedding_grad(ids.reshape({-1}), g.reshape({-1, width}),
+                 target_(table, 0, numel).view({-1, width}), add);
 }
 
 void SummedSink::direct(ParamId param, const Tensor& per_sample) {
@@ -75,7 +81,8 @@ int64_t summed_sink_scratch_bytes(const SinkScratch& report) {
     case Report::By::embedding:
       return embedding_grad_scratch_bytes(report.samples, report.on_gpu);
     case Report::By::direct:
-      return column_sum_scratch_bytes(report.samples, report.numel, report.compute, report.grad, report.on_gpu);
+      return column_sum_scratch_bytes(report.samples, report.numel, report.compute, report.grad,
+                                      report.on_gpu);
   }
   return 0;
 }

@@ -1,19 +1,21 @@
-// The sink of a step that is not private: adds the samples' gradients into one flat buffer a unit.
+// The sink of a step that is not private: adds samples' gradients into one flat buffer per unit.
 #pragma once
 
 #include <functional>
 #include <vector>
 
 #include "nn/block.h"
-#include "nn/reported_rows.h"
+#include "nn/grad_sink.h"
 
 namespace veil {
 
 class SummedSink final : public GradSink {
  public:
-  // `count` elements of the gradient, from the parameter's element `first` on, as a view of its unit's flat buffer.
+  // `count` elements of the gradient, from the parameter's element `first` on, as a view of its
+  // unit's flat buffer.
   using Target = std::function<Tensor(ParamId, int64_t first, int64_t count)>;
-  // With `accumulate` the first report of a body adds as well; without, it overwrites, and a later one for the same rows (a tied weight, other samples) adds.
+  // With `accumulate` the first report of a body adds as well; without, it overwrites, and a later
+  // one for the same rows (a tied weight, other samples) adds.
   SummedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target);
   void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;

@@ -7,9 +7,10 @@
 
 namespace veil {
 
-// What runs from block to block: the hidden states (token ids before the first block of a language model, images before that of a diffusion model). Beside them, where a
-// model has one, its conditioning: the first block makes it of Batch::conditions, and the others hand it on as it is. Its gradient, to which every block adds, is fp32
-// (fp64 where the model is).
+// What runs from block to block: the hidden states (token ids before the first block of a language
+// model, images before that of a diffusion model). Beside them, where a model has one, its
+// conditioning: the first block makes it of Batch::conditions, and the others hand it on as it is.
+// Its gradient, to which every block adds, is fp32 (fp64 where the model is).
 struct Flow {
   Tensor hidden;          // [batch, ...]
   Tensor condition = {};  // [batch, width]
@@ -17,9 +18,10 @@ struct Flow {
 
 // One micro-batch as a model sees it.
 struct Batch {
-  Tensor inputs;           // [batch, ...]
-  Tensor targets;          // [batch, ...]
-  Tensor counted = {};     // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
+  Tensor inputs;   // [batch, ...]
+  Tensor targets;  // [batch, ...]
+  // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
+  Tensor counted = {};
   Tensor conditions = {};  // [batch, ...]; undefined where the model has none
 
   // What `of` makes of every tensor that is there.
@@ -34,9 +36,10 @@ struct Batch {
   }
 };
 
-// `input` and `output` are the flow on both sides, shared with the neighbours and kept only where the block's shape says so; `saved` is the block's own;
-// `kept` likewise, and costly to make but small: selective checkpointing keeps it, and a forward that finds it filled does not make it again.
-// The schedule frees a tape, so a second backward is possible.
+// `input` and `output` are the flow on both sides, shared with the neighbours and kept only where
+// the block's shape says so; `saved` is the block's own; `kept` likewise, and costly to make but
+// small: selective checkpointing keeps it, and a forward that finds it filled does not make it
+// again. The schedule frees a tape, so a second backward is possible.
 struct Tape {
   Tensor input = {}, output = {};
   std::vector<Tensor> saved = {}, kept = {};

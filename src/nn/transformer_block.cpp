@@ -65,13 +65,15 @@ Flow TransformerBlock::recompute(const Params& params, const Flow& in, Tape& tap
   return {};
 }
 
-Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink, bool) const {
+Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
+                                bool) const {
   const Saved s(tape);
   const Tensor dy = grad.hidden;  // [batch, tokens, hidden]
   Tensor d_middle;
   {
     CategoryScope scope(Category::temporary);
-    Tensor active = like(dy, l_.feed);  // first the gradient of the activation, then the activation itself
+    // first the gradient of the activation, then the activation itself
+    Tensor active = like(dy, l_.feed);
     l_.down.input_grad(params, dy, active);
     Tensor d_up = at::empty_like(s.up);
     if (l_.activation == Activation::swiglu) {
@@ -102,9 +104,11 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
   return {dx};
 }
 
-// What lives of backward's temporaries at each report, in its order; answers what the reports hold in all beside the tape and dy.
-int64_t TransformerBlock::add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up,
-                                      int64_t joint, int64_t real_bytes) const {
+// What lives of backward's temporaries at each report, in its order; answers what the reports hold
+// in all beside the tape and dy.
+int64_t TransformerBlock::add_moments(BlockShape& shape, int64_t batch, int64_t hidden,
+                                      int64_t feed, int64_t up, int64_t joint,
+                                      int64_t real_bytes) const {
   int64_t per_sample = 0;  // held so far
   auto moment = [&](ParamId id, int64_t live, int64_t held) {
     for (Report& report : shape.reports) {
@@ -120,18 +124,20 @@ int64_t TransformerBlock::add_moments(BlockShape& shape, int64_t batch, int64_t 
   moment(l_.up.weight, up, feed + up);
   moment(l_.up.bias, up, feed + up);
   const int64_t half = feed + up + hidden;
-  for (ParamId id : {l_.feed_norm.weight, l_.feed_norm.bias, l_.attention_out.weight, l_.attention_out.bias})
+  for (ParamId id :
+       {l_.feed_norm.weight, l_.feed_norm.bias, l_.attention_out.weight, l_.attention_out.bias})
     moment(id, hidden, half);
   shape.book_scratch_bytes = per_sample;  // held when attention's backward runs
   for (ParamId id : {l_.qkv.weight, l_.qkv.bias}) moment(id, hidden + joint, half + joint);
-  for (ParamId id : {l_.attention_norm.weight, l_.attention_norm.bias}) moment(id, 2 * hidden, half + joint + hidden);
+  for (ParamId id : {l_.attention_norm.weight, l_.attention_norm.bias})
+    moment(id, 2 * hidden, half + joint + hidden);
   return half + joint + per_sample;
 }
 
 BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
   const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
-  const int64_t hidden = row * l_.hidden, feed = row * l_.feed, up = row * l_.up.out, joint = row * l_.qkv.out,
-                attended = row * l_.attention.width();
+  const int64_t hidden = row * l_.hidden, feed = row * l_.feed, up = row * l_.up.out,
+                joint = row * l_.qkv.out, attended = row * l_.attention.width();
   BlockShape shape;
   shape.name = l_.name;
   l_.attention_norm.add_shape(shape, batch);
@@ -148,7 +154,8 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   shape.keeps_input = true;
   shape.recompute_skips_output = true;
   shape.forward_scratch_bytes = feed;
-  // The moments of backward, in order; the gradient that it returns is counted as made from the start (plan/estimator.cpp).
+  // The moments of backward, in order; the gradient that it returns is counted as made from the
+  // start (estimate/estimator.cpp).
   const int64_t norm = l_.feed_norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu);
   const int64_t moments[] = {
       feed + up + l_.down.report_scratch_bytes(batch, l_.tokens, compute, on_gpu),
@@ -162,12 +169,14 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   };
   shape.backward_scratch_bytes =
       std::max<int64_t>(0, *std::max_element(std::begin(moments), std::end(moments)) - hidden);
-  // Where reports are held, attention's backward is the moment that takes most on top of them and of the gradient that is returned.
-  shape.booked_bytes = add_moments(shape, batch, hidden, feed, up, joint, dtype_bytes(sum_dtype(compute)));
+  // Where reports are held, attention's backward is the moment that takes most on top of them and
+  // of the gradient that is returned.
+  shape.booked_bytes =
+      add_moments(shape, batch, hidden, feed, up, joint, dtype_bytes(sum_dtype(compute)));
   const int64_t in_attention = feed + up + hidden + attended + 2 * joint + shape.book_scratch_bytes;
   shape.book_scratch_bytes = std::max<int64_t>(0, in_attention - shape.booked_bytes - hidden);
-  shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) + l_.down.flops(rows) +
-                        l_.attention.flops(batch, l_.tokens);
+  shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) +
+                        l_.down.flops(rows) + l_.attention.flops(batch, l_.tokens);
   return shape;
 }
 

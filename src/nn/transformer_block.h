@@ -1,4 +1,5 @@
-// The pre-norm transformer block of Llama, Qwen2 and GPT-2: x + attention(norm(x)), then that + feed-forward(norm(that)).
+// The pre-norm transformer block of Llama, Qwen2 and GPT-2: x + attention(norm(x)), then that +
+// feed-forward(norm(that)).
 #pragma once
 
 #include "nn/attention.h"
@@ -32,7 +33,8 @@ class TransformerBlock final : public Block {
  private:
   // What the tape holds, by place in Tape::saved.
   struct Saved {
-    Tensor normed, qkv, middle, middle_normed, up;  // [batch, tokens, ...]; middle: the residual between the two halves
+    // [batch, tokens, ...]; middle: the residual between the two halves
+    Tensor normed, qkv, middle, middle_normed, up;
     Norm::Statistics first, second;
     explicit Saved(const Tape& tape);
     Saved() = default;
@@ -41,8 +43,8 @@ class TransformerBlock final : public Block {
   // Fills the tape; answers what `down` reads, [batch, tokens, feed].
   Tensor run(const Params& params, const Tensor& x, Tape& tape) const;
   Tensor activated(const Tensor& up) const;
-  int64_t add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up, int64_t joint,
-                      int64_t real_bytes) const;
+  int64_t add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up,
+                      int64_t joint, int64_t real_bytes) const;
   TransformerLayers l_;
 };
 

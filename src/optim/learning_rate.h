@@ -21,8 +21,10 @@ struct LearningRateSchedule {
 // UserError in one line for a schedule that makes no sense.
 void check_schedule(const LearningRateSchedule& schedule);
 
-// `step` counts from 1, as optimizers do. Warm-up rises in equal parts, base * step / (warmup_steps + 1), so the step after it is the first at base.
-// From there a falling rate takes total_steps - warmup_steps steps to minimum_ratio * base and stays there: step total_steps is the last one above it.
+// `step` counts from 1, as optimizers do. Warm-up rises in equal parts, base * step / (warmup_steps
+// + 1), so the step after it is the first at base. From there a falling rate takes total_steps -
+// warmup_steps steps to minimum_ratio * base and stays there: step total_steps is the last one
+// above it.
 double learning_rate_at(const LearningRateSchedule& schedule, int64_t step);
 
 }  // namespace veil

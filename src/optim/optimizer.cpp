@@ -5,8 +5,9 @@
 namespace veil {
 
 const NameTable<OptimizerKind>& names(OptimizerKind) {
-  static const NameTable<OptimizerKind> table = {
-      {OptimizerKind::sgd, "sgd"}, {OptimizerKind::sgd_momentum, "sgd-momentum"}, {OptimizerKind::adamw, "adamw"}};
+  static const NameTable<OptimizerKind> table = {{OptimizerKind::sgd, "sgd"},
+                                                 {OptimizerKind::sgd_momentum, "sgd-momentum"},
+                                                 {OptimizerKind::adamw, "adamw"}};
   return table;
 }
 
@@ -34,7 +35,8 @@ UpdateRule update_rule(const OptimizerOptions& options, uint64_t rounding_seed) 
   return rule;
 }
 
-UpdateKnobs knobs_for_step(const OptimizerOptions& options, double learning_rate, int64_t step, double scale) {
+UpdateKnobs knobs_for_step(const OptimizerOptions& options, double learning_rate, int64_t step,
+                           double scale) {
   const auto t = static_cast<double>(step);
   UpdateKnobs knobs;
   knobs.learning_rate = learning_rate;

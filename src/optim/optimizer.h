@@ -1,4 +1,5 @@
-// Optimizers as settings and as per-step numbers. The arithmetic is one fused kernel over a flat shard (kernels/update.h).
+// Optimizers as settings and as per-step numbers. The arithmetic is one fused kernel over a flat
+// shard (kernels/update.h).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,10 @@ struct OptimizerOptions {
 const NameTable<OptimizerKind>& names(OptimizerKind);
 int optimizer_states(OptimizerKind kind);  // tensors of state for each parameter: 0, 1 or 2
 
-// What one step's update reads from device memory. `step` counts from 1; `scale` multiplies the summed gradient (1 / expected batch).
+// What one step's update reads from device memory. `step` counts from 1; `scale` multiplies the
+// summed gradient (1 / expected batch).
 UpdateRule update_rule(const OptimizerOptions& options, uint64_t rounding_seed);
-UpdateKnobs knobs_for_step(const OptimizerOptions& options, double learning_rate, int64_t step, double scale);
+UpdateKnobs knobs_for_step(const OptimizerOptions& options, double learning_rate, int64_t step,
+                           double scale);
 
 }  // namespace veil

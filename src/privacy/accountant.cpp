@@ -1,8 +1,11 @@
 #include "privacy/accountant.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
-#include "privacy/gdp.h"
+#include "base/error.h"
+#include "privacy/numerics.h"
 #include "privacy/pld.h"
 #include "privacy/rdp.h"
 
@@ -12,7 +15,9 @@ namespace {
 class PldAccountant : public Accountant {
  public:
   AccountantKind kind() const override { return AccountantKind::pld; }
-  Spent epsilon(const std::vector<Phase>& phases, double delta) const override { return pld_epsilon(phases, delta); }
+  Spent epsilon(const std::vector<Phase>& phases, double delta) const override {
+    return pld_epsilon(phases, delta);
+  }
   bool is_bound() const override { return true; }
   const char* note() const override { return "upper bound, numerical"; }
 };
@@ -20,7 +25,9 @@ class PldAccountant : public Accountant {
 class RdpAccountant : public Accountant {
  public:
   AccountantKind kind() const override { return AccountantKind::rdp; }
-  Spent epsilon(const std::vector<Phase>& phases, double delta) const override { return rdp_epsilon(phases, delta); }
+  Spent epsilon(const std::vector<Phase>& phases, double delta) const override {
+    return rdp_epsilon(phases, delta);
+  }
   bool is_bound() const override { return true; }
   const char* note() const override { return "upper bound"; }
 };
@@ -28,16 +35,21 @@ class RdpAccountant : public Accountant {
 class GdpAccountant : public Accountant {
  public:
   AccountantKind kind() const override { return AccountantKind::gdp; }
-  Spent epsilon(const std::vector<Phase>& phases, double delta) const override { return gdp_epsilon(phases, delta); }
+  Spent epsilon(const std::vector<Phase>& phases, double delta) const override {
+    return gdp_epsilon(phases, delta);
+  }
   bool is_bound() const override { return false; }
-  const char* note() const override { return "approximation, can lie below the truth: no guarantee"; }
+  const char* note() const override {
+    return "approximation, can lie below the truth: no guarantee";
+  }
 };
 
 }  // namespace
 
 const NameTable<AccountantKind>& names(AccountantKind) {
-  static const NameTable<AccountantKind> table = {
-      {AccountantKind::pld, "pld", {"prv"}}, {AccountantKind::rdp, "rdp"}, {AccountantKind::gdp, "gdp"}};
+  static const NameTable<AccountantKind> table = {{AccountantKind::pld, "pld", {"prv"}},
+                                                  {AccountantKind::rdp, "rdp"},
+                                                  {AccountantKind::gdp, "gdp"}};
   return table;
 }
 
@@ -53,39 +65,81 @@ std::unique_ptr<Accountant> make_accountant(AccountantKind kind) {
   check_failed(__FILE__, __LINE__, "not reached", fmt::format("an accountant without a case"));
 }
 
-void check_phases(const std::vector<Phase>& phases) {
-  for (const Phase& phase : phases) {
-    if (!(phase.sigma >= 0) || std::isinf(phase.sigma)) user_error("sigma {}: allowed is 0 or more", phase.sigma);
-    if (!(phase.q >= 0 && phase.q <= 1)) user_error("q {}: allowed is a sampling rate from 0 to 1", phase.q);
-    if (phase.steps < 0) user_error("steps {}: allowed is 0 or more", phase.steps);
+double gdp_mu(const std::vector<Phase>& phases) {
+  double squared = 0;
+  for (const Phase& phase : joined(phases)) {
+    if (phase.sigma == 0) return std::numeric_limits<double>::infinity();
+    squared += phase.q * phase.q * static_cast<double>(phase.steps) *
+               std::expm1(1 / (phase.sigma * phase.sigma));
   }
+  return std::sqrt(squared);
 }
 
-void check_delta(double delta) {
-  if (!(delta > 0 && delta < 1)) user_error("delta {}: allowed is between 0 and 1, both excluded", delta);
+Spent gdp_epsilon(const std::vector<Phase>& phases, double delta) {
+  check_phases(phases);
+  check_delta(delta);
+  return {.epsilon = gaussian_epsilon(gdp_mu(phases), delta), .error = {}, .order = {}};
 }
 
-std::vector<Phase> joined(const std::vector<Phase>& phases) {
-  std::vector<Phase> result;
-  for (const Phase& phase : phases) {
-    if (phase.steps == 0 || phase.q == 0) continue;
-    bool found = false;
-    for (Phase& earlier : result) {
-      if (earlier.sigma != phase.sigma || earlier.q != phase.q) continue;
-      earlier.steps += phase.steps;
-      found = true;
-      break;
+namespace {
+
+constexpr double kSmallestSigma = 0.01, kLargestSigma = 1e5;
+
+}  // namespace
+
+Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q,
+                            int64_t steps, double tolerance) {
+  if (!(epsilon > 0) || std::isinf(epsilon))
+    field_error("epsilon", "must be positive, got {}", epsilon);
+  check_delta(delta);
+  check_phases({{.sigma = 1, .q = q, .steps = steps}});
+  if (q == 0 || steps == 0) return {};
+  const auto at = [&](double sigma) {
+    return Calibration{sigma,
+                       accountant.epsilon({{.sigma = sigma, .q = q, .steps = steps}}, delta)};
+  };
+
+  // A bracket: too little noise at `low`, enough at `high`.
+  Calibration low, high = at(1);
+  if (high.spent.epsilon <= epsilon) {
+    for (low = at(0.5); low.spent.epsilon <= epsilon;
+         low = at(std::max(kSmallestSigma, low.sigma / 2))) {
+      high = low;
+      if (low.sigma == kSmallestSigma) return low;
     }
-    if (!found) result.push_back(phase);
+  } else {
+    for (low = high, high = at(2); high.spent.epsilon > epsilon;
+         high = at(std::min(kLargestSigma, 2 * high.sigma))) {
+      low = high;
+      if (high.sigma == kLargestSigma) {
+        user_error(
+            "epsilon {}: with q {}, {} steps and delta {} the {} accountant reaches no less than "
+            "{:.4g}",
+            epsilon, q, steps, delta, name_of(accountant.kind()), high.spent.epsilon);
+      }
+    }
   }
-  return result;
-}
 
-bool lacks_noise(const std::vector<Phase>& phases) {
-  for (const Phase& phase : phases) {
-    if (phase.sigma == 0) return true;
+  // ln epsilon is nearly straight in ln sigma: regula falsi, aimed a little above the root so that
+  // the bracket closes from both sides, and halved when a side does not move.
+  for (int i = 0; high.sigma - low.sigma > tolerance; ++i) {
+    double share = 0.5;
+    if (i % 3 != 2 && low.spent.epsilon < HUGE_VAL && high.spent.epsilon > 0) {
+      const double fall = std::log(low.spent.epsilon / high.spent.epsilon);
+      share = std::clamp(std::log(low.spent.epsilon / epsilon) / fall, 0.02, 0.98);
+    }
+    const double guess = low.sigma * std::pow(high.sigma / low.sigma, share);
+    const double aim = i % 3 == 0 ? std::min(guess + 0.4 * tolerance, 0.5 * (guess + high.sigma))
+                                  : std::max(guess - 0.4 * tolerance, 0.5 * (guess + low.sigma));
+    const Calibration tried = at(i % 3 == 2 ? guess : aim);
+    (tried.spent.epsilon > epsilon ? low : high) = tried;
   }
-  return false;
+  // A numerical epsilon need not fall with every last digit of sigma, so what is returned is
+  // checked itself.
+  Calibration result = at(std::ceil(high.sigma * 1e5) / 1e5);
+  while (result.spent.epsilon > epsilon)
+    result = at(std::ceil((result.sigma + tolerance / 4) * 1e5) / 1e5);
+  return result;
 }
 
 }  // namespace veil::privacy

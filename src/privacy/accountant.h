@@ -1,29 +1,15 @@
-// What a private run has spent. The mechanism is the Poisson-sampled Gaussian under add/remove-one neighbours: each
-// step takes every record with probability q and adds noise of standard deviation sigma * C to a sum clipped to C.
+// What a private run has spent, and how much noise a budget asks for.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/names.h"
+#include "privacy/phase.h"
 
 namespace veil::privacy {
-
-// Steps with the same setting. A run is a list of phases, one after the other.
-struct Phase {
-  double sigma = 0;   // noise multiplier; 0 is no noise and so no privacy
-  double q = 1;       // sampling rate; 1 is the plain Gaussian mechanism
-  int64_t steps = 0;  // empty batches count
-};
-
-struct Spent {
-  double epsilon = 0;           // infinity where nothing protects
-  std::optional<double> error;  // the exact epsilon is at least epsilon - error; absent where that is not known
-  std::optional<double> order;  // RDP: the Renyi order that gave it
-};
 
 enum class AccountantKind { pld, rdp, gdp };
 const NameTable<AccountantKind>& names(AccountantKind);
@@ -39,13 +25,23 @@ class Accountant {
 };
 std::unique_ptr<Accountant> make_accountant(AccountantKind kind);
 
-// UserError, in one line, unless 0 <= sigma, 0 <= q <= 1, 0 <= steps and 0 < delta < 1.
-void check_phases(const std::vector<Phase>& phases);
-void check_delta(double delta);
+// The central-limit approximation of Bu, Dong, Long and Su, "Deep Learning with Gaussian
+// Differential Privacy" (2020). It can lie below the truth; it is shown and never decides.
+// gdp_mu: mu of the Gaussian that the run comes near: mu^2 = sum over phases of q^2 steps
+// (exp(1/sigma^2) - 1).
+double gdp_mu(const std::vector<Phase>& phases);
+Spent gdp_epsilon(const std::vector<Phase>& phases, double delta);
 
-// The same run without phases that touch no record, and with equal settings joined.
-std::vector<Phase> joined(const std::vector<Phase>& phases);
-// Whether some step releases a sum without noise. Of joined phases.
-bool lacks_noise(const std::vector<Phase>& phases);
+struct Calibration {
+  double sigma = 0;
+  Spent spent;  // at that sigma; its epsilon does not exceed the target
+};
+
+// The smallest sigma, to `tolerance` from above, with which `steps` steps at rate q stay within
+// `epsilon` at `delta`. It has five decimals, so that the sigma people copy is the one that was
+// checked. Runs that touch no record need none: sigma 0. UserError where no sigma up to 1e5 is
+// enough; a sigma below 0.01 is not looked for.
+Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q,
+                            int64_t steps, double tolerance = 1e-4);
 
 }  // namespace veil::privacy

@@ -2,14 +2,14 @@
 
 #include <ATen/ops/as_strided.h>
 
-#include "profile/ledger.h"
+#include "profile/memory.h"
 
 namespace veil::privacy {
 namespace {
 
 // What was a temporary of the layer's is a record now.
 const Tensor& held(const Tensor& tensor) {
-  ledger::retag(tensor, Category::clip_records, Category::temporary);
+  memory::retag(tensor, Category::clip_records, Category::temporary);
   return tensor;
 }
 
@@ -28,7 +28,8 @@ BookSink::Place BookSink::place_of(const Tensor& tensor) const {
   const std::vector<const Tensor*> all = tensors_of(*remade_);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i]->defined() && all[i]->is_alias_of(tensor))
-      return {static_cast<int>(i), tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset()};
+      return {static_cast<int>(i), tensor.sizes().vec(), tensor.strides().vec(),
+              tensor.storage_offset()};
   }
   return {};
 }
@@ -43,7 +44,8 @@ void BookSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
 void BookSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   norms_.embedding(table, ids, g);
   const Place place = place_of(ids);
-  pages_[block_].push_back({Entry::Kind::embedding, {table}, place.tensor < 0 ? ids : Tensor(), held(g), place});
+  pages_[block_].push_back(
+      {Entry::Kind::embedding, {table}, place.tensor < 0 ? ids : Tensor(), held(g), place});
 }
 
 void BookSink::direct(ParamId param, const Tensor& per_sample) {

@@ -8,12 +8,14 @@
 
 namespace veil::privacy {
 
-// Passes every report on to `norms` and books it under the current block. Tensors are held, not copied: blocks do not overwrite what they have reported (nn/grad_sink.h).
-// Of a block whose tape will be made again, inputs that lie in the tape are not held but found there once more.
+// Passes every report on to `norms` and books it under the current block. Tensors are held, not
+// copied: blocks do not overwrite what they have reported (nn/grad_sink.h). Of a block whose tape
+// will be made again, inputs that are in the tape are not held but found there again.
 class BookSink final : public GradSink {
  public:
   BookSink(GradSink& norms, size_t blocks) : norms_(norms), pages_(blocks) {}
-  // `remade`: the block's tape, where it is let go before the replay; it lives as long as the block reports.
+  // `remade`: the block's tape, where it is freed before the replay; it lives as long as the block
+  // reports.
   void set_block(int block, const Tape* remade = nullptr) {
     block_ = static_cast<size_t>(block);
     remade_ = remade;
@@ -22,7 +24,8 @@ class BookSink final : public GradSink {
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
 
-  // Reports what was booked of a block, in its order, and then lets it all go. `tape`: the block's, made again where its bookings need it.
+  // Reports what was booked of a block, in its order, and then lets it all go. `tape`: the block's,
+  // made again where its bookings need it.
   void replay(int block, const Tape& tape, GradSink& to);
   void clear();
 
@@ -37,7 +40,8 @@ class BookSink final : public GradSink {
     enum class Kind { linear, embedding, direct } kind;
     ReportOf of;
     Tensor a, g;
-    Place a_place = {}, g_place = {};  // where they are not held; a weight that is stored turned reports its input as g
+    // where they are not held; a weight that is stored turned reports its input as g
+    Place a_place = {}, g_place = {};
   };
   Place place_of(const Tensor& tensor) const;
 

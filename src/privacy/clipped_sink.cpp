@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "kernels/embedding_grad.h"
 #include "kernels/sample_combine.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "privacy/sample_product.h"
 #include "tensor/category.h"
 
@@ -19,11 +19,13 @@ namespace {
 constexpr int64_t kProductBytes = int64_t{64} << 20;
 
 int64_t product_rows(int64_t samples, int64_t rows, int64_t columns, int64_t real_bytes) {
-  return std::clamp<int64_t>(kProductBytes / std::max<int64_t>(1, samples * columns * real_bytes), 1, rows);
+  return std::clamp<int64_t>(kProductBytes / std::max<int64_t>(1, samples * columns * real_bytes),
+                             1, rows);
 }
 
 // One token a sample: scaled rows of g and selected rows of a, then one product over the samples.
-void add_outer(const Tensor& a, const Tensor& g, const Tensor& coefficients, Tensor& out, bool add) {
+void add_outer(const Tensor& a, const Tensor& g, const Tensor& coefficients, Tensor& out,
+               bool add) {
   const DType real = out.scalar_type();
   const Tensor scaled = empty_tensor({g.size(0), g.size(2)}, real, g.device());
   const Tensor chosen = empty_tensor({a.size(0), a.size(2)}, real, a.device());
@@ -36,7 +38,8 @@ void add_outer(const Tensor& a, const Tensor& g, const Tensor& coefficients, Ten
   }
 }
 
-void add_on_cpu(const Tensor& a, const Tensor& g, const Tensor& coefficients, Tensor& out, bool add) {
+void add_on_cpu(const Tensor& a, const Tensor& g, const Tensor& coefficients, Tensor& out,
+                bool add) {
   const double* c = coefficients.data_ptr<double>();
   for (int64_t i = 0; i < a.size(0); ++i) {
     if (c[i] == 0) continue;
@@ -47,7 +50,8 @@ void add_on_cpu(const Tensor& a, const Tensor& g, const Tensor& coefficients, Te
   if (!add) out.zero_();
 }
 
-void add_on_gpu(const Tensor& a, const Tensor& g, const Tensor& coefficients, const Tensor& out, bool add) {
+void add_on_gpu(const Tensor& a, const Tensor& g, const Tensor& coefficients, const Tensor& out,
+                bool add) {
   const int64_t samples = a.size(0), columns = a.size(2), rows = g.size(2);
   const int64_t height = product_rows(samples, rows, columns, dtype_bytes(out.scalar_type()));
   const Tensor work = empty_tensor({samples * height * columns}, out.scalar_type(), a.device());
@@ -93,12 +97,14 @@ void ClippedSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   const int64_t width = g.size(-1), numel = numel_[static_cast<size_t>(table)];
   const bool add = accumulate_ || seen_.any(table);  // a tied weight's head comes first
   seen_.again(table, 0);
-  embedding_grad(ids.reshape({-1}), g.reshape({-1, width}), target_(table, 0, numel).view({-1, width}), add,
+  embedding_grad(ids.reshape({-1}), g.reshape({-1, width}),
+                 target_(table, 0, numel).view({-1, width}), add,
                  coefficients_.of(table, 0, ids.size(0)));
 }
 
 void ClippedSink::direct(ParamId param, const Tensor& per_sample) {
-  const int64_t samples = per_sample.size(0), count = per_sample.numel() / std::max<int64_t>(1, samples);
+  const int64_t samples = per_sample.size(0),
+                count = per_sample.numel() / std::max<int64_t>(1, samples);
   const int64_t whole = numel_[static_cast<size_t>(param)];
   const bool add = seen_.again(param, 0) || accumulate_;
   combine_samples(per_sample, coefficients_.of(param, 0, samples), target_(param, 0, count), add);
@@ -117,7 +123,8 @@ int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_
   }
   if (report.tokens == 1) return report.samples * (report.rows + report.columns) * real;
   if (on_gpu) {
-    return report.samples * product_rows(report.samples, report.rows, report.columns, real) * report.columns * real;
+    return report.samples * product_rows(report.samples, report.rows, report.columns, real) *
+           report.columns * real;
   }
   return dtype_bytes(compute) >= 4 ? 0 : report.tokens * (report.rows + report.columns) * real;
 }

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "privacy/fft.h"
-#include "privacy/normal.h"
+#include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
@@ -16,7 +15,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kOutside = 1e-13;  // tilted mass that the window may leave out, each side
 constexpr size_t kSmallest = size_t{1} << 10, kLargest = size_t{1} << 20;  // of the transforms
 
-// The x > 0 that makes f smallest, by a scan over powers and a golden-section search around the best.
+// The x > 0 that makes f smallest, by a scan over powers and a golden-section search around the
+// best.
 template <typename F>
 double minimize(double from, double to, F f) {
   const int points = 1 + static_cast<int>(std::ceil(6 * std::log10(to / from)));
@@ -47,7 +47,8 @@ Complex power(Complex base, double exponent) {
   const double magnitude = std::abs(base);
   if (magnitude == 0) return 0;
   const double log_magnitude = exponent * std::log(magnitude);
-  return log_magnitude < -100 ? Complex(0) : std::polar(std::exp(log_magnitude), exponent * std::arg(base));
+  return log_magnitude < -100 ? Complex(0)
+                              : std::polar(std::exp(log_magnitude), exponent * std::arg(base));
 }
 
 }  // namespace
@@ -56,7 +57,8 @@ double log_highest_weight(double tilt) {
   return -tilt * std::log1p(1 / tilt) - std::log1p(tilt);
 }
 
-Composition::Composition(const std::vector<Phase>& phases, Direction direction, double negligible, const Goal& goal) {
+Composition::Composition(const std::vector<Phase>& phases, Direction direction, double negligible,
+                         const Goal& goal) {
   for (const Phase& phase : phases) total_steps_ += static_cast<double>(phase.steps);
   // Phi(-z) <= exp(-z^2/2) / 2
   const double z = std::sqrt(2 * std::max(1.0, std::log(total_steps_ / (2 * negligible))));
@@ -68,8 +70,8 @@ Composition::Composition(const std::vector<Phase>& phases, Direction direction, 
   }
   tilt_ = minimize(1e-7, 1e9, [&](double tilt) { return goal(tilt, log_moment(tilt)); });
   goal_ = goal(tilt_, log_moment(tilt_));
-  // Where losses have an end (add) the best tilt can be so large that no grid resolves it. For a normal S it is
-  // sqrt(-2 ln delta) deviations^-1.
+  // Where losses have an end (add) the best tilt can be so large that no grid resolves it. For a
+  // normal S it is sqrt(-2 ln delta) deviations^-1.
   double variance = 0;
   for (const Part& part : parts_) variance += part.steps * part.profile.tilted_variance(0);
   tilt_ = std::min(tilt_, 4 * std::sqrt(-2 * std::log(negligible) / variance));
@@ -93,16 +95,19 @@ Composition::Window Composition::find_window() const {
   for (const Part& part : parts_) variance += part.steps * part.profile.tilted_variance(tilt_);
   // For a normal S the best is sqrt(-2 ln kOutside) deviations^-1, about 8.
   const double unit = 1 / std::sqrt(variance);
-  const double up = minimize(0.001 * unit, 20 * unit, reach(1)), down = minimize(0.001 * unit, 20 * unit, reach(-1));
+  const double up = minimize(0.001 * unit, 20 * unit, reach(1)),
+               down = minimize(0.001 * unit, 20 * unit, reach(-1));
   return {.low = -reach(-1)(down), .high = reach(1)(up), .up_tilt = up, .down_tilt = down};
 }
 
 void Composition::compose(double epsilon_error) {
   const Window window = find_window();
   const double width = window.high - window.low;
-  // A rounding up by D, E exp(-D) = 1, E D^2 about spacing^2 / 6, raises ln delta by tilt (1 + tilt) E D^2 / 2 a step.
+  // A rounding up by D, E exp(-D) = 1, E D^2 about spacing^2 / 6, raises ln delta by tilt (1 +
+  // tilt) E D^2 / 2 a step.
   const double wanted = std::sqrt(12 * epsilon_error / (total_steps_ * (1 + tilt_)));
-  const double cells = std::clamp(width / wanted, static_cast<double>(kSmallest), static_cast<double>(kLargest));
+  const double cells =
+      std::clamp(width / wanted, static_cast<double>(kSmallest), static_cast<double>(kLargest));
   const size_t size = std::bit_ceil(static_cast<size_t>(cells));
   spacing_ = width / static_cast<double>(size - 2);
   std::vector<Rounded> rounded;
@@ -126,8 +131,8 @@ void Composition::compose(double epsilon_error) {
     scale_ += part.steps * (grid.scale + std::log(sum));
     rounded.push_back({std::move(grid), std::move(up), std::move(down)});
   }
-  // Floating point: a transform's relative error is about log2(size) units, a step's masses are right to 5e-14, and
-  // powers multiply both by the steps.
+  // Floating point: a transform's relative error is about log2(size) units, a step's masses are
+  // right to 5e-14, and powers multiply both by the steps.
   const double transforms = 4 * std::numeric_limits<double>::epsilon() * std::bit_width(size);
   const double rounding = (total_steps_ + 1) * (transforms + 5e-14);
   weight_error_[1] = outside(rounded, &Rounded::up, window) + rounding;
@@ -138,7 +143,8 @@ void Composition::compose(double epsilon_error) {
 }
 
 // Tilted mass of S outside the window, by Chernoff's bound.
-double Composition::outside(const std::vector<Rounded>& rounded, GridMass Rounded::*bound, const Window& window) const {
+double Composition::outside(const std::vector<Rounded>& rounded, GridMass Rounded::*bound,
+                            const Window& window) const {
   const auto chernoff = [&](double more, double edge) {
     double log_sum = -more * edge;
     for (size_t part = 0; part < parts_.size(); ++part) {
@@ -149,7 +155,8 @@ double Composition::outside(const std::vector<Rounded>& rounded, GridMass Rounde
       for (size_t i = 0; i < mass.size(); ++i) {
         if (mass[i] <= 0) continue;
         const double exponent = more * (grid.loss(i) - middle);
-        moment += exponent > 500 ? std::exp(exponent + std::log(mass[i])) : mass[i] * std::exp(exponent);
+        moment +=
+            exponent > 500 ? std::exp(exponent + std::log(mass[i])) : mass[i] * std::exp(exponent);
       }
       log_sum += parts_[part].steps * (std::log(moment) + more * middle);
     }
@@ -197,20 +204,23 @@ void Composition::transform(const std::vector<Rounded>& rounded, size_t size) {
   }
 }
 
-// delta from the values at `index` and above; epsilon is not above grid_value(index). What the window, rounding and the
-// cut of the losses can change is added to the upper bound and taken from the lower.
+// delta from the values at `index` and above; epsilon is not above grid_value(index). What the
+// window, rounding and the cut of the losses can change is added to the upper bound and taken from
+// the lower.
 double Composition::suffix_delta(bool upper, size_t index, double epsilon) const {
   const double here = grid_value(index);
   const double value = sum_[upper][index] - std::exp(epsilon - here) * exp_sum_[upper][index];
   const double delta = std::exp(scale_ - tilt_ * here) * value;
-  const double slack = std::exp(scale_ - tilt_ * epsilon + log_highest_weight(tilt_)) * weight_error_[upper];
+  const double slack =
+      std::exp(scale_ - tilt_ * epsilon + log_highest_weight(tilt_)) * weight_error_[upper];
   return upper ? delta + slack + infinite_mass_ : delta - slack;
 }
 
 Bounds Composition::delta(double epsilon) const {
   const double place = (epsilon - reference_) / spacing_;
   const size_t size = sum_[0].size() - 1;
-  const size_t index = static_cast<size_t>(std::clamp(std::ceil(place), 0.0, static_cast<double>(size)));
+  const size_t index =
+      static_cast<size_t>(std::clamp(std::ceil(place), 0.0, static_cast<double>(size)));
   return {.lower = std::max(0.0, suffix_delta(false, index, epsilon)),
           .upper = place < 0 ? 1 : std::min(1.0, suffix_delta(true, index, epsilon))};
 }
@@ -220,7 +230,8 @@ Bounds Composition::epsilon(double delta) const {
   return {.lower = std::max(0.0, solve_lower(delta, upper)), .upper = std::max(0.0, upper)};
 }
 
-// The upper bound of delta falls all the way. An epsilon below the window is given as the window's end.
+// The upper bound of delta falls all the way. An epsilon below the window is given as the window's
+// end.
 double Composition::solve_upper(double delta) const {
   size_t low = 0, high = sum_[0].size() - 1;
   if (suffix_delta(true, low, grid_value(low)) <= delta) return grid_value(low);
@@ -232,11 +243,12 @@ double Composition::solve_upper(double delta) const {
   return solve_between(true, delta, low, high);
 }
 
-// The lower bound does not: its slack grows downwards. So the search goes down from the upper epsilon, in growing
-// steps.
+// The lower bound does not: its slack grows downwards. So the search goes down from the upper
+// epsilon, in growing steps.
 double Composition::solve_lower(double delta, double upper) const {
   const size_t size = sum_[0].size() - 1;
-  const double place = std::isinf(upper) ? static_cast<double>(size) : std::ceil((upper - reference_) / spacing_);
+  const double place =
+      std::isinf(upper) ? static_cast<double>(size) : std::ceil((upper - reference_) / spacing_);
   size_t high = static_cast<size_t>(std::clamp(place, 0.0, static_cast<double>(size))), low = high;
   for (size_t step = 1; suffix_delta(false, low, grid_value(low)) <= delta; step *= 2) {
     if (low == 0) return 0;
@@ -251,7 +263,8 @@ double Composition::solve_lower(double delta, double upper) const {
   return solve_between(false, delta, low, high);
 }
 
-// Between two neighbouring grid values; delta is above the target at the first and not above it at the second.
+// Between two neighbouring grid values; delta is above the target at the first and not above it at
+// the second.
 double Composition::solve_between(bool upper, double delta, size_t low, size_t high) const {
   double left = grid_value(low), right = grid_value(high);
   for (int i = 0; i < 60 && right - left > 1e-14 * std::abs(right); ++i) {

@@ -22,17 +22,21 @@ constexpr const char* kSecretFile = "secret";
 constexpr double kReserveSeconds = 0.5;
 constexpr int64_t kReserveSteps = 4096;
 
-// Of the folder itself: a copy has another one, and folders cannot be linked twice. A folder that is moved within its file system keeps it.
+// Of the folder itself: a copy has another one, and folders cannot be linked twice. A folder that
+// is moved within its file system keeps it.
 std::string folder_identity(const std::string& folder) {
   struct statx facts {};
   if (statx(AT_FDCWD, folder.c_str(), 0, STATX_INO | STATX_BTIME, &facts) != 0) return "";
   if (facts.stx_mask & STATX_BTIME)
-    return fmt::format("{}/{}.{:09}", facts.stx_ino, facts.stx_btime.tv_sec, facts.stx_btime.tv_nsec);
+    return fmt::format("{}/{}.{:09}", facts.stx_ino, facts.stx_btime.tv_sec,
+                       facts.stx_btime.tv_nsec);
   return fmt::format("{}/{}:{}", facts.stx_ino, facts.stx_dev_major, facts.stx_dev_minor);
 }
 
 std::string shown(const Json& value) {
-  const std::string text = value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string text = value.is_null()     ? "nothing"
+                           : value.is_string() ? value.get<std::string>()
+                                               : value.dump();
   return printable(text, 60);
 }
 
@@ -57,16 +61,18 @@ std::string Journal::path(const char* name) const {
   return join_path(input_.folder, name);
 }
 
-Journal::Journal(const PrivacyPlan& plan, JournalInput input) : input_(std::move(input)) {
+Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::move(input)) {
   const bool own = input_.secret_file.empty();
   secret_is_new_ = own && !fs::exists(path(kSecretFile));
-  secret_ = !own ? read_secret(input_.secret_file) : secret_is_new_ ? draw_secret() : read_secret(path(kSecretFile));
+  secret_ = !own             ? read_secret(input_.secret_file)
+            : secret_is_new_ ? draw_secret()
+                             : read_secret(path(kSecretFile));
   SecretTag tag(secret_, "replay");
   tag.add(input_.settings.dump());
   if (input_.add_data) input_.add_data(tag);
   tag_ = tag.value();
   if (holds_journal(input_.folder)) found_ = read_file(path(kLedgerFile));
-  decide(plan);
+  decide(mechanism);
 }
 
 // What stands between this run and an exact replay of the segment before; "" where nothing does.
@@ -76,9 +82,11 @@ std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   const bool written_by_it = input_.start.segment == segment;
   const bool where_it_began = input_.start.segment == from.value("segment", std::string()) &&
                               input_.start.steps == from.value("steps", int64_t{-1});
-  if (before.value("folder", std::string()) != folder_identity(input_.folder)) return "this folder is a copy";
+  if (before.value("folder", std::string()) != folder_identity(input_.folder))
+    return "this folder is a copy";
   if (before.value("secret", std::string()) != fingerprint(secret_)) return "the secret is another";
-  if (!written_by_it && !where_it_began) return "the newest checkpoint is not of the run's last segment";
+  if (!written_by_it && !where_it_began)
+    return "the newest checkpoint is not of the run's last segment";
   if (!input_.replayable) return "this device may round otherwise the second time";
   const Json settings = before.value("settings", Json::object());
   for (const auto& [name, value] : input_.settings.items()) {
@@ -90,7 +98,7 @@ std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   return "";
 }
 
-void Journal::decide(const PrivacyPlan& plan) {
+void Journal::decide(const Mechanism& mechanism) {
   const std::string where = path(kLedgerFile);
   Json before;
   Ledger done = input_.start.ledger;
@@ -101,15 +109,17 @@ void Journal::decide(const PrivacyPlan& plan) {
     done = merged(ledger_from_json(before["events"], where), input_.start.ledger);
   }
   resumes_ = !done.events.empty();
-  LedgerEvent event = ledger_event(plan, input_.generator, random_name(), input_.start.steps);
+  LedgerEvent event = ledger_event(mechanism, input_.generator, random_name(), input_.start.steps);
   done.check_follows(event);
   ledger_ = done;
   if (!found_.empty() && !done.events.empty()) {
     // What only a checkpoint knew of stands behind the journal's own events.
-    why_ = done.events.back().segment == before.value("segment", std::string()) ? difference(before, tag_)
-                                                                                : "the checkpoint is of another run";
+    why_ = done.events.back().segment == before.value("segment", std::string())
+               ? difference(before, tag_)
+               : "the checkpoint is of another run";
     const std::string nonce = before.value("nonce", std::string());
-    if (why_.empty() && !from_hex(nonce, nonce_.data(), nonce_.size())) why_ = "the ledger holds no nonce";
+    if (why_.empty() && !from_hex(nonce, nonce_.data(), nonce_.size()))
+      why_ = "the ledger holds no nonce";
     replays_ = why_.empty();
   } else if (resumes_) {
     why_ = "the folder holds a checkpoint without its ledger";
@@ -119,8 +129,10 @@ void Journal::decide(const PrivacyPlan& plan) {
     counted_before_ = ledger_.events.back().reached;
     return;
   }
-  for (const LedgerEvent& earlier : done.events) lost_ = std::max(lost_, earlier.reached - input_.start.steps);
-  // A given secret makes a new run repeatable: its nonce follows from all that decides its steps, so it comes again with the same steps only.
+  for (const LedgerEvent& earlier : done.events)
+    lost_ = std::max(lost_, earlier.reached - input_.start.steps);
+  // A given secret makes a new run repeatable: its nonce follows from all that decides its steps,
+  // so it comes again with the same steps only.
   const bool repeatable = !input_.secret_file.empty() && input_.replayable && !resumes_;
   nonce_ = repeatable ? tag_ : draw_nonce();
   if (repeatable) event.segment = repeated_name(secret_, tag_);
@@ -149,7 +161,8 @@ void Journal::write() const {
 void Journal::begin() {
   const std::string now = holds_journal(input_.folder) ? read_file(path(kLedgerFile)) : "";
   const bool secret_came = secret_is_new_ && fs::exists(path(kSecretFile));
-  if (now != found_ || secret_came) user_error("{}: another process trained here just now; start again", input_.folder);
+  if (now != found_ || secret_came)
+    user_error("{}: another process trained here just now; start again", input_.folder);
   if (secret_is_new_) write_secret(path(kSecretFile), secret_);
   begun_ = true;
   write();
@@ -168,7 +181,8 @@ void Journal::before_step(int64_t step, int64_t last) {
   if (step <= reached) return;
   const double done = static_cast<double>(step - first_step_), seconds = (now - first_ms_) / 1e3;
   const double rate = done > 0 ? done / std::max(1e-6, seconds) : 0;
-  const auto more = std::clamp(static_cast<int64_t>(rate * kReserveSeconds), int64_t{1}, kReserveSteps);
+  const auto more =
+      std::clamp(static_cast<int64_t>(rate * kReserveSeconds), int64_t{1}, kReserveSteps);
   reached = std::min(last, step - 1 + more);
   write();
 }

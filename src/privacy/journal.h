@@ -1,12 +1,17 @@
-// What a private run has done and is about to do, written before it does it, so that no noise is ever used on two gradients and no step goes uncounted.
+// What a private run has done and is about to do, written before it does it, so that no noise is
+// ever used on two gradients and no step goes uncounted.
 //
 //   <run>/secret        the run's secret, owner only; not there where --secret-file holds it
-//   <run>/ledger.json   the accounting events, the nonce and what decides the steps under it; owner only
+//   <run>/ledger.json   the accounting events, the nonce and what decides the steps under it; owner
+//                       only
 //
-// Which nonce a run takes. Noise of step t under one nonce must meet one gradient only: equal noise on two sums cancels in their difference. So the nonce is kept only where the
-// steps to come are those that it was drawn for, bit for bit: the same secret, data, model, settings, ranks, threads, build and processor (by a tag over all of them), on a device that computes
-// alike each time, in the same folder and from a checkpoint of the same segment. Then steps that a crash took back are replayed, and count once. Anything else begins a new segment with a fresh nonce,
-// and what the old one had begun stays counted. A copied folder is told by its inode and time of birth.
+// Which nonce a run takes. Noise of step t under one nonce must meet one gradient only: equal noise
+// on two sums cancels in their difference. So the nonce is kept only where the steps to come are
+// those that it was drawn for, bit for bit: the same secret, data, model, settings, ranks, threads,
+// build and processor (by a tag over all of them), on a device that computes alike each time, in
+// the same folder and from a checkpoint of the same segment. Then steps that a crash took back are
+// replayed, and count once. Anything else begins a new segment with a fresh nonce, and what the old
+// one had begun stays counted. A copied folder is told by its inode and time of birth.
 #pragma once
 
 #include <functional>
@@ -17,7 +22,7 @@
 
 namespace veil::privacy {
 
-// The checkpoint that a run goes on from; the default is a run's begin.
+// The checkpoint that a run continues from; the default is a run's start.
 struct JournalStart {
   int64_t steps = 0;
   std::string segment;  // the one that wrote it
@@ -28,7 +33,7 @@ struct JournalInput {
   std::string folder;       // of the run; need not be there
   std::string secret_file;  // "": the run's own, drawn at its begin
   JournalStart start;
-  nlohmann::json settings;                   // everything but the data that decides the bits of a step
+  nlohmann::json settings;  // everything but the data that decides the bits of a step
   std::function<void(SecretTag&)> add_data;  // and the data
   bool replayable = false;                   // whether equal settings make equal bits here
   NoiseGenerator generator = NoiseGenerator::secure;
@@ -36,20 +41,25 @@ struct JournalInput {
 
 class Journal {
  public:
-  // Reads and decides; writes nothing. UserError where the plan cannot follow what was done before.
-  Journal(const PrivacyPlan& plan, JournalInput input);
+  // Reads and decides; writes nothing. UserError if the mechanism cannot follow what came before.
+  Journal(const Mechanism& mechanism, JournalInput input);
 
-  bool resumes() const { return resumes_; }  // there is something before it: a checkpoint, or steps that were lost
+  // there is something before it: a checkpoint, or steps that were lost
+  bool resumes() const { return resumes_; }
   bool replays() const { return replays_; }  // under the nonce that was there
-  const std::string& why_fresh() const { return why_; }  // of a run that goes on with a fresh nonce: a phrase
-  int64_t lost_steps() const { return lost_; }      // begun before and now counted beside those that take their place
+  // of a run that continues with a fresh nonce: a phrase
+  const std::string& why_fresh() const { return why_; }
+  // begun before and now counted in addition to those that take their place
+  int64_t lost_steps() const { return lost_; }
   const Ledger& ledger() const { return ledger_; }  // the last event is this run's
   const std::string& segment() const { return ledger_.events.back().segment; }
   ChaChaKey key(KeyDomain domain) const { return derive_key(secret_, nonce_, domain); }
 
-  // Under the folder's lock. UserError where another process went on in the folder since it was read.
+  // Under the folder's lock. UserError where another process went on in the folder since it was
+  // read.
   void begin();
-  // Before a step: where it is not yet counted, it and some more (about half a second's) are, on disk, before this returns. None beyond `last`.
+  // Before a step: where it is not yet counted, it and some more (about half a second's) are, on
+  // disk, before this returns. None beyond `last`.
   void before_step(int64_t step, int64_t last);
   // What a checkpoint of this step stores.
   Ledger ledger_at(int64_t step) const;
@@ -59,7 +69,7 @@ class Journal {
  private:
   std::string path(const char* name) const;
   nlohmann::json stored() const;
-  void decide(const PrivacyPlan& plan);
+  void decide(const Mechanism& mechanism);
   std::string difference(const nlohmann::json& before, const RunNonce& tag) const;
   void write() const;
 

@@ -6,7 +6,8 @@
 
 namespace veil::privacy {
 
-KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param, Target target, GradSink& booked)
+KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param,
+                   Target target, GradSink& booked)
     : numel_(std::move(numel_of_param)),
       booked_param_(std::move(booked_param)),
       target_(std::move(target)),
@@ -16,12 +17,14 @@ KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked
 void KeepSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   if (booked_param_[static_cast<size_t>(of.param)]) {  // the block lets go of its own
     CategoryScope scope(Category::clip_records);
-    return booked_.linear(of, a.clone(at::MemoryFormat::Contiguous), g.clone(at::MemoryFormat::Contiguous));
+    return booked_.linear(of, a.clone(at::MemoryFormat::Contiguous),
+                          g.clone(at::MemoryFormat::Contiguous));
   }
   CategoryScope scope(Category::temporary);
   const Tensor all_a = samples_of(a), all_g = samples_of(g);
   const int64_t samples = all_a.size(0), rows = all_g.size(2), columns = all_a.size(2);
-  const Tensor kept = target_(of.param, of.row * columns, rows * columns).narrow(0, of.first_sample, samples);
+  const Tensor kept =
+      target_(of.param, of.row * columns, rows * columns).narrow(0, of.first_sample, samples);
   Tensor out = kept.as_strided({samples, rows, columns}, {kept.stride(0), columns, 1});
   constexpr int64_t kMostSamples = int64_t{1} << 20;
   const bool add = seen_.again(of.param, of.row * kMostSamples + of.first_sample);

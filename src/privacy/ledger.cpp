@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/quantity.h"
 #include "kernels/noise.h"
 
@@ -18,28 +19,30 @@ nlohmann::json number(double value) {
 }
 
 nlohmann::json event_json(const LedgerEvent& event) {
-  nlohmann::json result = {{"segment", event.segment},
-                           {"unit", name_of(event.unit)},
-                           {"relation", name_of(event.relation)},
-                           {"sampler", name_of(event.sampler)},
-                           {"sigma", event.sigma},
-                           {"q", event.q},
-                           {"data_size", event.data_size},
-                           {"data_size_source", event.size_from_data ? "counted, declared public" : "given"},
-                           {"expected_batch", event.expected_batch},
-                           {"clip", name_of(event.clip)},
-                           {"clip_norm", event.clip_norm},
-                           {"slack", event.slack},
-                           {"rng", name_of(event.generator)},
-                           {"first_step", event.first + 1},
-                           {"last_step", event.reached}};
+  nlohmann::json result = {
+      {"segment", event.segment},
+      {"unit", name_of(event.unit)},
+      {"relation", name_of(event.relation)},
+      {"sampler", name_of(event.sampler)},
+      {"sigma", event.sigma},
+      {"q", event.q},
+      {"data_size", event.data_size},
+      {"data_size_source", event.size_from_data ? "counted, declared public" : "given"},
+      {"expected_batch", event.expected_batch},
+      {"clip", name_of(event.clip)},
+      {"clip_norm", event.clip_norm},
+      {"slack", event.slack},
+      {"rng", name_of(event.generator)},
+      {"first_step", event.first + 1},
+      {"last_step", event.reached}};
   if (event.sampler == SamplerKind::shuffled) result["steps_per_epoch"] = event.steps_per_epoch;
   return result;
 }
 
 template <typename Enum>
 void read_name(const nlohmann::json& text, const char* key, Enum& value) {
-  if (!find_name(text.at(key).get<std::string>(), value)) throw UserError(fmt::format("an unknown {}", key));
+  if (!find_name(text.at(key).get<std::string>(), value))
+    throw UserError(fmt::format("an unknown {}", key));
 }
 
 LedgerEvent event_from_json(const nlohmann::json& text) {
@@ -75,19 +78,20 @@ Phase LedgerEvent::phase() const {
   return {.sigma = sigma, .q = 1, .steps = begun - first / steps_per_epoch};
 }
 
-LedgerEvent ledger_event(const PrivacyPlan& plan, NoiseGenerator generator, const std::string& segment, int64_t first) {
-  const PlanRequest& r = plan.request();
+LedgerEvent ledger_event(const Mechanism& mechanism, NoiseGenerator generator,
+                         const std::string& segment, int64_t first) {
+  const MechanismRequest& r = mechanism.request();
   LedgerEvent event;
   event.segment = segment;
   event.unit = r.unit;
-  event.relation = plan.relation();
+  event.relation = mechanism.relation();
   event.sampler = r.sampler;
-  event.sigma = plan.sigma();
-  event.q = plan.q();
-  event.steps_per_epoch = plan.steps_per_epoch();
+  event.sigma = mechanism.sigma();
+  event.q = mechanism.q();
+  event.steps_per_epoch = mechanism.steps_per_epoch();
   event.data_size = r.data_size;
   event.size_from_data = r.size_from_data;
-  event.expected_batch = plan.expected_batch();
+  event.expected_batch = mechanism.expected_batch();
   event.clip = r.clip;
   event.clip_norm = r.clip_norm;
   event.slack = r.slack;
@@ -112,16 +116,18 @@ Spent Ledger::spent(AccountantKind accountant, double delta) const {
   return make_accountant(accountant)->epsilon(phases(), delta);
 }
 
-int64_t Ledger::reach_within(double epsilon, AccountantKind accountant, double delta, int64_t limit) const {
-  VEIL_CHECK(!events.empty() && limit >= events.back().first, "a limit of {} steps for a ledger of {} events", limit,
-             events.size());
+int64_t Ledger::reach_within(double epsilon, AccountantKind accountant, double delta,
+                             int64_t limit) const {
+  VEIL_CHECK(!events.empty() && limit >= events.back().first,
+             "a limit of {} steps for a ledger of {} events", limit, events.size());
   Ledger tried = *this;
   const auto fits = [&](int64_t reached) {
     tried.events.back().reached = reached;
     return tried.spent(accountant, delta).epsilon <= epsilon;
   };
   if (fits(limit)) return limit;
-  int64_t low = events.back().first, high = limit;  // high does not fit; low is where nothing more is spent
+  // high does not fit; low is where nothing more is spent
+  int64_t low = events.back().first, high = limit;
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;
@@ -132,19 +138,22 @@ int64_t Ledger::reach_within(double epsilon, AccountantKind accountant, double d
 void Ledger::check_follows(const LedgerEvent& next) const {
   for (const LedgerEvent& event : events) {
     if (event.unit != next.unit)
-      user_error("--privacy-unit {}: the run was begun with {}; a guarantee has one unit", name_of(next.unit),
-                 name_of(event.unit));
+      field_error("privacy_unit", "{}: the run was begun with {}; a guarantee has one unit",
+                  name_of(next.unit), name_of(event.unit));
     if (event.sampler != next.sampler)
-      user_error("--sampler {}: the run was begun with {}; their neighbours differ, and a guarantee has one kind",
-                 name_of(next.sampler), name_of(event.sampler));
+      field_error(
+          "sampler",
+          "{}: the run was begun with {}; their neighbours differ, and a guarantee has one kind",
+          name_of(next.sampler), name_of(event.sampler));
   }
 }
 
 Ledger merged(const Ledger& a, const Ledger& b) {
   Ledger result = a;
   for (const LedgerEvent& event : b.events) {
-    const auto same = std::find_if(result.events.begin(), result.events.end(),
-                                   [&](const LedgerEvent& other) { return other.segment == event.segment; });
+    const auto same =
+        std::find_if(result.events.begin(), result.events.end(),
+                     [&](const LedgerEvent& other) { return other.segment == event.segment; });
     if (same == result.events.end()) {
       result.events.push_back(event);
     } else {
@@ -175,14 +184,15 @@ Ledger ledger_from_json(const nlohmann::json& text, const std::string& where) {
 
 nlohmann::json guarantee_json(const Ledger& ledger, AccountantKind accountant, double delta) {
   const Spent spent = ledger.spent(accountant, delta);
-  nlohmann::json result = {
-      {"schema", 1},
-      {"epsilon", number(spent.epsilon)},
-      {"delta", delta},
-      {"accountant", name_of(accountant)},
-      {"steps", ledger.steps()},
-      {"covers", "the parameters, in every state that they had; no loss, norm, drawn size or held-out figure"},
-      {"events", ledger_json(ledger)}};
+  nlohmann::json result = {{"schema", 1},
+                           {"epsilon", number(spent.epsilon)},
+                           {"delta", delta},
+                           {"accountant", name_of(accountant)},
+                           {"steps", ledger.steps()},
+                           {"covers",
+                            "the parameters, in every state that they had; no loss, norm, drawn "
+                            "size or held-out figure"},
+                           {"events", ledger_json(ledger)}};
   if (spent.error) result["epsilon_error"] = *spent.error;
   if (!ledger.events.empty()) {
     result["unit"] = name_of(ledger.events[0].unit);
@@ -196,24 +206,28 @@ std::string guarantee_line(const Ledger& ledger, AccountantKind accountant, doub
   if (ledger.events.empty()) return "nothing was released";
   const LedgerEvent& event = ledger.events[0];
   const Spent spent = ledger.spent(accountant, delta);
-  std::string line = std::isinf(spent.epsilon) ? "not private: without noise epsilon is infinite"
-                                               : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
-  line += fmt::format(" for one {} ({} neighbours), {} sampling, {}, accountant {}", name_of(event.unit),
-                      name_of(event.relation), name_of(event.sampler), quantity(ledger.steps(), "step"),
-                      name_of(accountant));
-  if (spent.error && *spent.error > 0) line += fmt::format(" (exact epsilon at most {:.1e} less)", *spent.error);
+  std::string line = std::isinf(spent.epsilon)
+                         ? "not private: without noise epsilon is infinite"
+                         : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
+  line += fmt::format(" for one {} ({} neighbours), {} sampling, {}, accountant {}",
+                      name_of(event.unit), name_of(event.relation), name_of(event.sampler),
+                      quantity(ledger.steps(), "step"), name_of(accountant));
+  if (spent.error && *spent.error > 0)
+    line += fmt::format(" (exact epsilon at most {:.1e} less)", *spent.error);
   return line;
 }
 
 SpentCurve::SpentCurve(Ledger ledger, AccountantKind accountant, double delta, int64_t last)
     : ledger_(std::move(ledger)), accountant_(accountant), delta_(delta), last_(last) {
   VEIL_CHECK(!ledger_.events.empty(), "a curve of no event");
-  spacing_ = std::max<int64_t>(1, (last_ - ledger_.events.back().first + kCurvePoints - 1) / kCurvePoints);
+  spacing_ =
+      std::max<int64_t>(1, (last_ - ledger_.events.back().first + kCurvePoints - 1) / kCurvePoints);
 }
 
 double SpentCurve::at(int64_t step) {
   const LedgerEvent& event = ledger_.events.back();
-  step = std::max(step, event.reached);  // what is counted already stays so while an exact resume replays it
+  // what is counted already stays so while an exact resume replays it
+  step = std::max(step, event.reached);
   const int64_t next = event.first + (step - event.first + spacing_ - 1) / spacing_ * spacing_;
   const int64_t point = std::min(next, std::max(step, last_));
   const auto found = known_.find(point);

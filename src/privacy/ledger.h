@@ -1,4 +1,5 @@
-// What a model's parameters have cost: the list of accounting events behind them. It goes with every checkpoint and every exported model.
+// What a model's parameters have cost: the list of accounting events behind them. It goes with
+// every checkpoint and every exported model.
 #pragma once
 
 #include <map>
@@ -7,11 +8,12 @@
 #include <vector>
 
 #include "kernels/noise_values.h"
-#include "privacy/plan.h"
+#include "privacy/mechanism.h"
 
 namespace veil::privacy {
 
-// Steps first + 1 to reached of a run, under one plan and one nonce. Steps that a crash took back are among them: they were computed, and whoever watched has seen them.
+// Steps first + 1 to reached of a run, under one mechanism and nonce. Steps that a crash took back
+// are among them: they were computed, and whoever watched has seen them.
 struct LedgerEvent {
   std::string segment;  // its random name; tells events apart and is no secret
   PrivacyUnit unit = PrivacyUnit::sample;
@@ -27,10 +29,12 @@ struct LedgerEvent {
   NoiseGenerator generator = NoiseGenerator::secure;
   int64_t first = 0, reached = 0;
 
-  // What the accountant is told. shuffled: a plain Gaussian for each epoch that any of the steps fell in.
+  // What the accountant is told. shuffled: a plain Gaussian for each epoch that any of the steps
+  // fell in.
   Phase phase() const;
 };
-LedgerEvent ledger_event(const PrivacyPlan& plan, NoiseGenerator generator, const std::string& segment, int64_t first);
+LedgerEvent ledger_event(const Mechanism& mechanism, NoiseGenerator generator,
+                         const std::string& segment, int64_t first);
 
 struct Ledger {
   std::vector<LedgerEvent> events;
@@ -38,24 +42,29 @@ struct Ledger {
   std::vector<Phase> phases() const;
   int64_t steps() const;  // noisy updates in all, those taken back by crashes included
   Spent spent(AccountantKind accountant, double delta) const;
-  // The last step, up to `limit`, that its last event may reach without spending more than `epsilon`; the event's first step where none may.
-  int64_t reach_within(double epsilon, AccountantKind accountant, double delta, int64_t limit) const;
-  // UserError unless an event of this kind can follow: one unit, one sampler and so one relation from a model's first step to its last.
+  // The last step, up to `limit`, that its last event may reach without spending more than
+  // `epsilon`; the event's first step where none may.
+  int64_t reach_within(double epsilon, AccountantKind accountant, double delta,
+                       int64_t limit) const;
+  // UserError unless an event of this kind can follow: one unit, one sampler and so one relation
+  // from a model's first step to its last.
   void check_follows(const LedgerEvent& next) const;
 };
-// Both lists' events; one that stands in both reaches as far as the further.
+// Both lists' events; one that is in both reaches as far as the further.
 Ledger merged(const Ledger& a, const Ledger& b);
 
 nlohmann::json ledger_json(const Ledger& ledger);
 // UserError that names `where` if it is none.
 Ledger ledger_from_json(const nlohmann::json& text, const std::string& where);
 
-// privacy.json of an exported model: the guarantee, and the events it follows from. Holds nothing but what is public or private in the sense of the guarantee.
+// privacy.json of an exported model: the guarantee, and the events it follows from. Holds nothing
+// but what is public or private in the sense of the guarantee.
 nlohmann::json guarantee_json(const Ledger& ledger, AccountantKind accountant, double delta);
 // The same in a line for a person.
 std::string guarantee_line(const Ledger& ledger, AccountantKind accountant, double delta);
 
-// Epsilon as a run goes, for many steps without an accountant's work for each: exact at about fifty steps and at the last one, and in between that of the next such step, which is no less.
+// Epsilon as a run goes, for many steps without an accountant's work for each: exact at about fifty
+// steps and at the last one, and in between that of the next such step, which is no less.
 class SpentCurve {
  public:
   // The last event of `ledger` is the one that grows, up to `last` steps of the run.

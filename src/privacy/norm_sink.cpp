@@ -6,14 +6,15 @@
 
 #include "base/error.h"
 #include "kernels/sample_norm.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "privacy/sample_product.h"
 #include "tensor/category.h"
 
 namespace veil::privacy {
 namespace {
 
-// Of the last place, for each pair of tokens: two entries are rounded, each once, and what their sums add.
+// Of the last place, for each pair of tokens: two entries are rounded, each once, and what their
+// sums add.
 constexpr double kGramRounding = 2;
 
 }  // namespace
@@ -40,9 +41,11 @@ Tensor NormSink::totals(ParamId param, int64_t first_sample, int64_t samples) co
 }
 
 // One parameter's rows: a [n, T, d], g [n, T, p], both of one type.
-void NormSink::add_product(ParamId id, int64_t first_sample, const Tensor& a, const Tensor& g) const {
+void NormSink::add_product(ParamId id, int64_t first_sample, const Tensor& a,
+                           const Tensor& g) const {
   const NormParam& param = params_[static_cast<size_t>(id)];
-  const int64_t samples = a.size(0), tokens = a.size(1), columns = a.size(2), rows = g.size(2), tile = options_.tile;
+  const int64_t samples = a.size(0), tokens = a.size(1), columns = a.size(2), rows = g.size(2),
+                tile = options_.tile;
   const Tensor sums = totals(id, first_sample, samples);
   if (tokens == 1) {
     add_outer_norms(a.select(1, 0), g.select(1, 0), sums);
@@ -57,15 +60,19 @@ void NormSink::add_product(ParamId id, int64_t first_sample, const Tensor& a, co
       for (int64_t s = t; s < tokens; s += side) {
         const int64_t width = std::min(side, tokens - s);
         auto gram = [&](const Tensor& x, int64_t which) {
-          Tensor out = work.select(0, which).narrow(0, 0, samples * height * width).view({samples, height, width});
-          product_into(out, x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2), /*add=*/false);
+          Tensor out = work.select(0, which)
+                           .narrow(0, 0, samples * height * width)
+                           .view({samples, height, width});
+          product_into(out, x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2),
+                       /*add=*/false);
           return out;
         };
         const Tensor of_a = gram(a, 0), of_g = gram(g, 1);
         add_sample_products(of_a, of_g, s == t ? 1 : 2, sums);  // the matrix is symmetric
       }
     }
-    // Entries are rounded before they cancel: what that can hide of a norm is added to it, so that no sample is clipped too little.
+    // Entries are rounded before they cancel: what that can hide of a norm is added to it, so that
+    // no sample is clipped too little.
     add_length_products(a, g, kGramRounding * (real == at::kDouble ? 0x1p-52 : 0x1p-23), sums);
     return;
   }
@@ -87,8 +94,10 @@ void NormSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   ParamId param = of.param;
   int64_t row = of.row;
   for (int64_t column = 0; column < factor_g.size(2);) {
-    VEIL_CHECK(param < static_cast<ParamId>(params_.size()), "a report runs on behind the last parameter");
-    const int64_t count = std::min(params_[static_cast<size_t>(param)].rows - row, factor_g.size(2) - column);
+    VEIL_CHECK(param < static_cast<ParamId>(params_.size()),
+               "a report runs on behind the last parameter");
+    const int64_t count =
+        std::min(params_[static_cast<size_t>(param)].rows - row, factor_g.size(2) - column);
     add_product(param, of.first_sample, factor_a, factor_g.narrow(2, column, count));
     column += count;
     ++param;
@@ -96,7 +105,8 @@ void NormSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   }
 }
 
-// Rows of the head's gradient at the sample's own input tokens, from a block of its rows: the sum over t of g[t, id_s] a[t].
+// Rows of the head's gradient at the sample's own input tokens, from a block of its rows: the sum
+// over t of g[t, id_s] a[t].
 void NormSink::keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g) {
   const int64_t samples = a.size(0), tokens = g.size(1), chosen = ids_.size(1);
   const DType real = real_of(a.scalar_type());
@@ -108,8 +118,10 @@ void NormSink::keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g) {
   const Tensor work = empty_tensor({samples * tokens * side}, g.scalar_type(), g.device());
   for (int64_t s = 0; s < chosen; s += side) {
     const int64_t width = std::min(side, chosen - s);
-    const Tensor columns = work.narrow(0, 0, samples * tokens * width).view({samples, tokens, width});
-    gather_columns(g, ids_.narrow(0, of.first_sample, samples).narrow(1, s, width), of.row, columns);
+    const Tensor columns =
+        work.narrow(0, 0, samples * tokens * width).view({samples, tokens, width});
+    gather_columns(g, ids_.narrow(0, of.first_sample, samples).narrow(1, s, width), of.row,
+                   columns);
     Tensor rows = tied_rows_.narrow(0, of.first_sample, samples).narrow(1, s, width);
     product_into(rows, columns.transpose(1, 2), a, /*add=*/true);
   }
@@ -122,8 +134,9 @@ void NormSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   add_embedding_norms(ids, g, params_[static_cast<size_t>(table)].rows, sums);
   if (table != options_.tied_table) return;
   VEIL_CHECK(tied_rows_.defined(), "a tied table's embedding is reported before its head");
-  add_sample_products(tied_rows_, g.scalar_type() == tied_rows_.scalar_type() ? g : g.to(tied_rows_.scalar_type()), 2,
-                      sums);
+  add_sample_products(
+      tied_rows_, g.scalar_type() == tied_rows_.scalar_type() ? g : g.to(tied_rows_.scalar_type()),
+      2, sums);
   tied_rows_.reset();
 }
 
@@ -139,30 +152,37 @@ void NormSink::direct(ParamId param, const Tensor& per_sample) {
   add_segment_norms(flat, segments, squared_);
 }
 
-int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
-                                DType compute, bool on_gpu) {
+int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile,
+                                int64_t tied_tokens, DType compute, bool on_gpu) {
   const int64_t samples = report.samples, tokens = report.tokens;
   const int64_t real = dtype_bytes(sum_dtype(compute));
-  if (report.by == Report::By::embedding) return embedding_norms_scratch_bytes(samples, tokens, on_gpu);
-  if (report.by == Report::By::direct) return sample_norms_scratch_bytes(samples, report.numel, on_gpu);
-  const int64_t widened =
-      on_gpu || dtype_bytes(compute) >= 4 ? 0 : samples * tokens * (report.columns + report.rows) * real;
-  const int64_t gathered = samples * tokens * std::min(tile, tied_tokens) * (widened ? real : dtype_bytes(compute));
+  if (report.by == Report::By::embedding)
+    return embedding_norms_scratch_bytes(samples, tokens, on_gpu);
+  if (report.by == Report::By::direct)
+    return sample_norms_scratch_bytes(samples, report.numel, on_gpu);
+  const int64_t widened = on_gpu || dtype_bytes(compute) >= 4
+                              ? 0
+                              : samples * tokens * (report.columns + report.rows) * real;
+  const int64_t gathered =
+      samples * tokens * std::min(tile, tied_tokens) * (widened ? real : dtype_bytes(compute));
   if (tokens == 1) return widened + gathered;
   const int64_t rows = std::min(report.rows, param.rows);
   switch (param.rule) {
     case NormRule::ghost: {
       const int64_t side = std::min(tile, tokens);
-      return widened + std::max(gathered, 2 * samples * side * side * real +
-                                              std::max(sample_norms_scratch_bytes(samples, side * side, on_gpu),
-                                                       length_products_scratch_bytes(samples, tokens,
-                                                                                     sum_dtype(compute), on_gpu)));
+      return widened +
+             std::max(gathered,
+                      2 * samples * side * side * real +
+                          std::max(sample_norms_scratch_bytes(samples, side * side, on_gpu),
+                                   length_products_scratch_bytes(samples, tokens,
+                                                                 sum_dtype(compute), on_gpu)));
     }
     case NormRule::flash:
     case NormRule::materialize: {
       const int64_t height = param.rule == NormRule::flash ? std::min(tile, rows) : rows;
       return widened + std::max(gathered, samples * height * report.columns * real +
-                                              sample_norms_scratch_bytes(samples, height * report.columns, on_gpu));
+                                              sample_norms_scratch_bytes(
+                                                  samples, height * report.columns, on_gpu));
     }
   }
   return 0;

@@ -1,4 +1,5 @@
-// Squared gradient norms a sample, by parameter: the first half of clipping. Nothing is summed over samples or ranks here: a sample's norm is its own.
+// Per-sample squared gradient norms, by parameter: first half of clipping. Nothing is summed over
+// samples or ranks here: a sample's norm is its own.
 #pragma once
 
 #include <vector>
@@ -10,8 +11,9 @@
 namespace veil::privacy {
 
 // How the norm of a product's gradient G^T A is found (T tokens, weight [p, d]):
-//   materialize  the gradient itself: p d numbers a sample
-//   ghost        the sum of (A A^T)(G G^T) over pairs of tokens, by symmetric tiles: T^2 pairs, two tiles of memory
+//   materialize  the gradient itself: p d numbers per sample
+//   ghost        the sum of (A A^T)(G G^T) over pairs of tokens, by symmetric tiles: T^2 pairs, two
+//                tiles of memory
 //   flash        tiles of G^T A, squared and dropped: a tile of memory
 // One token is norm(a)^2 norm(g)^2 by any rule.
 enum class NormRule { materialize, ghost, flash };
@@ -25,13 +27,15 @@ struct NormParam {
 
 struct NormSinkOptions {
   int64_t tile = 256;  // ghost: tokens in a tile's side. flash: rows of the weight
-  ParamId tied_table =
-      -1;  // an embedding's table that is also the head's weight: its two gradients are one, so there is a cross-term
+  // an embedding's table that is also the head's weight: its two gradients are one, so there is a
+  // cross-term
+  ParamId tied_table = -1;
 };
 
 class NormSink final : public GradSink {
  public:
-  // `squared` fp64 [params, batch] gets the sums. Products are fp32 (fp64 for fp64 models) whatever the compute type is.
+  // `squared` fp64 [params, batch] gets the sums. Products are fp32 (fp64 for fp64 models) whatever
+  // the compute type is.
   NormSink(std::vector<NormParam> params, NormSinkOptions options, Tensor squared);
   // A new micro-batch starts; `ids` [batch, tokens] are its inputs, needed for a tied table.
   void begin_body(const Tensor& ids);
@@ -47,11 +51,13 @@ class NormSink final : public GradSink {
   NormSinkOptions options_;
   Tensor squared_;
   Tensor ids_;
-  Tensor tied_rows_;  // [batch, tokens, d]: the head's gradient at each of the sample's own input tokens
+  // [batch, tokens, d]: the head's gradient at each of the sample's own input tokens
+  Tensor tied_rows_;
 };
 
-// The temporaries of one report. tied_tokens: inputs of a sample whose rows of a tied table are gathered, 0 elsewhere.
-int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile, int64_t tied_tokens,
-                                DType compute, bool on_gpu);
+// The temporaries of one report. tied_tokens: inputs of a sample whose rows of a tied table are
+// gathered, 0 elsewhere.
+int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile,
+                                int64_t tied_tokens, DType compute, bool on_gpu);
 
 }  // namespace veil::privacy

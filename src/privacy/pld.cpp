@@ -4,8 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "privacy/composition.h"
-#include "privacy/normal.h"
+#include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
@@ -13,7 +12,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Direction kDirections[] = {Direction::remove, Direction::add};
 
-// Gaussians without sampling compose to one Gaussian: mu^2 = sum of steps / sigma^2. Nothing otherwise.
+// Gaussians without sampling compose to one Gaussian: mu^2 = sum of steps / sigma^2. Nothing
+// otherwise.
 std::optional<double> plain_gaussian_mu(const std::vector<Phase>& run) {
   double squared = 0;
   for (const Phase& phase : run) {
@@ -23,15 +23,18 @@ std::optional<double> plain_gaussian_mu(const std::vector<Phase>& run) {
   return std::sqrt(squared);
 }
 
-// The largest summed loss: infinite for remove, but a record that is added shows no more than that it was left out.
+// The largest summed loss: infinite for remove, but a record that is added shows no more than that
+// it was left out.
 double largest_loss(Direction direction, const std::vector<Phase>& run) {
   double sum = 0;
   for (const Phase& phase : run) sum -= static_cast<double>(phase.steps) * std::log1p(-phase.q);
   return direction == Direction::add ? sum : kInfinity;
 }
 
-// Bounds in one direction. They need not be near each other where the upper one is not above `enough`.
-Bounds epsilon_in(Direction direction, const std::vector<Phase>& run, double delta, double accuracy, double enough) {
+// Bounds in one direction. They need not be near each other where the upper one is not above
+// `enough`.
+Bounds epsilon_in(Direction direction, const std::vector<Phase>& run, double delta, double accuracy,
+                  double enough) {
   // Chernoff's bound of epsilon at this delta gives the tilt.
   const auto first_goal = [&](double tilt, double log_moment) {
     return (log_moment + log_highest_weight(tilt) - std::log(delta)) / tilt;
@@ -43,7 +46,8 @@ Bounds epsilon_in(Direction direction, const std::vector<Phase>& run, double del
   double aim = accuracy * std::max(1.0, first.goal());
   first.compose(aim);
   Bounds bounds = first.epsilon(delta);
-  // Where losses are rare and large that tilt is not the best, nor is the grid: again with those of the epsilon found.
+  // Where losses are rare and large that tilt is not the best, nor is the grid: again with those of
+  // the epsilon found.
   for (int round = 0; round < 2; ++round) {
     const double wanted = 15 * accuracy * std::max(1.0, bounds.lower);
     if (bounds.upper - bounds.lower <= wanted || bounds.upper <= enough) break;
@@ -93,7 +97,8 @@ Bounds pld_delta_bounds(const std::vector<Phase>& phases, double epsilon, double
       return log_moment + log_highest_weight(tilt) - tilt * epsilon;  // of ln delta
     };
     // First to learn how small delta is, then with a cut far below it.
-    const double log_delta = std::max(-600.0, std::min(0.0, Composition(run, direction, 1e-30, bound).goal()));
+    const double log_delta =
+        std::max(-600.0, std::min(0.0, Composition(run, direction, 1e-30, bound).goal()));
     Composition sum(run, direction, 1e-14 * std::exp(log_delta), bound);
     sum.compose(accuracy * std::max(1.0, epsilon));
     const Bounds bounds = sum.delta(epsilon);

@@ -1,24 +1,24 @@
 // The default accountant: the privacy loss of the whole run, numerically, between two bounds.
 //
-// The loss of one step is rounded to a grid once upwards and once downwards (privacy_loss.h), each composed by Fourier
-// transforms. So that tiny deltas keep their digits, the composition is of the exponentially tilted loss: weights
-// exp(tilt L) move the mass to where epsilon lies (the saddle point), and delta is computed relative to itself instead
-// of to 1. What a finite window and rounding add is bounded and counted in the upper and against the lower bound.
+// The loss of one step is rounded to a grid once upwards and once downwards (privacy_loss.h), each
+// composed by Fourier transforms. So that tiny deltas keep their digits, the composition is of the
+// exponentially tilted loss: weights exp(tilt L) move the mass to where epsilon lies (the saddle
+// point), and delta is computed relative to itself instead of to 1. What a finite window and
+// rounding add is bounded and counted in the upper and against the lower bound.
 #pragma once
 
-#include "privacy/accountant.h"
+#include "privacy/composition.h"
 
 namespace veil::privacy {
 
-struct Bounds {
-  double lower = 0, upper = 0;
-};
-
-// Epsilon's grid is chosen for about this error, relative above epsilon 1; the answer says what was reached.
+// Epsilon's grid is chosen for about this error, relative above epsilon 1; the answer says what was
+// reached.
 inline constexpr double kPldAccuracy = 2e-5;
 
-Bounds pld_epsilon_bounds(const std::vector<Phase>& phases, double delta, double accuracy = kPldAccuracy);
-Bounds pld_delta_bounds(const std::vector<Phase>& phases, double epsilon, double accuracy = kPldAccuracy);
+Bounds pld_epsilon_bounds(const std::vector<Phase>& phases, double delta,
+                          double accuracy = kPldAccuracy);
+Bounds pld_delta_bounds(const std::vector<Phase>& phases, double epsilon,
+                        double accuracy = kPldAccuracy);
 
 // The upper bound, and how far the lower one lies below it.
 Spent pld_epsilon(const std::vector<Phase>& phases, double delta);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numbers>
 
-#include "privacy/normal.h"
+#include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
@@ -35,15 +35,17 @@ double log_gaussian_density(double sigma, double x) {
   return -x * x / (2 * sigma * sigma) - std::log(sigma) - 0.5 * std::log(2 * std::numbers::pi);
 }
 
-// Calls visit(y, weight) at the nodes of Gauss-Legendre rules on pieces of [a, b] no wider than `widest`.
+// Calls visit(y, weight) at the nodes of Gauss-Legendre rules on pieces of [a, b] no wider than
+// `widest`.
 template <typename Visit>
 void quadrature(double a, double b, double widest, Visit visit) {
   static constexpr std::array<double, 3> kNodes3 = {-0.7745966692414834, 0, 0.7745966692414834};
   static constexpr std::array<double, 3> kWeights3 = {5.0 / 9, 8.0 / 9, 5.0 / 9};
-  static constexpr std::array<double, 5> kNodes5 = {-0.9061798459386640, -0.5384693101056831, 0, 0.5384693101056831,
-                                                    0.9061798459386640};
-  static constexpr std::array<double, 5> kWeights5 = {0.2369268850561891, 0.4786286704993665, 0.5688888888888889,
-                                                      0.4786286704993665, 0.2369268850561891};
+  static constexpr std::array<double, 5> kNodes5 = {-0.9061798459386640, -0.5384693101056831, 0,
+                                                    0.5384693101056831, 0.9061798459386640};
+  static constexpr std::array<double, 5> kWeights5 = {0.2369268850561891, 0.4786286704993665,
+                                                      0.5688888888888889, 0.4786286704993665,
+                                                      0.2369268850561891};
   const int pieces = std::max(1, static_cast<int>(std::ceil(std::abs(b - a) / widest)));
   const double half = (b - a) / (2 * pieces);
   for (int piece = 0; piece < pieces; ++piece) {
@@ -68,7 +70,8 @@ double StepLoss::at(double y) const {
 }
 
 double StepLoss::position(double loss) const {
-  return direction == Direction::remove ? ratio_position(sigma, q, loss) : -ratio_position(sigma, q, -loss);
+  return direction == Direction::remove ? ratio_position(sigma, q, loss)
+                                        : -ratio_position(sigma, q, -loss);
 }
 
 double StepLoss::log_density(double y) const {
@@ -94,7 +97,8 @@ LossProfile::LossProfile(const StepLoss& loss, Cut cut) : last_loss_(loss.at(cut
 
 double LossProfile::log_moment(double tilt) const {
   double highest = -kInfinity;
-  for (size_t i = 0; i < loss_.size(); ++i) highest = std::max(highest, log_mass_[i] + tilt * loss_[i]);
+  for (size_t i = 0; i < loss_.size(); ++i)
+    highest = std::max(highest, log_mass_[i] + tilt * loss_[i]);
   double sum = 0;
   for (size_t i = 0; i < loss_.size(); ++i) {
     const double exponent = log_mass_[i] + tilt * loss_[i] - highest;
@@ -106,7 +110,8 @@ double LossProfile::log_moment(double tilt) const {
 double LossProfile::tilted_mean(double tilt) const {
   const double total = log_moment(tilt);
   double mean = 0;
-  for (size_t i = 0; i < loss_.size(); ++i) mean += std::exp(log_mass_[i] + tilt * loss_[i] - total) * loss_[i];
+  for (size_t i = 0; i < loss_.size(); ++i)
+    mean += std::exp(log_mass_[i] + tilt * loss_[i] - total) * loss_[i];
   return mean;
 }
 
@@ -135,11 +140,14 @@ std::vector<int64_t> LossProfile::grid_points(double lowest, const Grid& grid) c
   const size_t count = loss_.size();
   const double total = log_moment(tilt);
   std::vector<double> below(count + 1), above(count + 1);  // tilted mass before and from node i on
-  for (size_t i = 0; i < count; ++i) below[i + 1] = below[i] + std::exp(log_mass_[i] + tilt * loss_[i] - total);
-  for (size_t i = count; i-- > 0;) above[i] = above[i + 1] + std::exp(log_mass_[i] + tilt * loss_[i] - total);
+  for (size_t i = 0; i < count; ++i)
+    below[i + 1] = below[i] + std::exp(log_mass_[i] + tilt * loss_[i] - total);
+  for (size_t i = count; i-- > 0;)
+    above[i] = above[i + 1] + std::exp(log_mass_[i] + tilt * loss_[i] - total);
   const auto node = [&](int64_t point) {  // the first with a larger loss
-    return static_cast<size_t>(
-        std::upper_bound(loss_.begin(), loss_.end(), static_cast<double>(point) * spacing + offset) - loss_.begin());
+    return static_cast<size_t>(std::upper_bound(loss_.begin(), loss_.end(),
+                                                static_cast<double>(point) * spacing + offset) -
+                               loss_.begin());
   };
   const int64_t farthest = std::max<int64_t>(1, static_cast<int64_t>(0.2 / ((1 + tilt) * spacing)));
   const int64_t last = static_cast<int64_t>(std::floor((last_loss_ - offset) / spacing)) + 1;
@@ -149,7 +157,8 @@ std::vector<int64_t> LossProfile::grid_points(double lowest, const Grid& grid) c
     const size_t begin = node(points.back());
     const double from_here = above[begin > 1 ? begin - 2 : 0];
     for (stride = std::min(farthest, 2 * stride); stride > 1; stride /= 2) {
-      const double rare = std::min(from_here, below[std::min(count, node(points.back() + stride) + 2)]);
+      const double rare =
+          std::min(from_here, below[std::min(count, node(points.back() + stride) + 2)]);
       if (static_cast<double>(stride) <= std::pow(rare, -0.4)) break;
     }
     points.push_back(points.back() + stride);
@@ -181,7 +190,8 @@ GridMass rounded_up(const StepLoss& loss, Cut cut, const Grid& grid) {
     const double floor = grid.loss(i), ceiling = grid.loss(i + 1);
     // What lies below the cut; P(y < low) is at most that of N(0, sigma^2) in both directions.
     if (floor <= lowest && lowest < ceiling)
-      mass[i + 1] += std::exp(log_normal_cdf(cut.low / loss.sigma) + grid.tilt * ceiling - grid.scale);
+      mass[i + 1] +=
+          std::exp(log_normal_cdf(cut.low / loss.sigma) + grid.tilt * ceiling - grid.scale);
     const double begin = end;
     end = std::clamp(loss.position(ceiling), begin, cut.high);
     if (begin == end) continue;
@@ -201,8 +211,8 @@ GridMass rounded_up(const StepLoss& loss, Cut cut, const Grid& grid) {
 
 namespace {
 
-// Integrals over a stretch of positions: P-mass, and P-mass weighted with 1 - exp(target - L), which is 0 where
-// P/Q = exp(target).
+// Integrals over a stretch of positions: P-mass, and P-mass weighted with 1 - exp(target - L),
+// which is 0 where P/Q = exp(target).
 struct Stretch {
   double mass = 0, excess = 0;
 };
@@ -226,14 +236,18 @@ struct CellCutter {
     });
     return sum;
   }
-  double slope(double y) const { return -std::exp(loss.log_density(y) + shift) * std::expm1(target - loss.at(y)); }
+  double slope(double y) const {
+    return -std::exp(loss.log_density(y) + shift) * std::expm1(target - loss.at(y));
+  }
 
-  // The cell that begins at `begin`. Where losses get rarer steeply, or end, none has the target that does not go far
-  // beyond it.
+  // The cell that begins at `begin`. Where losses get rarer steeply, or end, none has the target
+  // that does not go far beyond it.
   Cell cell(double begin, double highest, double spacing) const {
     const double here = loss.at(begin);
     const double high = std::clamp(loss.position(target + 3 * spacing), begin, highest);
-    const auto plus = [](Stretch a, Stretch b) { return Stretch{a.mass + b.mass, a.excess + b.excess}; };
+    const auto plus = [](Stretch a, Stretch b) {
+      return Stretch{a.mass + b.mass, a.excess + b.excess};
+    };
     double low = std::clamp(loss.position(target), begin, high);  // excess only falls up to here
     const Stretch falling = over(begin, low);
     double end = std::clamp(loss.position(2 * target - here), low, high);
@@ -273,8 +287,8 @@ GridMass rounded_down(const StepLoss& loss, Cut cut, const Grid& grid) {
     while (i + 1 < mass.size() && grid.loss(i) <= here + nearest * (grid.loss(i + 1) - here)) ++i;
     cutter.target = grid.loss(i);
     cutter.shift = grid.tilt * cutter.target - grid.scale;
-    const Cell cell =
-        cutter.cell(begin, cut.high, i + 1 < mass.size() ? grid.loss(i + 1) - grid.loss(i) : grid.spacing);
+    const Cell cell = cutter.cell(
+        begin, cut.high, i + 1 < mass.size() ? grid.loss(i + 1) - grid.loss(i) : grid.spacing);
     double end = cell.end;
     if (cell.reaches) {
       mass[i] += cell.sum.mass;

@@ -4,7 +4,8 @@
 #include <limits>
 #include <numbers>
 
-#include "privacy/normal.h"
+#include "base/error.h"
+#include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
@@ -30,8 +31,9 @@ double log_moment_whole(double sigma, double q, int order) {
   return sum;
 }
 
-// The same for any order: the integral is cut where both halves of the mixture are equal, and each part expanded in
-// its own binomial series (same section). Terms change sign; positive and negative ones are kept apart.
+// The same for any order: the integral is cut where both halves of the mixture are equal, and each
+// part expanded in its own binomial series (same section). Terms change sign; positive and negative
+// ones are kept apart.
 double log_moment_fractional(double sigma, double q, double order) {
   const double cut = sigma * sigma * (std::log1p(-q) - std::log(q)) + 0.5;
   const double scale = std::numbers::sqrt2 * sigma;
@@ -43,8 +45,9 @@ double log_moment_fractional(double sigma, double q, double order) {
     const double left = log_binomial + i * std::log(q) + j * std::log1p(-q) +
                         (static_cast<double>(i) * i - i) / (2 * sigma * sigma) - std::numbers::ln2 +
                         log_erfc((i - cut) / scale);
-    const double right = log_binomial + j * std::log(q) + i * std::log1p(-q) + (j * j - j) / (2 * sigma * sigma) -
-                         std::numbers::ln2 + log_erfc((cut - j) / scale);
+    const double right = log_binomial + j * std::log(q) + i * std::log1p(-q) +
+                         (j * j - j) / (2 * sigma * sigma) - std::numbers::ln2 +
+                         log_erfc((cut - j) / scale);
     double& sum = sign > 0 ? positive : negative;
     sum = log_add(sum, log_add(left, right));
     if (i > order && std::max(left, right) < positive - 36) break;
@@ -72,8 +75,8 @@ double rdp_of_step(double sigma, double q, double order) {
   if (sigma == 0) return kInfinity;
   if (q == 1) return order / (2 * sigma * sigma);
   const bool whole = order == std::floor(order);
-  const double log_moment =
-      whole ? log_moment_whole(sigma, q, static_cast<int>(order)) : log_moment_fractional(sigma, q, order);
+  const double log_moment = whole ? log_moment_whole(sigma, q, static_cast<int>(order))
+                                  : log_moment_fractional(sigma, q, order);
   return std::max(0.0, log_moment / (order - 1));
 }
 
@@ -88,9 +91,10 @@ Spent rdp_epsilon(const std::vector<Phase>& phases, double delta) {
     double divergence = 0;
     for (const Phase& phase : run)
       divergence += static_cast<double>(phase.steps) * rdp_of_step(phase.sigma, phase.q, order);
-    const double epsilon =
-        divergence - (std::log(delta) + std::log(order)) / (order - 1) + std::log((order - 1) / order);
-    if (epsilon < best.epsilon) best = {.epsilon = std::max(0.0, epsilon), .error = {}, .order = order};
+    const double epsilon = divergence - (std::log(delta) + std::log(order)) / (order - 1) +
+                           std::log((order - 1) / order);
+    if (epsilon < best.epsilon)
+      best = {.epsilon = std::max(0.0, epsilon), .error = {}, .order = order};
   }
   return best;
 }

@@ -3,7 +3,7 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 
 namespace veil::privacy {
 

@@ -12,17 +12,20 @@ constexpr int64_t kLanes = 8;    // blocks made at once: enough for the widest v
 constexpr int64_t kOfBlock = 8;  // samples that a block of 16 words decides, 64 bits each
 using Lanes = uint32_t[16][kLanes];
 
-// kLanes blocks with counters first, first + 1, ...; word w of block l is x[w][l]. The loops over lanes become vector instructions.
+// kLanes blocks with counters first, first + 1, ...; word w of block l is x[w][l]. The loops over
+// lanes become vector instructions.
 void make_blocks(const ChaChaKey& key, uint64_t first, uint64_t step, Lanes& x) {
   Lanes input;
   for (int64_t lane = 0; lane < kLanes; ++lane) {
     const uint64_t block = first + static_cast<uint64_t>(lane);
-    const ChaChaBlock words = chacha_input(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                                           static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
+    const ChaChaBlock words =
+        chacha_input(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                     static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
     for (int w = 0; w < 16; ++w) input[w][lane] = x[w][lane] = words.word[w];
   }
   const auto quarter = [&x](int a, int b, int c, int d) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) chacha_quarter_round(x[a][lane], x[b][lane], x[c][lane], x[d][lane]);
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      chacha_quarter_round(x[a][lane], x[b][lane], x[c][lane], x[d][lane]);
   };
   for (int round = 0; round < 20; round += 2) {
     for (int i = 0; i < 4; ++i) quarter(i, 4 + i, 8 + i, 12 + i);
@@ -36,8 +39,8 @@ void make_blocks(const ChaChaKey& key, uint64_t first, uint64_t step, Lanes& x) 
 }  // namespace
 
 std::vector<int64_t> poisson_draw(const ChaChaKey& key, int64_t step, int64_t data_size, double q) {
-  VEIL_CHECK(step >= 0 && data_size >= 0 && q >= 0 && q <= 1, "a draw of {} samples at step {} with q {}", data_size,
-             step, q);
+  VEIL_CHECK(step >= 0 && data_size >= 0 && q >= 0 && q <= 1,
+             "a draw of {} samples at step {} with q {}", data_size, step, q);
   std::vector<int64_t> drawn;
   if (q == 1) {
     for (int64_t sample = 0; sample < data_size; ++sample) drawn.push_back(sample);
@@ -61,34 +64,42 @@ std::vector<int64_t> poisson_draw(const ChaChaKey& key, int64_t step, int64_t da
 }
 
 Deal deal_out(const std::vector<int64_t>& draw, int64_t micro_batch, int64_t rank, int64_t world) {
-  VEIL_CHECK(micro_batch >= 1 && world >= 1 && rank >= 0 && rank < world, "micro-batches of {} for rank {} of {}",
-             micro_batch, rank, world);
+  VEIL_CHECK(micro_batch >= 1 && world >= 1 && rank >= 0 && rank < world,
+             "micro-batches of {} for rank {} of {}", micro_batch, rank, world);
   const auto count = static_cast<int64_t>(draw.size());
   const int64_t largest_share = (count + world - 1) / world;
   Deal deal;
   deal.micro_batches = (largest_share + micro_batch - 1) / micro_batch;
   deal.samples.reserve(static_cast<size_t>(deal.micro_batches * micro_batch));
-  for (int64_t place = rank; place < count; place += world) deal.samples.push_back(draw[static_cast<size_t>(place)]);
+  for (int64_t place = rank; place < count; place += world)
+    deal.samples.push_back(draw[static_cast<size_t>(place)]);
   deal.samples.resize(static_cast<size_t>(deal.micro_batches * micro_batch), data::kNoSample);
   return deal;
 }
 
-PoissonOrder::PoissonOrder(const ChaChaKey& key, int64_t data_size, double q, int64_t micro_batch, int64_t rank,
-                           int64_t world)
-    : key_(key), data_size_(data_size), q_(q), micro_batch_(micro_batch), rank_(rank), world_(world) {
+PoissonOrder::PoissonOrder(const ChaChaKey& key, int64_t data_size, double q, int64_t micro_batch,
+                           int64_t rank, int64_t world)
+    : key_(key),
+      data_size_(data_size),
+      q_(q),
+      micro_batch_(micro_batch),
+      rank_(rank),
+      world_(world) {
   VEIL_CHECK(world >= 1 && rank >= 0 && rank < world, "rank {} of {}", rank, world);
   if (data_size < 1) user_error("the data has {} samples: allowed is 1 or more", data_size);
-  if (!(q > 0 && q <= 1)) user_error("q {}: allowed is a sampling rate above 0, up to 1", q);
+  if (!(q > 0 && q <= 1)) field_error("q", "must be a sampling rate above 0, up to 1, got {}", q);
   if (micro_batch < 1) user_error("a micro-batch of {} samples: allowed is 1 or more", micro_batch);
 }
 
 std::vector<int64_t> PoissonOrder::samples(const data::Position& position) {
   if (position.epoch != 0 || position.step < 0) {
     user_error(
-        "epoch {} step {} under Poisson sampling, which has no epochs: resume with the sampler that the run began with",
+        "epoch {} step {} under Poisson sampling, which has no epochs: resume with the sampler "
+        "that the run began with",
         position.epoch, position.step);
   }
-  return deal_out(poisson_draw(key_, position.step, data_size_, q_), micro_batch_, rank_, world_).samples;
+  return deal_out(poisson_draw(key_, position.step, data_size_, q_), micro_batch_, rank_, world_)
+      .samples;
 }
 
 std::optional<data::Position> PoissonOrder::after(const data::Position& position) const {

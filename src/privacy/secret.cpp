@@ -13,8 +13,8 @@ namespace veil::privacy {
 namespace {
 
 enum BlockKind : uint32_t { kLength = 1, kNumber = 2, kEnd = 3 };
-constexpr uint32_t kTagDomain =
-    0x6761742Fu;  // "/tag": apart from derive_key's second step; nonces are random, so its first one never meets it
+// "/tag": apart from derive_key's second step; nonces are random, so its first one never meets it
+constexpr uint32_t kTagDomain = 0x6761742Fu;
 
 template <size_t Size>
 void fill(std::array<uint8_t, Size>& bytes) {
@@ -22,7 +22,9 @@ void fill(std::array<uint8_t, Size>& bytes) {
     const ssize_t got = getrandom(bytes.data() + done, Size - done, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw UserError(fmt::format("the operating system gives no random bytes: {}", std::strerror(errno)), kExitFailed);
+      throw UserError(
+          fmt::format("the operating system gives no random bytes: {}", std::strerror(errno)),
+          kExitFailed);
     done += static_cast<size_t>(got);
   }
 }
@@ -51,21 +53,27 @@ RunNonce draw_nonce() {
 RunSecret read_secret(const std::string& path) {
   const std::string content = read_file(path);
   struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0) user_error("cannot read '{}': {}", path, std::strerror(errno));
+  if (stat(path.c_str(), &facts) != 0)
+    user_error("cannot read '{}': {}", path, std::strerror(errno));
   if ((facts.st_mode & 077) != 0)
-    user_error("the secret in '{}' may be read by others (mode {:o}): allowed is its owner alone; run chmod 600 on it",
-               path, facts.st_mode & 0777);
+    user_error(
+        "the secret in '{}' may be read by others (mode {:o}): allowed is its owner alone; run "
+        "chmod 600 on it",
+        path, facts.st_mode & 0777);
   RunSecret secret;
   if (content.size() == secret.size()) {
     std::memcpy(secret.data(), content.data(), secret.size());
     return secret;
   }
-  const size_t begin = content.find_first_not_of(" \t\r\n"), end = content.find_last_not_of(" \t\r\n");
-  const std::string_view text =
-      begin == std::string::npos ? std::string_view() : std::string_view(content).substr(begin, end - begin + 1);
+  const size_t begin = content.find_first_not_of(" \t\r\n"),
+               end = content.find_last_not_of(" \t\r\n");
+  const std::string_view text = begin == std::string::npos
+                                    ? std::string_view()
+                                    : std::string_view(content).substr(begin, end - begin + 1);
   if (!from_hex(text, secret.data(), secret.size()))
     user_error(
-        "'{}' holds no secret: allowed are 32 random bytes or 64 hexadecimal digits, as of `openssl rand -hex 32`",
+        "'{}' holds no secret: allowed are 32 random bytes or 64 hexadecimal digits, as of "
+        "`openssl rand -hex 32`",
         path);
   return secret;
 }
@@ -89,7 +97,8 @@ bool from_hex(std::string_view text, uint8_t* bytes, size_t count) {
   for (const char c : text) {
     if (digit(c) < 0) return false;
   }
-  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+  for (size_t i = 0; i < count; ++i)
+    bytes[i] = static_cast<uint8_t>(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
   return true;
 }
 
@@ -116,7 +125,8 @@ void SecretTag::add(uint64_t number) {
 RunNonce SecretTag::value() const {
   const ChaChaKey last = hchacha20(state_, 0, 0, 0, kEnd);
   RunNonce result;
-  for (int i = 0; i < 16; ++i) result[static_cast<size_t>(i)] = static_cast<uint8_t>(last.word[i / 4] >> (8 * (i % 4)));
+  for (int i = 0; i < 16; ++i)
+    result[static_cast<size_t>(i)] = static_cast<uint8_t>(last.word[i / 4] >> (8 * (i % 4)));
   return result;
 }
 

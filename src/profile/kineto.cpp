@@ -32,23 +32,26 @@ std::set<ActivityType> activities() {
 torch::profiler::impl::ProfilerConfig config() {
   torch::profiler::impl::ExperimentalConfig experimental;
   experimental.profile_all_threads = true;  // lanes are threads of their own
-  return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
-                                               /*report_input_shapes=*/true, /*profile_memory=*/true,
-                                               /*with_stack=*/false, /*with_flops=*/false, /*with_modules=*/false,
-                                               experimental);
+  return torch::profiler::impl::ProfilerConfig(
+      torch::profiler::impl::ProfilerState::KINETO,
+      /*report_input_shapes=*/true, /*profile_memory=*/true,
+      /*with_stack=*/false, /*with_flops=*/false, /*with_modules=*/false, experimental);
 }
 
-// Operators of all threads come to a profile of all threads, memory events only to a listener on their own thread. This
-// one passes them on. It is a ProfilerStateBase because LibTorch takes whatever stands in this place for one; switched
-// off, it changes nothing else.
+// Operators of all threads come to a profile of all threads, memory events only to a listener on
+// their own thread. This one passes them on. It is a ProfilerStateBase because LibTorch takes
+// whatever stands in this place for one; switched off, it changes nothing else.
 class MemoryForwarder final : public torch::profiler::impl::ProfilerStateBase {
  public:
   MemoryForwarder()
-      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled,
-                                                                /*report_input_shapes=*/false,
-                                                                /*profile_memory=*/true)) {}
-  void reportMemoryUsage(void* data, int64_t size, size_t allocated, size_t reserved, c10::Device device) override {
-    if (auto* profile = get(/*global=*/true)) profile->reportMemoryUsage(data, size, allocated, reserved, device);
+      : ProfilerStateBase(
+            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled,
+                                                  /*report_input_shapes=*/false,
+                                                  /*profile_memory=*/true)) {}
+  void reportMemoryUsage(void* data, int64_t size, size_t allocated, size_t reserved,
+                         c10::Device device) override {
+    if (auto* profile = get(/*global=*/true))
+      profile->reportMemoryUsage(data, size, allocated, reserved, device);
   }
   torch::profiler::impl::ActiveProfilerType profilerType() override {
     return torch::profiler::impl::ActiveProfilerType::NONE;
@@ -73,8 +76,9 @@ std::vector<OperatorTime> sum_up(const std::vector<kineto::KinetoEvent>& events)
   }
   std::vector<OperatorTime> sorted;
   for (auto& [name, time] : by_name) sorted.push_back(std::move(time));
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const OperatorTime& a, const OperatorTime& b) { return a.total_ms > b.total_ms; });
+  std::stable_sort(sorted.begin(), sorted.end(), [](const OperatorTime& a, const OperatorTime& b) {
+    return a.total_ms > b.total_ms;
+  });
   return sorted;
 }
 
@@ -94,13 +98,14 @@ KernelProfile::~KernelProfile() {
 
 void KernelProfile::start() {
   VEIL_CHECK(!profile_running.exchange(true), "a kernel profile is running already");
-  // Without a GPU Kineto would report as an error that it found none; a level above its errors keeps it quiet.
+  // Without a GPU Kineto would report as an error that it found none; a level above its errors
+  // keeps it quiet.
   if (gpu_count() == 0) setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   try {
     kineto::prepareProfiler(config(), activities());
-    kineto::enableProfiler(
-        config(), activities(),
-        {at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE, at::RecordScope::BACKWARD_FUNCTION});
+    kineto::enableProfiler(config(), activities(),
+                           {at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE,
+                            at::RecordScope::BACKWARD_FUNCTION});
   } catch (...) {
     profile_running = false;
     throw;
@@ -116,8 +121,8 @@ void KernelProfile::stop_and_save(const std::string& path) {
   running_ = false;
   profile_running = false;
   operators_ = sum_up(result->events());
-  // Kineto writes by itself and reports failure to its own log only, so the place is proven first and the file looked
-  // for afterwards.
+  // Kineto writes by itself and reports failure to its own log only, so the place is proven first
+  // and the file looked for afterwards.
   const std::filesystem::path target(path);
   ensure_folder_writable(target.has_parent_path() ? target.parent_path().string() : ".");
   const std::string part = path + ".part.json";
@@ -134,8 +139,8 @@ std::string KernelProfile::top_table(int rows) const {
     for (const OperatorTime& time : operators_) {
       if (time.on_gpu != on_gpu || left == 0) continue;
       --left;
-      table.row(
-          {time.name.substr(0, 80), on_gpu ? "gpu" : "host", std::to_string(time.calls), format_ms(time.total_ms)});
+      table.row({time.name.substr(0, 80), on_gpu ? "gpu" : "host", std::to_string(time.calls),
+                 format_ms(time.total_ms)});
     }
   }
   return table.text();

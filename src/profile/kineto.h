@@ -15,7 +15,8 @@ namespace veil {
 // Where time went under one name.
 struct OperatorTime {
   std::string name;
-  bool on_gpu = false;  // a kernel or a copy on the GPU; otherwise an operator or a range on the host
+  // a kernel or a copy on the GPU; otherwise an operator or a range on the host
+  bool on_gpu = false;
   int64_t calls = 0;
   double total_ms = 0;  // with what it called; overlapping calls count each
 };
@@ -28,11 +29,11 @@ class KernelProfile {
   KernelProfile(const KernelProfile&) = delete;
   KernelProfile& operator=(const KernelProfile&) = delete;
 
-  // Records operators with their shapes, memory, and CUDA kernels where a GPU answers. It slows what it watches: never
-  // time a step under it.
+  // Records operators with their shapes, memory, and CUDA kernels where a GPU answers. It slows
+  // what it watches: never time a step under it.
   void start();
-  // Ends it and writes Chrome JSON; a name in TensorBoard's form (trace_file_name) makes its profiler tab find it.
-  // UserError where it cannot be written.
+  // Ends it and writes Chrome JSON; a name in TensorBoard's form (trace_file_name) makes its
+  // profiler tab find it. UserError where it cannot be written.
   void stop_and_save(const std::string& path);
 
   // Of the last profile that was stopped, longest first.
@@ -46,8 +47,8 @@ class KernelProfile {
   std::vector<OperatorTime> operators_;
 };
 
-// Shows a schedule row as a range in a running profile, with the memory events of its thread; costs next to nothing
-// without one. A row ends before the profile is stopped.
+// Shows a schedule row as a range in a running profile, with the memory events of its thread; costs
+// next to nothing without one. A row ends before the profile is stopped.
 class RowRange {
  public:
   explicit RowRange(const std::string& name) : record_(at::RecordScope::USER_SCOPE) {

@@ -1,5 +1,5 @@
-// What a GPU is doing, as NVIDIA's management library tells it. The library is opened at run time; where it is missing
-// there is simply no answer.
+// What a GPU is doing, as NVIDIA's management library tells it. The library is opened at run time;
+// where it is missing there is simply no answer.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,17 @@
 namespace veil {
 
 struct GpuState {
-  double utilisation_percent = 0;  // share of the last sampling period (1/6 to 1 s) in which a kernel ran
+  // share of the last sampling period (1/6 to 1 s) in which a kernel ran
+  double utilisation_percent = 0;
   double sm_clock_mhz = 0;
   double temperature_c = 0;
   double power_w = 0;
   double memory_free_bytes = 0, memory_total_bytes = 0;  // both 0 where the board does not tell
-  bool held_down = false;                                // the clock is below what was asked for, by heat or power
+  bool held_down = false;  // the clock is below what was requested, by heat or power
 };
 
-// The state now of the GPU that CUDA counts as `gpu_index`; none without the library, the GPU or its support.
+// The state now of the GPU that CUDA counts as `gpu_index`; none without the library, the GPU or
+// its support.
 std::optional<GpuState> gpu_state(int gpu_index);
 
 // Watches a GPU from a thread of its own while it lives, ten times a second.

@@ -10,8 +10,8 @@ namespace veil {
 
 namespace {
 
-// The few calls of libnvidia-ml that are used, declared here so that the build needs neither its header nor its
-// library.
+// The few calls of libnvidia-ml that are used, declared here so that the build needs neither its
+// header nor its library.
 using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlClockSm = 1, kNvmlTemperatureGpu = 0;
@@ -22,7 +22,8 @@ struct NvmlUtilization {
 struct NvmlMemory {
   unsigned long long total = 0, free = 0, used = 0;
 };
-// Reasons why a clock is low: hardware slowdown, thermal slowdown by software or hardware, power brake. Idleness and settings are none.
+// Reasons why a clock is low: hardware slowdown, thermal slowdown by software or hardware, power
+// brake. Idleness and settings are none.
 constexpr unsigned long long kNvmlHeldDown = 0x8 | 0x20 | 0x40 | 0x80;
 
 struct Nvml {
@@ -40,11 +41,12 @@ struct Nvml {
     void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) return;
     int (*init)() = nullptr;
-    const bool found =
-        load(library, "nvmlInit_v2", init) && load(library, "nvmlDeviceGetHandleByPciBusId_v2", handle_by_bus_id) &&
-        load(library, "nvmlDeviceGetUtilizationRates", utilization) && load(library, "nvmlDeviceGetClockInfo", clock) &&
-        load(library, "nvmlDeviceGetTemperature", temperature) &&
-        load(library, "nvmlDeviceGetPowerUsage", power_milliwatts);
+    const bool found = load(library, "nvmlInit_v2", init) &&
+                       load(library, "nvmlDeviceGetHandleByPciBusId_v2", handle_by_bus_id) &&
+                       load(library, "nvmlDeviceGetUtilizationRates", utilization) &&
+                       load(library, "nvmlDeviceGetClockInfo", clock) &&
+                       load(library, "nvmlDeviceGetTemperature", temperature) &&
+                       load(library, "nvmlDeviceGetPowerUsage", power_milliwatts);
     load(library, "nvmlDeviceGetMemoryInfo", memory);
     load(library, "nvmlDeviceGetCurrentClocksThrottleReasons", clock_reasons);
     usable = found && init() == kNvmlSuccess;
@@ -65,7 +67,9 @@ std::optional<GpuState> gpu_state(int gpu_index) {
   // CUDA and NVML count GPUs apart (CUDA_VISIBLE_DEVICES); the bus is what they share.
   std::array<char, 32> bus_id{};
   NvmlDevice device = nullptr;
-  if (!nvml.usable || cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), gpu_index) != cudaSuccess ||
+  if (!nvml.usable ||
+      cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), gpu_index) !=
+          cudaSuccess ||
       nvml.handle_by_bus_id(bus_id.data(), &device) != kNvmlSuccess) {
     return std::nullopt;
   }
@@ -74,7 +78,8 @@ std::optional<GpuState> gpu_state(int gpu_index) {
   // Some boards do not tell these; utilisation alone is worth having.
   unsigned int clock_mhz = 0, temperature_c = 0, milliwatts = 0;
   if (nvml.clock(device, kNvmlClockSm, &clock_mhz) != kNvmlSuccess) clock_mhz = 0;
-  if (nvml.temperature(device, kNvmlTemperatureGpu, &temperature_c) != kNvmlSuccess) temperature_c = 0;
+  if (nvml.temperature(device, kNvmlTemperatureGpu, &temperature_c) != kNvmlSuccess)
+    temperature_c = 0;
   if (nvml.power_milliwatts(device, &milliwatts) != kNvmlSuccess) milliwatts = 0;
   NvmlMemory memory;
   if (!nvml.memory || nvml.memory(device, &memory) != kNvmlSuccess) memory = {};

@@ -36,7 +36,8 @@ std::string little_endian(Number number) {
   return bytes;
 }
 
-// Protocol buffers, as far as an Event needs them: a field is its number and wire type, then the value.
+// Protocol buffers, as far as an Event needs them: a field is its number and wire type, then the
+// value.
 std::string varint(uint64_t number) {
   std::string bytes;
   for (; number >= 0x80; number >>= 7) bytes += static_cast<char>(number | 0x80);
@@ -48,11 +49,13 @@ std::string varint_field(int field, int64_t value) {
 }
 
 std::string double_field(int field, double value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 1) + little_endian(std::bit_cast<uint64_t>(value));
+  return varint(static_cast<uint64_t>(field) << 3 | 1) +
+         little_endian(std::bit_cast<uint64_t>(value));
 }
 
 std::string float_field(int field, float value) {
-  return varint(static_cast<uint64_t>(field) << 3 | 5) + little_endian(std::bit_cast<uint32_t>(value));
+  return varint(static_cast<uint64_t>(field) << 3 | 5) +
+         little_endian(std::bit_cast<uint32_t>(value));
 }
 
 std::string bytes_field(int field, std::string_view value) {
@@ -65,8 +68,9 @@ constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2;
 
 std::string new_event_path(const std::string& folder) {
   static std::atomic<int> count{0};
-  return join_path(folder, fmt::format("events.out.tfevents.{}.{}.{}.{}", static_cast<int64_t>(wall_seconds()),
-                                       host_name(), getpid(), count++));
+  return join_path(
+      folder, fmt::format("events.out.tfevents.{}.{}.{}.{}", static_cast<int64_t>(wall_seconds()),
+                          host_name(), getpid(), count++));
 }
 
 }  // namespace
@@ -89,11 +93,13 @@ ScalarLog::ScalarLog(const std::string& folder, bool owner_only) {
   if (owner_only) write_file_atomically(path_, "", owner_only);
   file_.open(path_, std::ios::binary);
   if (!file_) user_error("cannot write '{}'", path_);
-  record(double_field(kEventWallTime, wall_seconds()) + bytes_field(kEventFileVersion, "brain.Event:2"));
+  record(double_field(kEventWallTime, wall_seconds()) +
+         bytes_field(kEventFileVersion, "brain.Event:2"));
 }
 
 void ScalarLog::add(const std::string& tag, double value, int64_t step) {
-  const std::string scalar = bytes_field(kValueTag, tag) + float_field(kValueSimpleValue, static_cast<float>(value));
+  const std::string scalar =
+      bytes_field(kValueTag, tag) + float_field(kValueSimpleValue, static_cast<float>(value));
   record(double_field(kEventWallTime, wall_seconds()) + varint_field(kEventStep, step) +
          bytes_field(kEventSummary, bytes_field(kSummaryValue, scalar)));
 }
@@ -101,7 +107,8 @@ void ScalarLog::add(const std::string& tag, double value, int64_t step) {
 // TFRecord: length, its checksum, the bytes, their checksum.
 void ScalarLog::record(std::string_view event) {
   const std::string length = little_endian(static_cast<uint64_t>(event.size()));
-  file_ << length << little_endian(masked_crc32c(length)) << event << little_endian(masked_crc32c(event));
+  file_ << length << little_endian(masked_crc32c(length)) << event
+        << little_endian(masked_crc32c(event));
   file_.flush();
   if (!file_) user_error("cannot write '{}': is the disk full?", path_);
 }

@@ -1,4 +1,5 @@
-// When each row of a step ran. Rows of the compute lane and the waits between them add up to the step.
+// When each row of a step ran. Rows of the compute lane and the waits between them add up to the
+// step.
 #pragma once
 
 #include <vector>
@@ -10,9 +11,10 @@ struct RowTime {
   int micro_batch = 0;              // of a body's row
   int lane = 0;                     // 0 is compute
   double begin_ms = 0, end_ms = 0;  // since the step began
-  double wait_ms = 0;               // compute rows: from the end of the row before to the begin of this one
-  double reports_ms = 0;            // backward and loss rows, where it was asked for: inside, what its reports took
-  double modelled_ms = 0;           // simulated worlds: what the collective would take
+  double wait_ms = 0;  // compute rows: from the end of the row before to the begin of this one
+  // backward and loss rows, where requested: inside, what its reports took
+  double reports_ms = 0;
+  double modelled_ms = 0;  // simulated worlds: what the collective would take
   double ms() const { return end_ms - begin_ms; }
 };
 

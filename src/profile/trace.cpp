@@ -19,8 +19,10 @@ double to_us(double ms) {
   return ms * 1000;
 }
 
-ordered_json metadata_event(const char* what, int pid, int tid, const char* key, const ordered_json& value) {
-  return {{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"ts", 0}, {"args", {{key, value}}}};
+ordered_json metadata_event(const char* what, int pid, int tid, const char* key,
+                            const ordered_json& value) {
+  return {{"ph", "M"},  {"name", what}, {"pid", pid},
+          {"tid", tid}, {"ts", 0},      {"args", {{key, value}}}};
 }
 
 ordered_json gpu_properties() {
@@ -44,7 +46,8 @@ Trace::Trace(int rank, int world, int64_t base_time_ns) : rank_(rank) {
            {"distributedInfo", {{"rank", rank}, {"world_size", world}}},
            {"displayTimeUnit", "ms"},
            {"baseTimeNanoseconds", base_time_ns}};
-  events_.push_back(metadata_event("process_name", rank, 0, "name", fmt::format("rank {} of {}", rank, world)));
+  events_.push_back(
+      metadata_event("process_name", rank, 0, "name", fmt::format("rank {} of {}", rank, world)));
   events_.push_back(metadata_event("process_sort_index", rank, 0, "sort_index", rank));
 }
 
@@ -53,8 +56,8 @@ void Trace::name_lane(int lane, const std::string& name) {
   events_.push_back(metadata_event("thread_sort_index", rank_, lane, "sort_index", lane));
 }
 
-void Trace::span(int lane, const std::string& name, double start_ms, double duration_ms, const std::string& category,
-                 ordered_json args) {
+void Trace::span(int lane, const std::string& name, double start_ms, double duration_ms,
+                 const std::string& category, ordered_json args) {
   ordered_json event = {{"ph", "X"},
                         {"cat", category},
                         {"name", name},
@@ -113,9 +116,14 @@ std::string config_folder_name(const std::vector<std::pair<std::string, std::str
     if (key.empty() && value.empty()) continue;
     if (!name.empty()) name += '_';
     for (const char c : key + value) {
-      const bool keeps = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '+' || c == '=';
-      // A full stop is kept inside a number but may not lead: the folder would be hidden, or be "..".
-      name += keeps || (c == '.' && !name.empty() && std::isdigit(static_cast<unsigned char>(name.back()))) ? c : '-';
+      const bool keeps = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' ||
+                         c == '+' || c == '=';
+      // A full stop is kept inside a number but may not lead: the folder would be hidden, or be
+      // "..".
+      name += keeps || (c == '.' && !name.empty() &&
+                        std::isdigit(static_cast<unsigned char>(name.back())))
+                  ? c
+                  : '-';
     }
   }
   VEIL_CHECK(!name.empty(), "a configuration without settings has no name");

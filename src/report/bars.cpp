@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/figures.h"
 #include "report/tables.h"
 
 namespace veil {
@@ -57,7 +58,8 @@ std::vector<std::string> colors_of(const std::vector<std::string>& parts) {
       {"wait for copy", "#F0E442"},
       {"other", "#AAAAAA"},
       {"gap", "#666666"},
-      // A private step has more phases than Okabe and Ito have colours: the others are Tol's, of another lightness.
+      // A private step has more phases than Okabe and Ito have colours: the others are Tol's, of
+      // another lightness.
       {"first_backward", "#E69F00"},
       {"backward_and_norms", "#E69F00"},
       {"backward_and_kept_norms", "#E69F00"},
@@ -91,14 +93,16 @@ Unit bytes_unit(double largest) {
 
 std::string bar_axes(const std::vector<Record>& records, double largest, double room) {
   std::string tics;
-  for (size_t i = 0; i < records.size(); ++i) tics += fmt::format("{}{} -{}", i ? ", " : "", label_of(records[i]), i);
+  for (size_t i = 0; i < records.size(); ++i)
+    tics += fmt::format("{}{} -{}", i ? ", " : "", label_of(records[i]), i);
   return fmt::format(
       "set xrange [0:{}]\nset yrange [-{}:0.5]\nset ytics ({})\n"
       "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\nset xtics autofreq\n",
       largest > 0 ? largest * room : 1, static_cast<double>(records.size()) - 0.5, tics, kInk);
 }
 
-Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each, Legend legend) {
+Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each,
+                  Legend legend) {
   size_t longest = 6;
   for (const Record& record : records) {
     for (const std::string& line : label_lines(record)) longest = std::max(longest, letters(line));
@@ -110,7 +114,8 @@ Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, 
 }
 
 std::string bar_end(double x, double y, const std::string& text) {
-  return fmt::format("set label {} at {},{} left offset 0.6,0 textcolor rgb '{}'\n", quoted(text), x, y, kInk);
+  return fmt::format("set label {} at {},{} left offset 0.6,0 textcolor rgb '{}'\n", quoted(text),
+                     x, y, kInk);
 }
 
 std::string datablock(const std::string& rows) {
@@ -139,9 +144,10 @@ std::optional<Stack> memory_stack(const std::string& name, const std::string& ti
     }
     largest = std::max(largest, total);
     const std::string nothing = record.ok() ? "not recorded" : outcome_words(record);
-    stack.spoken +=
-        fmt::format(" {}: {}.", record.label,
-                    words.empty() ? nothing : fmt::format("{} in all, {}", shown_bytes(total), join(words, ", ")));
+    stack.spoken += fmt::format(
+        " {}: {}.", record.label,
+        words.empty() ? nothing
+                      : fmt::format("{} in all, {}", shown_bytes(total), join(words, ", ")));
   }
   stack.parts = categories_of(views);
   if (stack.parts.empty()) return {};
@@ -174,13 +180,15 @@ std::string stacked_script(const Stack& stack, const std::vector<Record>& record
   const std::vector<std::string> colors = colors_of(stack.parts);
   for (size_t k = 0; k < stack.parts.size(); ++k) {
     series.push_back(
-        fmt::format("$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{2}'",
+        fmt::format("$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror "
+                    "linecolor rgb '{2}'",
                     k + 2, k + 3, colors[k]));
     legend.entries.push_back({colors[k], spaced(stack.parts[k])});
   }
-  const std::string commands =
-      bar_axes(records, largest, stack.room) + labels + "plot " + join(series, ", \\\n     ") + "\n";
-  return script(stack.name, bar_canvas(stack.title, records, stack.each, legend), datablock(rows), commands);
+  const std::string commands = bar_axes(records, largest, stack.room) + labels + "plot " +
+                               join(series, ", \\\n     ") + "\n";
+  return script(stack.name, bar_canvas(stack.title, records, stack.each, legend), datablock(rows),
+                commands);
 }
 
 }  // namespace veil

@@ -1,4 +1,4 @@
-// Horizontal bars, one an experiment, alone or made of parts.
+// Horizontal bars, one per experiment, plain or stacked.
 #pragma once
 
 #include <functional>
@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "record/record.h"
 #include "report/canvas.h"
-#include "report/records.h"
 
 namespace veil {
 
-// Okabe and Ito's, with two greys for their black, which would vanish on a dark page.
+// The palette of Okabe and Ito, with two greys instead of black, which a dark page would hide.
 extern const std::vector<std::string> kOkabeIto;
 
-// A category or phase that is known has one colour in all plots; the others share out what is left.
+// Known categories and phases have the same colour in all plots; others get the remaining colours.
 std::vector<std::string> colors_of(const std::vector<std::string>& parts);
 
 // One unit for a whole plot.
@@ -24,25 +24,26 @@ struct Unit {
 };
 Unit bytes_unit(double largest);
 
-// Experiment i lies at y = -i, so the first is on top and long names have room.
-// `room`: the axis against the longest bar, for the text at its end.
+// Experiment i is at y = -i, so that the first is on top. `room`: length of the axis relative to
+// the longest bar; the text at the end of a bar needs some.
 std::string bar_axes(const std::vector<Record>& records, double largest, double room = 1.26);
-Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each, Legend legend);
+Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each,
+                  Legend legend);
 std::string bar_end(double x, double y, const std::string& text);
 std::string datablock(const std::string& rows);
 
-// Bars made of parts, side by side in one bar. `amounts` holds each record's parts, in its own unit.
+// Stacked bars. `amounts` holds each record's parts in the unit of the record.
 struct Stack {
   std::string name, title, spoken;
   std::vector<std::string> parts;
   std::vector<Amounts> amounts;
   Unit unit;
   std::function<std::string(double)> total_text;
-  double room = 1.26;                       // as bar_axes
-  int each = 48;                            // pixels a bar
-  std::vector<std::string> end_texts = {};  // instead of the totals, one a record
+  double room = 1.26;                       // as in bar_axes
+  int each = 48;                            // pixels per bar
+  std::vector<std::string> end_texts = {};  // instead of the totals, one per record
 };
-// The peak's bytes by category, a bar a record; nothing where no record has them.
+// Bytes at the peak by category, one bar per record; nothing if no record has them.
 std::optional<Stack> memory_stack(const std::string& name, const std::string& title,
                                   const std::vector<Record>& records);
 std::string stacked_script(const Stack& stack, const std::vector<Record>& records);

@@ -9,9 +9,10 @@ namespace veil {
 
 namespace {
 
-constexpr int kWidth = 540;  // pixels of the canvas: small, so that letters stay readable on a telephone
-constexpr int kLine = 22;    // pixels from one line of text to the next
-constexpr int kEdge = 14;    // pixels left free above and to the right
+// Pixels of the canvas: small, so that letters stay readable on a phone.
+constexpr int kWidth = 540;
+constexpr int kLine = 22;  // pixels from one line of text to the next
+constexpr int kEdge = 14;  // pixels left free above and to the right
 
 }  // namespace
 
@@ -30,7 +31,8 @@ std::string quoted(const std::string& text) {
 }
 
 size_t letters(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string shortened(const std::string& text, size_t most) {
@@ -68,9 +70,10 @@ Frame frame(const Canvas& canvas, bool titled) {
   const int height = top + canvas.plot_height + bottom;
   const auto across = [](double pixels) { return fmt::format("screen {:.5f}", pixels / kWidth); };
   const auto up = [&](double pixels) { return fmt::format("screen {:.5f}", pixels / height); };
-  const auto label = [&](const std::string& text, double from_left, double from_bottom, const char* side) {
-    return fmt::format("set label {} at {},{} {} textcolor rgb '{}'\n", quoted(text), across(from_left),
-                       up(from_bottom), side, kInk);
+  const auto label = [&](const std::string& text, double from_left, double from_bottom,
+                         const char* side) {
+    return fmt::format("set label {} at {},{} {} textcolor rgb '{}'\n", quoted(text),
+                       across(from_left), up(from_bottom), side, kInk);
   };
   std::string commands = fmt::format(
       "set style fill solid 1 noborder\n"
@@ -81,14 +84,17 @@ Frame frame(const Canvas& canvas, bool titled) {
       "plot_top = {:.5f}\nplot_bottom = {:.5f}\n",
       kInk, across(canvas.left), across(kWidth - kEdge), up(height - top), up(bottom),
       static_cast<double>(height - top) / height, static_cast<double>(bottom) / height);
-  commands += label(canvas.legend.unit, (canvas.left + kWidth - kEdge) / 2.0, legend_height + kLine / 2.0, "center");
-  if (titled) commands += label(shortened(canvas.title, 60), 8, height - kEdge - kLine / 2.0 + 4, "left");
+  commands += label(canvas.legend.unit, (canvas.left + kWidth - kEdge) / 2.0,
+                    legend_height + kLine / 2.0, "center");
+  if (titled)
+    commands += label(shortened(canvas.title, 60), 8, height - kEdge - kLine / 2.0 + 4, "left");
   for (size_t i = 0; i < places.size(); ++i) {
     const Legend::Entry& entry = canvas.legend.entries[i];
     const double y = legend_height - 8 - kLine * places[i].second - kLine / 2.0;
-    commands +=
-        fmt::format("set object rectangle center {},{} size {},{} fillcolor rgb '{}' fillstyle solid 1 noborder\n",
-                    across(places[i].first + 8), up(y), across(14), up(entry.line ? 2 : 12), entry.color);
+    commands += fmt::format(
+        "set object rectangle center {},{} size {},{} fillcolor rgb '{}' fillstyle solid 1 "
+        "noborder\n",
+        across(places[i].first + 8), up(y), across(14), up(entry.line ? 2 : 12), entry.color);
     commands += label(entry.text, places[i].first + 22, y, "left");
   }
   return {height, commands};
@@ -107,11 +113,13 @@ std::string script(const std::string& name, const Canvas& canvas, const std::str
       "set output '{0}.svg'\n"
       "{4}{5}"
       "reset\n"
-      "set terminal pngcairo size {6},{7} font 'sans,14' fontscale 1.45 linewidth 2 noenhanced background '#ffffff'\n"
+      "set terminal pngcairo size {6},{7} font 'sans,14' fontscale 1.45 linewidth 2 noenhanced "
+      "background '#ffffff'\n"
       "set output '{0}.png'\n"
       "{8}{5}"
       "set output\n",
-      name, data, kWidth, bare.height, bare.commands, commands, 2 * kWidth, 2 * titled.height, titled.commands);
+      name, data, kWidth, bare.height, bare.commands, commands, 2 * kWidth, 2 * titled.height,
+      titled.commands);
 }
 
 }  // namespace veil

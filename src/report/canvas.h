@@ -6,16 +6,19 @@
 
 namespace veil {
 
-constexpr const char* kInk = "#767676";  // of text and axes: 4.5 : 1 against white and against black
-constexpr int kLetter = 8;               // pixels that a letter takes, generously
+// Text and axes: a contrast of 4.5 : 1 against white and against black.
+constexpr const char* kInk = "#767676";
+constexpr int kLetter = 8;  // pixels that a letter takes, generously
 
-// Text in gnuplot's single quotes, where nothing is expanded; quotes, control characters and backslashes are replaced.
+// Text in gnuplot's single quotes, where nothing is expanded; quotes, control characters and
+// backslashes are replaced.
 std::string quoted(const std::string& text);
 size_t letters(const std::string& text);  // of UTF-8
-// At most so many letters, with "…" where it was cut.
+// At most `most` letters; "…" marks a cut.
 std::string shortened(const std::string& text, size_t most);
 
-// What stands under the axes, laid out here for the whole width: gnuplot's own key is cut where the plot is narrow.
+// The legend under the axes. It is laid out here over the whole width, because gnuplot cuts its own
+// key in narrow plots.
 struct Legend {
   struct Entry {
     std::string color, text;
@@ -26,13 +29,15 @@ struct Legend {
 };
 
 struct Canvas {
-  std::string title;  // in the PNG, which travels alone; a page gives an SVG its title
+  std::string title;  // drawn in the PNG only; a page shows it above the SVG
   int left;           // pixels for the labels of the vertical axis
   int plot_height;    // pixels between the axes
   Legend legend;
 };
 
-// `data` are datablocks, `commands` end in a plot command. gnuplot's variables plot_top and plot_bottom are the room between the axes, as shares of the screen.
-std::string script(const std::string& name, const Canvas& canvas, const std::string& data, const std::string& commands);
+// `data` are datablocks, `commands` end in a plot command. The gnuplot variables plot_top and
+// plot_bottom bound the plot area, in screen coordinates.
+std::string script(const std::string& name, const Canvas& canvas, const std::string& data,
+                   const std::string& commands);
 
 }  // namespace veil

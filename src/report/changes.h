@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "base/table.h"
-#include "report/records.h"
+#include "record/folder.h"
 
 namespace veil {
 
 struct Change {
   std::string label;
   std::optional<double> before_ms, after_ms,
-      noise_ms;  // noise: one standard deviation of single steps, of both together; nothing where it is not known
+      // noise: one standard deviation of single steps, of both together; nothing where it is not
+      // known
+      noise_ms;
   std::optional<double> before_bytes, after_bytes;
   std::string before_outcome, after_outcome;
 
@@ -38,7 +40,9 @@ std::string change_text(const Changes& changes);      // for a terminal
 std::string change_markdown(const Changes& changes);  // for a pull request
 std::string change_page(const Changes& changes);      // one self-contained page
 
-// Reads both folders and writes changes.txt, changes.md, changes.csv and changes.html into `output_folder`, if that is not "". The text.
-std::string write_changes(const std::string& before, const std::string& after, const std::string& output_folder);
+// Reads both folders and writes changes.txt, changes.md, changes.csv and changes.html into
+// `output_folder`, if that is not "". The text.
+std::string write_changes(const std::string& before, const std::string& after,
+                          const std::string& output_folder);
 
 }  // namespace veil

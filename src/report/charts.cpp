@@ -18,7 +18,8 @@ constexpr double kBarWidth = 0.8;    // of a group's room
 constexpr size_t kMostFigures = 16;  // bars with a figure above them; more would overlap
 constexpr size_t kMostLarge = 9;     // beyond this the figures are smaller
 
-std::string panel_commands(const GroupedBars& bars, const BarPanel& panel, const std::string& data_name) {
+std::string panel_commands(const GroupedBars& bars, const BarPanel& panel,
+                           const std::string& data_name) {
   const auto count = static_cast<double>(panel.series.size());
   const double width = kBarWidth / std::max(1.0, count);
   double highest = 0, lowest = 0;
@@ -38,32 +39,37 @@ std::string panel_commands(const GroupedBars& bars, const BarPanel& panel, const
       whiskers = whiskers || spread > 0;
       if (figures) {
         labels +=
-            fmt::format("set label {} at {},{} center offset 0,{} {}textcolor rgb '{}'\n", quoted(panel.shown(value)),
-                        static_cast<double>(g) + shift, value < 0 ? value - spread : value + spread,
-                        value < 0 ? "-0.7" : "0.6", all > kMostLarge ? "font ',10' " : "", kInk);
+            fmt::format("set label {} at {},{} center offset 0,{} {}textcolor rgb '{}'\n",
+                        quoted(panel.shown(value)), static_cast<double>(g) + shift,
+                        value < 0 ? value - spread : value + spread, value < 0 ? "-0.7" : "0.6",
+                        all > kMostLarge ? "font ',10' " : "", kInk);
       }
     }
-    parts.push_back(fmt::format("{0} using ($1+({1})):{2} with boxes fillstyle solid 1 noborder linecolor rgb '{3}'",
-                                data_name, shift, 2 * s + 2, series.color));
+    parts.push_back(fmt::format(
+        "{0} using ($1+({1})):{2} with boxes fillstyle solid 1 noborder linecolor rgb '{3}'",
+        data_name, shift, 2 * s + 2, series.color));
     if (whiskers)
-      parts.push_back(
-          fmt::format("{0} using ($1+({1})):(${2}-${3}):(0):(2*${3}) with vectors heads size graph 0.006,90 "
-                      "linewidth 1.2 linecolor rgb '{4}'",
-                      data_name, shift, 2 * s + 2, 2 * s + 3, kInk));
+      parts.push_back(fmt::format(
+          "{0} using ($1+({1})):(${2}-${3}):(0):(2*${3}) with vectors heads size graph 0.006,90 "
+          "linewidth 1.2 linecolor rgb '{4}'",
+          data_name, shift, 2 * s + 2, 2 * s + 3, kInk));
   }
   std::vector<std::string> tics;
-  for (size_t g = 0; g < bars.groups.size(); ++g) tics.push_back(fmt::format("{} {}", quoted(bars.groups[g]), g));
+  for (size_t g = 0; g < bars.groups.size(); ++g)
+    tics.push_back(fmt::format("{} {}", quoted(bars.groups[g]), g));
   const double room = std::max(highest - lowest, 1e-12);
   return fmt::format(
-      "set boxwidth {} absolute\nset ylabel {} textcolor rgb '{}'\nset xrange [-0.5:{}]\nset yrange [{}:{}]\nset xtics "
+      "set boxwidth {} absolute\nset ylabel {} textcolor rgb '{}'\nset xrange [-0.5:{}]\nset "
+      "yrange [{}:{}]\nset xtics "
       "({})\nset grid ytics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\n{}plot {}\n",
       width * 0.94, quoted(panel.axis), kInk, static_cast<double>(bars.groups.size()) - 0.5,
-      lowest < 0 ? lowest - 0.14 * room : 0, highest > 0 ? highest + 0.14 * room : 0.05 * room, join(tics, ", "), kInk,
-      labels, join(parts, ", \\\n     "));
+      lowest < 0 ? lowest - 0.14 * room : 0, highest > 0 ? highest + 0.14 * room : 0.05 * room,
+      join(tics, ", "), kInk, labels, join(parts, ", \\\n     "));
 }
 
 // Columns: group, then value and spread of each series.
-std::string panel_data(const GroupedBars& bars, const BarPanel& panel, const std::string& data_name) {
+std::string panel_data(const GroupedBars& bars, const BarPanel& panel,
+                       const std::string& data_name) {
   std::string rows;
   for (size_t g = 0; g < bars.groups.size(); ++g) {
     rows += std::to_string(g);
@@ -105,11 +111,14 @@ std::string grouped_script(const GroupedBars& bars) {
           "set bmargin at screen (plot_top-{1:.5f}*(plot_top-plot_bottom))\n",
           top, bottom);
     }
-    commands += panel_commands(bars, bars.panels[static_cast<size_t>(p)], fmt::format("$panel_{}", p));
+    commands +=
+        panel_commands(bars, bars.panels[static_cast<size_t>(p)], fmt::format("$panel_{}", p));
     if (p + 1 < count) commands += "unset label\nunset object\n";
   }
   if (count > 1) commands += "unset multiplot\n";
-  return script(bars.name, {.title = bars.title, .left = 84, .plot_height = height, .legend = legend}, data, commands);
+  return script(bars.name,
+                {.title = bars.title, .left = 84, .plot_height = height, .legend = legend}, data,
+                commands);
 }
 
 std::string curves_script(const Curves& curves) {
@@ -130,20 +139,23 @@ std::string curves_script(const Curves& curves) {
       spread = spread || point.spread > 0;
       if (!line.dashed) ticks.insert(point.x);
       if (!point.label.empty())
-        labels += fmt::format("set label {} at {},{} left offset 0.7,0.4 textcolor rgb '{}'\n", quoted(point.label),
-                              point.x, point.y, kInk);
+        labels += fmt::format("set label {} at {},{} left offset 0.7,0.4 textcolor rgb '{}'\n",
+                              quoted(point.label), point.x, point.y, kInk);
     }
     if (rows.empty()) continue;
     const std::string block = fmt::format("$line_{}", i);
     data += fmt::format("{} << EOD\n{}EOD\n", block, rows);
-    parts.push_back(fmt::format("{} using 1:2 with lines linewidth {} dashtype {} linecolor rgb '{}'", block,
-                                line.dashed ? 1 : 2, line.dashed ? 2 : 1, line.color));
+    parts.push_back(
+        fmt::format("{} using 1:2 with lines linewidth {} dashtype {} linecolor rgb '{}'", block,
+                    line.dashed ? 1 : 2, line.dashed ? 2 : 1, line.color));
     if (!line.dashed) {
       parts.push_back(
-          fmt::format("{} using 1:2 with circles fillstyle solid 1 noborder linecolor rgb '{}'", block, line.color));
+          fmt::format("{} using 1:2 with circles fillstyle solid 1 noborder linecolor rgb '{}'",
+                      block, line.color));
       if (spread && !curves.logarithmic)
-        parts.push_back(fmt::format("{} using 1:($2-$3):(0):(2*$3) with vectors nohead linewidth 1 linecolor rgb '{}'",
-                                    block, line.color));
+        parts.push_back(fmt::format(
+            "{} using 1:($2-$3):(0):(2*$3) with vectors nohead linewidth 1 linecolor rgb '{}'",
+            block, line.color));
       legend.entries.push_back({line.color, line.name, true});
     }
   }
@@ -154,21 +166,27 @@ std::string curves_script(const Curves& curves) {
     for (const double x : ticks) marks.push_back(fmt::format("{:.6g}", x));
     // A decade alone would often leave one mark or none.
     std::vector<std::string> heights;
-    for (double decade = std::pow(10, std::floor(std::log10(y_low / 1.5))); decade < y_high * 1.5; decade *= 10) {
+    for (double decade = std::pow(10, std::floor(std::log10(y_low / 1.5))); decade < y_high * 1.5;
+         decade *= 10) {
       for (const double step : {1, 2, 5}) heights.push_back(fmt::format("{:.6g}", step * decade));
     }
-    axes = fmt::format("set logscale xy\nset xrange [{}:{}]\nset yrange [{}:{}]\nset xtics ({})\nset ytics ({})\n",
-                       x_low / 1.15, x_high * 1.15, y_low / 1.5, y_high * 1.5, join(marks, ", "), join(heights, ", "));
+    axes = fmt::format(
+        "set logscale xy\nset xrange [{}:{}]\nset yrange [{}:{}]\nset xtics ({})\nset ytics ({})\n",
+        x_low / 1.15, x_high * 1.15, y_low / 1.5, y_high * 1.5, join(marks, ", "),
+        join(heights, ", "));
   } else {
-    axes = fmt::format("set xrange [0:{}]\nset yrange [0:{}]\nset xtics autofreq\n", x_high > 0 ? 1.2 * x_high : 1,
-                       y_high > 0 ? 1.15 * y_high : 1);
+    axes = fmt::format("set xrange [0:{}]\nset yrange [0:{}]\nset xtics autofreq\n",
+                       x_high > 0 ? 1.2 * x_high : 1, y_high > 0 ? 1.15 * y_high : 1);
   }
   const std::string commands = fmt::format(
-      "set style circle radius screen 0.008\nset ylabel {} textcolor rgb '{}'\nset grid xtics ytics linetype 1 "
+      "set style circle radius screen 0.008\nset ylabel {} textcolor rgb '{}'\nset grid xtics "
+      "ytics linetype 1 "
       "linewidth 0.5 linecolor rgb '{}' dashtype "
       "3\n{}{}plot {}\n",
       quoted(curves.y_axis), kInk, kInk, axes, labels, join(parts, ", \\\n     "));
-  return script(curves.name, {.title = curves.title, .left = 84, .plot_height = 290, .legend = legend}, data, commands);
+  return script(curves.name,
+                {.title = curves.title, .left = 84, .plot_height = 290, .legend = legend}, data,
+                commands);
 }
 
 }  // namespace veil

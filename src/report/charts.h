@@ -1,4 +1,4 @@
-// Upright bars in groups, and curves: one picture each, as a gnuplot script.
+// Grouped vertical bars, and curves: one picture each, as a gnuplot script.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 namespace veil {
 
 struct BarValue {
-  double value = 0, spread = 0;  // a whisker of one spread to either side; 0: none
+  double value = 0, spread = 0;  // an error bar of one spread to either side; 0: none
 };
 // One colour of bar; a value or nothing for each group.
 struct BarSeries {
@@ -20,11 +20,11 @@ struct BarSeries {
   std::vector<std::optional<BarValue>> values;
 };
 struct BarPanel {
-  std::string axis;  // what the upright axis shows, with its unit
+  std::string axis;  // label of the vertical axis, with its unit
   std::vector<BarSeries> series;
-  std::function<std::string(double)> shown;  // the figure above a bar
+  std::function<std::string(double)> shown;  // the number above a bar
 };
-// Panels stand above each other and share groups and colours.
+// Panels are stacked vertically and share groups and colours.
 struct GroupedBars {
   std::string name, title, group_axis;
   std::vector<std::string> groups;
@@ -49,7 +49,7 @@ struct Curves {
 };
 std::string curves_script(const Curves& curves);
 
-// Colours for modes and other series that have none of their own, by their place.
+// Colours for series that have none of their own, by index.
 std::string series_color(size_t place);
 
 }  // namespace veil

@@ -1,4 +1,5 @@
-// Plots become pictures: gnuplot is run without a shell, and its SVG is made fit for the inside of a page.
+#include "report/drawing.h"
+
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <spawn.h>
@@ -7,13 +8,13 @@
 
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <regex>
 
 #include "base/files.h"
 #include "report/html.h"
-#include "report/plots.h"
 
 namespace veil {
 
@@ -24,7 +25,7 @@ struct Drawing {
   int status = 0;       // as waitpid gives it
 };
 
-// gnuplot's own words are of no use to a person here; the line that draw_plots answers tells how to see them.
+// gnuplot's own output is dropped; the line that draw_plots returns says how to see it.
 Drawing run_gnuplot(const std::string& folder, const std::string& script) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -36,7 +37,8 @@ Drawing run_gnuplot(const std::string& folder, const std::string& script) {
   std::array<char*, 3> arguments = {program.data(), words.data(), nullptr};
   pid_t child = 0;
   Drawing drawing;
-  drawing.spawn_error = posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
+  drawing.spawn_error =
+      posix_spawnp(&child, "gnuplot", &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (drawing.spawn_error == 0) {
     while (waitpid(child, &drawing.status, 0) < 0 && errno == EINTR) {
@@ -45,13 +47,23 @@ Drawing run_gnuplot(const std::string& folder, const std::string& script) {
   return drawing;
 }
 
+// In gnuplot's single-quoted strings a quote is doubled.
+std::string single_quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char letter : text) {
+    result += letter;
+    if (letter == '\'') result += letter;
+  }
+  return result + "'";
+}
+
 }  // namespace
 
 std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder) {
   std::error_code ignored;
   for (const Plot& plot : plots) {
     write_file_atomically(join_path(folder, plot.name + ".gp"), plot.script);
-    // A picture of earlier figures must not stand beside this script.
+    // Remove pictures of an earlier script.
     for (const char* const ending : {".svg", ".png"})
       std::filesystem::remove(join_path(folder, plot.name + ending), ignored);
   }
@@ -60,19 +72,23 @@ std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder
     const Drawing drawing = run_gnuplot(folder, plot.name + ".gp");
     if (drawing.spawn_error == ENOENT) {
       return fmt::format(
-          "no pictures, for gnuplot is missing: `apt-get install gnuplot-nox`, then `cd '{}' && for f in *.gp; do "
+          "no pictures, for gnuplot is missing: `apt-get install gnuplot-nox`, then `cd '{}' && "
+          "for f in *.gp; do "
           "gnuplot $f; done`",
           folder);
     }
     if (drawing.spawn_error != 0)
-      return fmt::format("no pictures, for gnuplot cannot be started: {}", std::strerror(drawing.spawn_error));
+      return fmt::format("no pictures, for gnuplot cannot be started: {}",
+                         std::strerror(drawing.spawn_error));
     if (drawing.status != 0 && failed.empty()) failed = plot.name;
   }
   if (failed.empty()) return "";
-  return fmt::format("gnuplot did not draw '{0}': `cd '{1}' && gnuplot {0}.gp` says why", failed, folder);
+  return fmt::format("gnuplot did not draw '{0}': `cd '{1}' && gnuplot {0}.gp` says why", failed,
+                     folder);
 }
 
-std::string inline_svg(const std::string& folder, const std::string& name, const std::string& label) {
+std::string inline_svg(const std::string& folder, const std::string& name,
+                       const std::string& label) {
   const std::string path = join_path(folder, name + ".svg");
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return "";
@@ -80,10 +96,11 @@ std::string inline_svg(const std::string& folder, const std::string& name, const
   const auto strip = [&](const char* pattern, const char* by) {
     svg = std::regex_replace(svg, std::regex(pattern), by);
   };
-  // Cut by hand what is long: std::regex recurses over it.
+  // Long pieces are cut by hand, because std::regex recurses over them.
   const auto cut = [&](const std::string& from, const std::string& to) {
     const size_t start = svg.find(from), end = svg.find(to, start == std::string::npos ? 0 : start);
-    if (start != std::string::npos && end != std::string::npos) svg.erase(start, end + to.size() - start);
+    if (start != std::string::npos && end != std::string::npos)
+      svg.erase(start, end + to.size() - start);
   };
   std::smatch box;
   if (!std::regex_search(svg, box, std::regex("viewBox=\"([0-9. ]+)\""))) return "";
@@ -98,7 +115,37 @@ std::string inline_svg(const std::string& folder, const std::string& name, const
   strip("rgb\\( *118, *118, *118\\)", "var(--plot-ink)");
   strip("fill=\"black\"", "fill=\"var(--plot-ink)\"");
   strip("\n[ \t]*\n+", "\n");
-  return fmt::format("<svg viewBox=\"{}\" role=\"img\" aria-label=\"{}\">{}", view, escaped(label), svg);
+  return fmt::format("<svg viewBox=\"{}\" role=\"img\" aria-label=\"{}\">{}", view, escaped(label),
+                     svg);
+}
+
+std::string write_png(const LinePlot& plot, const std::string& path) {
+  const std::string data = path + ".dat", script = path + ".gp";
+  std::string numbers, lines;
+  for (size_t i = 0; i < plot.curves.size(); ++i) {
+    numbers += fmt::format("# {}\n", plot.curves[i].name);
+    for (const auto& [x, y] : plot.curves[i].points) {
+      if (std::isfinite(x) && std::isfinite(y)) numbers += fmt::format("{} {}\n", x, y);
+    }
+    numbers += "\n\n";  // gnuplot's mark of a new block
+    lines += fmt::format("{}{} index {} with lines linewidth 2 title {}", i ? ", \\\n     " : "",
+                         single_quoted(data), i, single_quoted(plot.curves[i].name));
+  }
+  write_file_atomically(data, numbers);
+  write_file_atomically(
+      script,
+      fmt::format("set terminal pngcairo size 960,640 noenhanced\nset output {}\nset title {}\n"
+                  "set xlabel {}\nset ylabel {}\nset grid\nset key left top\nplot {}\n",
+                  single_quoted(path), single_quoted(plot.title), single_quoted(plot.x_label),
+                  single_quoted(plot.y_label), lines));
+  const Drawing drawing = run_gnuplot(".", script);
+  if (drawing.spawn_error != 0 || drawing.status != 0) {
+    return fmt::format("{} is not made: gnuplot is missing or failed; `gnuplot {}` makes it", path,
+                       script);
+  }
+  std::filesystem::remove(data);
+  std::filesystem::remove(script);
+  return "";
 }
 
 }  // namespace veil

@@ -9,16 +9,18 @@
 namespace veil {
 
 struct PowerFit {
-  double exponent = 0;       // k
-  double low = 0, high = 0;  // its 95% confidence interval (Student's t; two points give none: -inf and inf)
-  double factor = 0;         // c
+  double exponent = 0;  // k
+  // its 95% confidence interval (Student's t; two points give none: -inf and inf)
+  double low = 0, high = 0;
+  double factor = 0;  // c
   int points = 0;
 };
 
 // Points that are not positive are left out; nothing with fewer than two different x.
 std::optional<PowerFit> fit_power(const std::vector<std::pair<double, double>>& points);
 
-// What the interval, widened by 0.05 to either side, allows to say: unclear where it holds several of 0, 1 and 2.
+// Classified by the interval, widened by 0.05 on both sides; unclear if it contains several of 0, 1
+// and 2.
 enum class Growth { constant, below_linear, linear, between, quadratic, above_quadratic, unclear };
 Growth growth_of(const PowerFit& fit);
 std::string growth_words(const PowerFit& fit);    // "grows linearly with T"

@@ -1,4 +1,4 @@
-// What becomes of foreign text in a page.
+// Pieces of a page: text that cannot become markup, addresses, tables, and the style sheet.
 #pragma once
 
 #include <string>
@@ -11,11 +11,13 @@ namespace veil {
 // Text for elements and quoted attributes: & < > " ' are written as entities.
 std::string escaped(std::string_view text);
 
-// A relative address of a path below or beside the page: every byte but letters, digits, - _ . ~ and / is percent-encoded,
-// and "./" stands before, so no text can become a scheme or another host.
+// A relative address: every byte except letters, digits, - _ . ~ and / is percent-encoded, and "./"
+// comes first, so that no text can become a scheme or another host.
 std::string address(const std::string& relative_path);
 
-// A table that scrolls by itself where it is wider than the screen.
+// A table that scrolls if it is wider than the screen.
 std::string html_table(const Table& table, const std::string& caption);
+
+extern const char* const kPageStyle;  // the CSS of every page
 
 }  // namespace veil

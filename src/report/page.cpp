@@ -10,11 +10,8 @@
 #include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "report/bytes_scale.h"
-#include "report/dit_plots.h"
+#include "report/drawing.h"
 #include "report/html.h"
-#include "report/mode_figures.h"
-#include "report/page_style.h"
 #include "report/tables.h"
 
 namespace veil {
@@ -24,7 +21,7 @@ using nlohmann::json;
 
 namespace {
 
-// Words with `commands` in them.
+// Text in which `commands` are marked.
 std::string with_commands(const std::string& words) {
   const std::vector<std::string> pieces = split(words, '`');
   if (pieces.size() % 2 == 0) return escaped(words);  // one that does not close
@@ -34,7 +31,7 @@ std::string with_commands(const std::string& words) {
   return out;
 }
 
-// "Time: ..." with its first word set off.
+// "Time: ..." with its first word in bold.
 std::string finding(const std::string& words) {
   const size_t colon = words.find(": ");
   if (colon == std::string::npos || colon > 60) return with_commands(words);
@@ -44,7 +41,8 @@ std::string finding(const std::string& words) {
 
 std::string list_of(const std::vector<std::string>& items, bool set_off) {
   std::string out = "<ul>\n";
-  for (const std::string& item : items) out += "<li>" + (set_off ? finding(item) : escaped(item)) + "</li>\n";
+  for (const std::string& item : items)
+    out += "<li>" + (set_off ? finding(item) : escaped(item)) + "</li>\n";
   return out + "</ul>\n";
 }
 
@@ -56,11 +54,13 @@ std::string card(const std::string& name, const std::string& value, const std::s
 }
 
 // Key figures of the first group; further ones are in the table.
-std::string cards(const RecordGroup& group) {
+std::string cards(const RecordGroup& group, const std::string& sample) {
   const Record *fast = nullptr, *small = nullptr;
   for (const Record* const record : group.records) {
-    if (compared_ms(*record) && (!fast || *compared_ms(*record) < *compared_ms(*fast))) fast = record;
-    if (record->ok() && record->peak_memory_bytes && (!small || *record->peak_memory_bytes < *small->peak_memory_bytes))
+    if (compared_ms(*record) && (!fast || *compared_ms(*record) < *compared_ms(*fast)))
+      fast = record;
+    if (record->ok() && record->peak_memory_bytes &&
+        (!small || *record->peak_memory_bytes < *small->peak_memory_bytes))
       small = record;
   }
   std::string out;
@@ -68,12 +68,12 @@ std::string cards(const RecordGroup& group) {
   if (small) out += card("smallest peak", shown_bytes(small->peak_memory_bytes), small->label);
   if (fast && fast->total_batch_size && *compared_ms(*fast) > 0) {
     const double rate = static_cast<double>(*fast->total_batch_size) / (*compared_ms(*fast) / 1000);
-    out += card(fmt::format("most {}s a second", is_dit_suite({*fast}) ? "image" : "sample"), format_count(rate),
-                fast->label);
+    out += card(fmt::format("most {}s a second", sample), format_count(rate), fast->label);
   }
-  const size_t ok = static_cast<size_t>(
-      std::count_if(group.records.begin(), group.records.end(), [](const Record* r) { return r->ok(); }));
-  out += card("experiments", fmt::format("{} of {} ended well", ok, group.records.size()), group.name);
+  const size_t ok = static_cast<size_t>(std::count_if(group.records.begin(), group.records.end(),
+                                                      [](const Record* r) { return r->ok(); }));
+  out +=
+      card("experiments", fmt::format("{} of {} ended well", ok, group.records.size()), group.name);
   return "<div class=\"cards\">\n" + out + "</div>\n";
 }
 
@@ -91,37 +91,46 @@ std::string choice_table(const RecordGroup& group) {
   for (const Choice& choice : front) scale.see(choice.bytes);
   for (const Choice& choice : front)
     table.row({scale.show(choice.bytes) + " or more", choice.record->label, format_ms(choice.ms)});
-  return html_table(table, "By the memory you have" + (group.name.empty() ? "" : " (" + group.name + ")"));
+  return html_table(table,
+                    "By the memory you have" + (group.name.empty() ? "" : " (" + group.name + ")"));
 }
 
 std::string figures(const PageSource& source) {
   const std::string& folder = source.pictures;
   std::string out;
-  if (!source.plots_hint.empty()) out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
+  if (!source.plots_hint.empty())
+    out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
   out += "<div class=\"figures\">\n";
   for (const Plot& plot : source.plots) {
-    const std::string svg = inline_svg(folder, plot.name, plot.title + ". " + plot.caption + plot.spoken);
+    const std::string svg =
+        inline_svg(folder, plot.name, plot.title + ". " + plot.caption + plot.spoken);
     const std::string table = html_table(plot.figures, plot.title);
-    out += fmt::format("<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n", escaped(plot.title), svg,
-                       escaped(plot.caption));
-    out += svg.empty() ? table : "<details><summary>the figures as a table</summary>" + table + "</details>\n";
+    out += fmt::format("<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n",
+                       escaped(plot.title), svg, escaped(plot.caption));
+    out += svg.empty()
+               ? table
+               : "<details><summary>the figures as a table</summary>" + table + "</details>\n";
     out += "</figure>\n";
   }
   return out + "</div>\n";
 }
 
 // Every leaf under its path: "gpus.0.name".
-void flatten(const json& value, const std::string& path, std::map<std::string, std::string>& leaves) {
+void flatten(const json& value, const std::string& path,
+             std::map<std::string, std::string>& leaves) {
   if (value.is_object() || value.is_array()) {
-    for (const auto& [key, below] : value.items()) flatten(below, path.empty() ? key : path + "." + key, leaves);
+    for (const auto& [key, below] : value.items())
+      flatten(below, path.empty() ? key : path + "." + key, leaves);
     return;
   }
-  std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
+  std::string text = value.is_string() ? value.get<std::string>()
+                     : value.is_null() ? ""
+                                       : value.dump();
   if (path.ends_with("_bytes") && value.is_number()) text = format_bytes(value.get<int64_t>());
   leaves[path] = text.empty() ? "-" : text;
 }
 
-// Settings or environments side by side: what is the same is said once.
+// Settings or environments side by side; what all share is listed once.
 struct Comparison {
   Table differing, common;
 };
@@ -139,8 +148,10 @@ Comparison compare(const std::vector<Record>& records, const std::vector<json Re
   for (const auto& [key, unused] : keys) {
     std::vector<std::string> cells = {key};
     for (const auto& one : all) cells.push_back(one.count(key) ? one.at(key) : "-");
-    if (key == "output" || key == "output-dir") continue;  // where a record was put says nothing of what it holds
-    if (std::all_of(cells.begin() + 1, cells.end(), [&](const std::string& cell) { return cell == cells[1]; })) {
+    // Where a record was written does not describe it.
+    if (key == "output" || key == "output-dir") continue;
+    if (std::all_of(cells.begin() + 1, cells.end(),
+                    [&](const std::string& cell) { return cell == cells[1]; })) {
       result.common.row({key, cells[1]});
     } else {
       result.differing.row(cells);
@@ -151,10 +162,12 @@ Comparison compare(const std::vector<Record>& records, const std::vector<json Re
 
 std::string comparison_html(const Comparison& comparison, const std::string& what) {
   std::string out = "<div class=\"settings\">\n";
-  if (comparison.differing.rows() > 0) out += html_table(comparison.differing, what + " that differ");
+  if (comparison.differing.rows() > 0)
+    out += html_table(comparison.differing, what + " that differ");
   if (comparison.common.rows() > 0) {
-    out += fmt::format("<details><summary>{} that all share ({})</summary>{}</details>\n", escaped(what),
-                       comparison.common.rows(), html_table(comparison.common, what + " that all share"));
+    out += fmt::format("<details><summary>{} that all share ({})</summary>{}</details>\n",
+                       escaped(what), comparison.common.rows(),
+                       html_table(comparison.common, what + " that all share"));
   }
   return out + "</div>\n";
 }
@@ -170,7 +183,8 @@ std::string link(const PageSource& source, const std::string& name) {
 }
 
 std::string experiment(const PageSource& source, const Record& record) {
-  std::string out = fmt::format("<details class=\"box\"><summary>{}</summary>\n", escaped(record.label));
+  std::string out =
+      fmt::format("<details class=\"box\"><summary>{}</summary>\n", escaped(record.label));
   const auto line = [&](const char* name, const std::string& value) {
     if (!value.empty()) out += fmt::format("<p>{}: {}</p>\n", name, escaped(value));
   };
@@ -180,7 +194,8 @@ std::string experiment(const PageSource& source, const Record& record) {
   line("CUDA graph", record.graph);
   if (!record.losses.empty()) {
     std::vector<std::string> losses;
-    for (const auto& loss : record.losses) losses.push_back(loss ? fmt::format("{:.6g}", *loss) : "no number");
+    for (const auto& loss : record.losses)
+      losses.push_back(loss ? fmt::format("{:.6g}", *loss) : "no number");
     if (losses.size() > 12) losses.erase(losses.begin() + 6, losses.end() - 6);
     line(record.losses.size() > 12 ? "loss (first and last six)" : "loss", join(losses, ", "));
   }
@@ -191,13 +206,15 @@ std::string experiment(const PageSource& source, const Record& record) {
     BytesScale scale;
     for (const RecordRank& rank : record.ranks) scale.see(rank.peak_memory_bytes);
     for (const RecordRank& rank : record.ranks)
-      ranks.row({std::to_string(rank.rank), shown_ms(rank.avg_time_ms), scale.show(rank.peak_memory_bytes)});
+      ranks.row({std::to_string(rank.rank), shown_ms(rank.avg_time_ms),
+                 scale.show(rank.peak_memory_bytes)});
     out += html_table(ranks, "Ranks");
   }
   if (!record.stages.empty()) {
     Table stages({"stage", "rank", "allocated", "most so far", "host memory"});
     BytesScale device, host;
-    for (const RecordStage& stage : record.stages) device.see(stage.max_allocated_bytes), host.see(stage.host_bytes);
+    for (const RecordStage& stage : record.stages)
+      device.see(stage.max_allocated_bytes), host.see(stage.host_bytes);
     for (const RecordStage& stage : record.stages)
       stages.row({stage.stage, std::to_string(stage.rank), device.show(stage.allocated_bytes),
                   device.show(stage.max_allocated_bytes), host.show(stage.host_bytes)});
@@ -213,7 +230,8 @@ std::string experiment(const PageSource& source, const Record& record) {
 }
 
 std::string section(const std::string& title, const std::string& body) {
-  return body.empty() ? "" : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escaped(title), body);
+  return body.empty() ? ""
+                      : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escaped(title), body);
 }
 
 }  // namespace
@@ -221,48 +239,59 @@ std::string section(const std::string& title, const std::string& body) {
 std::string make_page(const PageSource& source) {
   const std::vector<Record>& records = source.folder.records;
   const std::vector<RecordGroup> groups = comparable_groups(records);
-  const std::string suite = records.front().suite.empty() ? "veil" : "veil suite " + records.front().suite;
+  const std::string suite =
+      records.front().suite.empty() ? "veil" : "veil suite " + records.front().suite;
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "
+      "name=\"color-scheme\" "
       "content=\"light dark\">\n"
       "<title>{0}: {1}</title>\n<style>{2}</style>\n</head>\n<body>\n<header>\n<div "
       "class=\"suite\">{0}</div>\n<h1>{1}</h1>\n"
       "<p class=\"headline\">{3}</p>\n</header>\n<main>\n",
-      escaped(suite), escaped(source.verdict.question), kPageStyle, escaped(source.verdict.headline));
-  out += source.verdict.figures.empty() ? cards(groups.front()) : cards(source.verdict.figures);
+      escaped(suite), escaped(source.verdict.question), kPageStyle,
+      escaped(source.verdict.headline));
+  out += source.verdict.figures.empty() ? cards(groups.front(), source.suite.sample)
+                                        : cards(source.verdict.figures);
   if (!source.verdict.caveats.empty())
     out += "<div class=\"caveats\">" + list_of(source.verdict.caveats, false) + "</div>\n";
   std::string by_memory;
   if (!source.verdict.choices.empty()) {
     for (RecordGroup group : groups) {
-      if (is_dit_suite(records)) leave_plain_out(group);
+      if (source.suite.plain_is_baseline) leave_plain_out(group);
       by_memory += choice_table(group);
     }
   }
   out += section("What the figures say", list_of(source.verdict.findings, true) + by_memory);
-  out += section("All set-ups", html_table(summary_table(records),
-                                           std::string("Mean step, standard deviation of single steps, and memory of "
-                                                       "the rank that holds most") +
-                                               (any_modelled(records) ? std::string("; * ") + kModelled : "")));
-  if (is_bottleneck_suite(records))
-    out += section("Growth with the sequence", html_table(growth_table(records),
-                                                          "Fits of c T^k by least squares of logarithms, with "
-                                                          "95% confidence"));
+  out +=
+      section("All set-ups",
+              html_table(source.suite.table(records),
+                         std::string("Mean step, standard deviation of single steps, and memory of "
+                                     "the rank that holds most") +
+                             (any_modelled(records) ? std::string("; * ") + kModelled : "")));
+  if (source.suite.more_tables) {
+    for (const PageTable& more : source.suite.more_tables(records))
+      out += section(more.title, html_table(more.table, more.caption));
+  }
   out += section("Plots", figures(source));
   const Table communication = communication_table(records);
   if (communication.rows() > 0)
-    out += section("Communication", html_table(communication, "A step's transfers; exposed is what no computing hid"));
+    out +=
+        section("Communication",
+                html_table(communication, "A step's transfers; exposed is what no computing hid"));
   out += section("Settings", comparison_html(compare(records, {&Record::config}), "Settings"));
-  out += section("Environment", comparison_html(compare(records, {&Record::build, &Record::machine}), "Facts"));
+  out += section("Environment",
+                 comparison_html(compare(records, {&Record::build, &Record::machine}), "Facts"));
   std::string experiments;
   for (const Record& record : records) experiments += experiment(source, record);
   out += section("Experiments and raw records", experiments);
   const BuildInfo& build = build_info();
-  return out +
-         fmt::format("</main>\n<footer>Written by veil {}{} from {}. GiB is 2^30 bytes.</footer>\n</body>\n</html>\n",
-                     escaped(build.version), build.commit.empty() ? "" : " (" + escaped(build.commit) + ")",
-                     quantity(std::ssize(records), "record"));
+  return out + fmt::format(
+                   "</main>\n<footer>Written by veil {}{} from {}. GiB is 2^30 "
+                   "bytes.</footer>\n</body>\n</html>\n",
+                   escaped(build.version),
+                   build.commit.empty() ? "" : " (" + escaped(build.commit) + ")",
+                   quantity(std::ssize(records), "record"));
 }
 
 }  // namespace veil

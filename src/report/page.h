@@ -1,21 +1,20 @@
-// One page that holds everything: no script, no network, readable on a telephone, in the dark and on paper.
+// One self-contained page: no script, no network, readable on a phone, in dark mode and on paper.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "report/plots.h"
-#include "report/records.h"
-#include "report/verdict.h"
+#include "report/suite_page.h"
 
 namespace veil {
 
 struct PageSource {
   const RecordFolder& folder;
+  const SuitePage& suite;
   const Verdict& verdict;
   const std::vector<Plot>& plots;
-  std::string output_folder;  // the page will lie here
-  std::string pictures;       // and its plots here
+  std::string output_folder;  // of the page
+  std::string pictures;       // the folder of its plots
   std::string plots_hint;     // why there are no pictures; "" if there are
 };
 

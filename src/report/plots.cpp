@@ -4,142 +4,34 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
-#include <functional>
 #include <map>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "report/bars.h"
 #include "report/canvas.h"
-#include "report/dit_plots.h"
-#include "report/mode_plots.h"
+#include "report/figures.h"
 #include "report/tables.h"
-#include "report/zero_plots.h"
 
 namespace veil {
-
 namespace {
 
 constexpr const char* kBlue = "#0072B2";
 constexpr size_t kTimelineWidth = 450;  // pixels between the axes
 
-std::optional<Plot> time_comparison(const std::vector<Record>& records) {
-  std::string rows, labels, spoken;
-  double largest = 0;
-  for (size_t i = 0; i < records.size(); ++i) {
-    const auto ms = compared_ms(records[i]);
-    const double spread = records[i].std_time_ms.value_or(0);
-    if (ms) largest = std::max(largest, *ms + spread);
-    if (ms) rows += fmt::format("-{} {} {} {}\n", i, *ms, std::max(0.0, *ms - spread), *ms + spread);
-    labels += bar_end(ms ? *ms + spread : 0, -static_cast<double>(i), ms ? format_ms(*ms) : outcome_words(records[i]));
-    spoken += fmt::format(" {}: {}.", records[i].label, ms ? format_ms(*ms) : outcome_words(records[i]));
-  }
-  if (rows.empty()) return {};
-  const std::string name = "time_comparison";
-  const std::string commands =
-      bar_axes(records, largest) + labels +
-      fmt::format(
-          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}', \\\n"
-          "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth 1.5 linecolor rgb "
-          "'{}'\n",
-          kBlue, kInk);
-  return Plot{name,
-              "Time a step",
-              "Mean of the timed steps; the whisker is one standard deviation to either side.",
-              spoken,
-              time_table(records),
-              script(name, bar_canvas("Time a step", records, 48, {{}, "ms a step"}), datablock(rows), commands)};
-}
-
-std::optional<Plot> memory_breakdown(const std::vector<Record>& records) {
-  const auto stack = memory_stack("memory_breakdown", "Memory at the peak, by category", records);
-  if (!stack) return {};
-  return Plot{stack->name,
-              stack->title,
-              "What the bytes are for at the highest moment of the measured steps.",
-              stack->spoken,
-              breakdown_table(records),
-              stacked_script(*stack, records)};
-}
-
-std::optional<Plot> phase_breakdown(const std::vector<Record>& records) {
-  Stack stack{.name = "phase_breakdown",
-              .title = "Where a step's time goes",
-              .spoken = "",
-              .parts = step_parts_of(records),
-              .amounts = {},
-              .unit = {1, "ms a step"},
-              .total_text = [](double ms) { return format_ms(ms); }};
-  if (stack.parts.empty()) return {};
-  for (const Record& record : records) {
-    stack.amounts.push_back(step_parts(record));
-    std::vector<std::string> parts;
-    for (const auto& [name, ms] : stack.amounts.back()) parts.push_back(spaced(name) + " " + format_ms(ms));
-    stack.spoken += fmt::format(" {}: {}.", record.label, parts.empty() ? "not recorded" : join(parts, ", "));
-  }
-  return Plot{stack.name,
-              stack.title,
-              "Phases on the compute lane, its waits for other lanes, and what lies in neither (other).",
-              stack.spoken,
-              phase_table(records),
-              stacked_script(stack, records)};
-}
-
-std::optional<Plot> memory_stages(const std::vector<Record>& records) {
-  const auto& moments = memory_moments();
-  double largest = 0;
-  for (const Record& record : records) {
-    for (const MemoryMoment& moment : moments) largest = std::max(largest, moment.bytes(record).value_or(0));
-  }
-  if (largest <= 0) return {};
-  const Unit unit = bytes_unit(largest);
-  std::string rows, labels, spoken;
-  for (size_t i = 0; i < records.size(); ++i) {
-    rows += fmt::format("-{}", i);
-    std::vector<std::string> parts;
-    for (size_t k = 0; k < moments.size(); ++k) {
-      const auto bytes = moments[k].bytes(records[i]);
-      rows += bytes ? fmt::format(" {}", *bytes / unit.size) : " NaN";
-      const double y = -static_cast<double>(i) + 0.3 - 0.2 * static_cast<double>(k);
-      if (bytes) labels += bar_end(*bytes / unit.size, y, fmt::format("{:.2f}", *bytes / unit.size));
-      parts.push_back(fmt::format("{} {}", moments[k].name, shown_bytes(bytes)));
-    }
-    rows += "\n";
-    spoken += fmt::format(" {}: {}.", records[i].label, join(parts, ", "));
-  }
-  std::vector<std::string> series;
-  Legend legend{{}, unit.name + " allocated"};
-  for (size_t k = 0; k < moments.size(); ++k) {
-    const std::string color = kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]];
-    const double top = 0.39 - 0.2 * static_cast<double>(k);
-    series.push_back(
-        fmt::format("$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror linecolor rgb '{3}'",
-                    k + 2, top - 0.18, top, color));
-    legend.entries.push_back({color, moments[k].name});
-  }
-  const std::string name = "memory_stages";
-  const std::string commands =
-      bar_axes(records, largest / unit.size) + labels + "plot " + join(series, ", \\\n     ") + "\n";
-  return Plot{
-      name,
-      "Memory at each stage",
-      "What the allocator holds at each stage, and the peak of the measured steps; of the rank that holds most.",
-      spoken,
-      stage_table(records),
-      script(name, bar_canvas("Memory at each stage", records, 96, legend), datablock(rows), commands)};
-}
-
 // A name for files: letters, digits, '-' and '_'.
 std::string file_name(const std::string& text) {
   std::string out;
   for (const char c : text.substr(0, 60))
-    out += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? static_cast<char>(std::tolower(c)) : '_';
+    out += std::isalnum(static_cast<unsigned char>(c)) || c == '-'
+               ? static_cast<char>(std::tolower(c))
+               : '_';
   return out;
 }
 
-// Rows follow each other in time but last differently; each has the same width here. A row's memory is drawn as a flat
-// piece of a stacked area, one closed curve a category, the topmost first and the lower ones over it.
+// Rows follow each other in time but last differently; each has the same width here. A row's memory
+// is drawn as a flat piece of a stacked area, one closed curve per category, the topmost first and
+// the lower ones over it.
 Plot memory_timeline(const Record& record, const std::string& name, double largest) {
   std::vector<const Amounts*> views;
   for (const RecordRow& row : record.memory_rows) views.push_back(&row.after);
@@ -168,60 +60,162 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
       size_t end = i;
       while (end < record.memory_rows.size() && record.memory_rows[end].part == row.part) ++end;
       marks += fmt::format(
-          "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb '{1}'\n", i, kInk);
-      // A part too short for its name goes without.
+          "set arrow from {0}, graph 0 to {0}, graph 1 nohead linewidth 1 dashtype 2 linecolor rgb "
+          "'{1}'\n",
+          i, kInk);
+      // No label if the part is too short for it.
       if ((end - i) * kTimelineWidth > letters(row.part) * kLetter * record.memory_rows.size()) {
-        marks += fmt::format("set label {} at {}, graph 0.95 left offset 0.4,0 textcolor rgb '{}'\n", quoted(row.part),
-                             i, kInk);
+        marks +=
+            fmt::format("set label {} at {}, graph 0.95 left offset 0.4,0 textcolor rgb '{}'\n",
+                        quoted(row.part), i, kInk);
       }
       last_part = row.part;
     }
   }
   std::vector<std::string> series;
   for (size_t k = parts.size(); k-- > 0;) {
-    series.push_back(fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}'", k + 2, colors[k]));
+    series.push_back(fmt::format("$figures using 1:{} with filledcurves y1=0 linecolor rgb '{}'",
+                                 k + 2, colors[k]));
   }
   Legend legend{{}, "row of the schedule"};
   for (size_t k = 0; k < parts.size(); ++k) legend.entries.push_back({colors[k], spaced(parts[k])});
   legend.entries.push_back({kInk, "peak inside a row", true});
-  series.push_back(
-      fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}'", parts.size() + 2, kInk));
+  series.push_back(fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}'",
+                               parts.size() + 2, kInk));
   const RecordRow& top = record.memory_rows[highest_row];
   const std::string commands = fmt::format(
       "set ylabel '{1}' textcolor rgb '{0}'\n"
-      "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype "
+      "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor "
+      "rgb '{0}' dashtype "
       "3\n{4}plot {5}\n",
-      kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks, join(series, ", \\\n     "));
+      kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks,
+      join(series, ", \\\n     "));
   const std::string title = "Memory over a step: " + record.label;
   return Plot{
       name,
       title,
-      fmt::format("Memory after each of the {} rows, all of one width however long they last. The highest point, "
+      fmt::format("Memory after each of the {} rows, all of one width however long they last. The "
+                  "highest point, "
                   "{}, is in row {} ({} {}).",
                   record.memory_rows.size(), shown_bytes(highest), highest_row, top.op, top.on),
       "",
       row_table(record),
-      script(name, {.title = title, .left = 64, .plot_height = 250, .legend = legend}, datablock(rows), commands)};
+      script(name, {.title = title, .left = 64, .plot_height = 250, .legend = legend},
+             datablock(rows), commands)};
 }
 
 }  // namespace
 
-std::vector<Plot> make_plots(const std::vector<Record>& records) {
-  if (is_zero_suite(records)) return zero_plots(records);
-  const bool dit = is_dit_suite(records), modes = is_llama3_suite(records) || is_bottleneck_suite(records);
-  std::vector<Plot> plots;
-  const auto add = [&](std::optional<Plot> plot) {
-    if (plot) plots.push_back(std::move(*plot));
-  };
-  if (modes) {
-    plots = is_bottleneck_suite(records) ? bottleneck_plots(records) : llama3_plots(records);
-  } else {
-    if (dit) plots = dit_plots(records);
-    add(time_comparison(records));
+std::vector<Plot> time_plot(const std::vector<Record>& records) {
+  std::string rows, labels, spoken;
+  double largest = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto ms = compared_ms(records[i]);
+    const double spread = records[i].std_time_ms.value_or(0);
+    if (ms) largest = std::max(largest, *ms + spread);
+    if (ms)
+      rows += fmt::format("-{} {} {} {}\n", i, *ms, std::max(0.0, *ms - spread), *ms + spread);
+    labels += bar_end(ms ? *ms + spread : 0, -static_cast<double>(i),
+                      ms ? format_ms(*ms) : outcome_words(records[i]));
+    spoken +=
+        fmt::format(" {}: {}.", records[i].label, ms ? format_ms(*ms) : outcome_words(records[i]));
   }
-  if (!is_bottleneck_suite(records)) add(phase_breakdown(records));
-  if (!dit) add(memory_breakdown(records));  // it has one of its own
-  if (!modes) add(memory_stages(records));
+  if (rows.empty()) return {};
+  const std::string name = "time_comparison";
+  const std::string commands =
+      bar_axes(records, largest) + labels +
+      fmt::format(
+          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}', \\\n"
+          "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth "
+          "1.5 linecolor rgb "
+          "'{}'\n",
+          kBlue, kInk);
+  return {Plot{name, "Time a step",
+               "Mean of the timed steps; the whisker is one standard deviation to either side.",
+               spoken, time_table(records),
+               script(name, bar_canvas("Time a step", records, 48, {{}, "ms a step"}),
+                      datablock(rows), commands)}};
+}
+
+std::vector<Plot> memory_plot(const std::vector<Record>& records) {
+  const auto stack = memory_stack("memory_breakdown", "Memory at the peak, by category", records);
+  if (!stack) return {};
+  return {Plot{stack->name, stack->title,
+               "What the bytes are for at the highest moment of the measured steps.", stack->spoken,
+               breakdown_table(records), stacked_script(*stack, records)}};
+}
+
+std::vector<Plot> phase_plot(const std::vector<Record>& records) {
+  Stack stack{.name = "phase_breakdown",
+              .title = "Where a step's time goes",
+              .spoken = "",
+              .parts = step_parts_of(records),
+              .amounts = {},
+              .unit = {1, "ms a step"},
+              .total_text = [](double ms) { return format_ms(ms); }};
+  if (stack.parts.empty()) return {};
+  for (const Record& record : records) {
+    stack.amounts.push_back(step_parts(record));
+    std::vector<std::string> parts;
+    for (const auto& [name, ms] : stack.amounts.back())
+      parts.push_back(spaced(name) + " " + format_ms(ms));
+    stack.spoken +=
+        fmt::format(" {}: {}.", record.label, parts.empty() ? "not recorded" : join(parts, ", "));
+  }
+  return {Plot{
+      stack.name, stack.title,
+      "Phases on the compute lane, its waits for other lanes, and what lies in neither (other).",
+      stack.spoken, phase_table(records), stacked_script(stack, records)}};
+}
+
+std::vector<Plot> stage_plot(const std::vector<Record>& records) {
+  const auto& moments = memory_moments();
+  double largest = 0;
+  for (const Record& record : records) {
+    for (const MemoryMoment& moment : moments)
+      largest = std::max(largest, moment.bytes(record).value_or(0));
+  }
+  if (largest <= 0) return {};
+  const Unit unit = bytes_unit(largest);
+  std::string rows, labels, spoken;
+  for (size_t i = 0; i < records.size(); ++i) {
+    rows += fmt::format("-{}", i);
+    std::vector<std::string> parts;
+    for (size_t k = 0; k < moments.size(); ++k) {
+      const auto bytes = moments[k].bytes(records[i]);
+      rows += bytes ? fmt::format(" {}", *bytes / unit.size) : " NaN";
+      const double y = -static_cast<double>(i) + 0.3 - 0.2 * static_cast<double>(k);
+      if (bytes)
+        labels += bar_end(*bytes / unit.size, y, fmt::format("{:.2f}", *bytes / unit.size));
+      parts.push_back(fmt::format("{} {}", moments[k].name, shown_bytes(bytes)));
+    }
+    rows += "\n";
+    spoken += fmt::format(" {}: {}.", records[i].label, join(parts, ", "));
+  }
+  std::vector<std::string> series;
+  Legend legend{{}, unit.name + " allocated"};
+  for (size_t k = 0; k < moments.size(); ++k) {
+    const std::string color = kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]];
+    const double top = 0.39 - 0.2 * static_cast<double>(k);
+    series.push_back(
+        fmt::format("$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror "
+                    "linecolor rgb '{3}'",
+                    k + 2, top - 0.18, top, color));
+    legend.entries.push_back({color, moments[k].name});
+  }
+  const std::string name = "memory_stages";
+  const std::string commands = bar_axes(records, largest / unit.size) + labels + "plot " +
+                               join(series, ", \\\n     ") + "\n";
+  return {Plot{name, "Memory at each stage",
+               "What the allocator holds at each stage, and the peak of the measured steps; of the "
+               "rank that holds most.",
+               spoken, stage_table(records),
+               script(name, bar_canvas("Memory at each stage", records, 96, legend),
+                      datablock(rows), commands)}};
+}
+
+std::vector<Plot> timeline_plots(const std::vector<Record>& records) {
+  std::vector<Plot> plots;
   double largest = 0;  // one scale for all timelines: they are compared
   for (const Record& record : records) {
     for (const RecordRow& row : record.memory_rows) {
@@ -233,11 +227,16 @@ std::vector<Plot> make_plots(const std::vector<Record>& records) {
   std::map<std::string, int> taken;
   for (const Record& record : records) {
     if (record.memory_rows.empty() || largest <= 0) continue;
-    std::string name = "memory_timeline_" + file_name(record.file.substr(0, record.file.rfind("_result.json")));
+    std::string name =
+        "memory_timeline_" + file_name(record.file.substr(0, record.file.rfind("_result.json")));
     if (const int again = taken[name]++) name += fmt::format("_{}", again + 1);
     plots.push_back(memory_timeline(record, name, largest));
   }
   return plots;
+}
+
+std::vector<std::function<std::vector<Plot>(const std::vector<Record>&)>> general_plots() {
+  return {time_plot, phase_plot, memory_plot, stage_plot, timeline_plots};
 }
 
 }  // namespace veil

@@ -4,22 +4,26 @@
 #include <string>
 #include <vector>
 
-#include "report/records.h"
+#include "record/folder.h"
+#include "report/suite_page.h"
 
 namespace veil {
 
 struct ReportFiles {
   std::string output_folder;
-  std::string pictures;  // the folder of the plots: visualizations/ in it, or it itself where that is its name
-  std::vector<std::string>
-      files;            // relative to it: summary.txt, summary.csv, summary.md, index.html, visualizations/...
-  std::string summary;  // what summary.txt holds
+  // The folder of the plots: visualizations/ in it, or the folder itself if that is its name.
+  std::string pictures;
+  // Relative to it: summary.txt, summary.csv, summary.md, index.html, visualizations/...
+  std::vector<std::string> files;
+  std::string summary;                 // what summary.txt holds
   std::vector<DamagedRecord> damaged;  // left out
-  std::string plots_hint;              // "" or one line: why there are no pictures, and how to get them
+  std::string plots_hint;  // "" or one line: why there are no pictures, and how to get them
 };
 
-// Reads the folder's records and writes the report; `output_folder` "" is the folder itself. UserError without records or
-// without a folder that can be written; nothing is written then.
-ReportFiles write_report(const std::string& folder, const std::string& output_folder);
+// Reads the folder's records and writes the report as their suite's page describes it.
+// `output_folder` "" is the folder itself. UserError if there are no records or the folder cannot
+// be written; nothing is written then.
+ReportFiles write_report(const std::string& folder, const std::string& output_folder,
+                         const std::vector<SuitePage>& pages);
 
 }  // namespace veil

@@ -7,15 +7,10 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "report/bytes_scale.h"
-#include "report/mode_figures.h"
-#include "report/zero_tables.h"
+#include "report/figures.h"
 
 namespace veil {
-
 namespace {
-
-constexpr const char* kOther = "other";  // of a step, in no phase
 
 std::string shown(std::optional<int64_t> number) {
   return number ? std::to_string(*number) : "-";
@@ -27,7 +22,7 @@ std::string exact(std::optional<double> number) {
 std::string exact(std::optional<int64_t> number) {
   return number ? std::to_string(*number) : "";
 }
-// Bytes are whole: not 1.1e+10.
+// Bytes as whole numbers, not 1.1e+10.
 std::string exact_bytes(std::optional<double> bytes) {
   return bytes ? fmt::format("{:.0f}", *bytes) : "";
 }
@@ -57,24 +52,31 @@ std::string deviation(const Record& record) {
   return record.std_time_ms && compared_ms(record) ? format_ms(*record.std_time_ms) : "-";
 }
 
-// One line a point, indented where it is broken.
-std::string wrapped(const std::string& text, size_t width) {
-  std::string out, line = "- ";
-  for (const std::string& word : split(text, ' ')) {
-    if (line.size() > 2 && line.size() + word.size() > width) {
-      out += line + "\n";
-      line = "  ";
-    }
-    line += (line.size() > 2 ? " " : "") + word;
-  }
-  return out + line + "\n";
-}
-
 }  // namespace
 
+void BytesScale::see(std::optional<double> bytes) {
+  largest_ = std::max(largest_, std::abs(bytes.value_or(0)));
+}
+
+std::string BytesScale::show(std::optional<double> bytes) const {
+  if (!bytes) return "-";
+  const bool large = largest_ >= static_cast<double>(kGiB);
+  const double amount = *bytes / static_cast<double>(large ? kGiB : kMiB);
+  const char* const unit = large ? "GiB" : "MiB";
+  if (amount != 0 && std::abs(amount) < 0.00005) return fmt::format("<0.0001 {}", unit);
+  // A small amount must not look like zero.
+  if (amount != 0 && std::abs(amount) < 0.005) return fmt::format("{:.4f} {}", amount, unit);
+  return fmt::format("{:.2f} {}", amount, unit);
+}
+
+std::string BytesScale::show_change(std::optional<double> bytes) const {
+  return bytes ? fmt::format("{}{}", *bytes < 0 ? "-" : "+", show(std::abs(*bytes))) : "-";
+}
+
 bool any_modelled(const std::vector<Record>& records) {
-  return std::any_of(records.begin(), records.end(),
-                     [](const Record& record) { return record.simulated && record.modelled_step_ms && record.ok(); });
+  return std::any_of(records.begin(), records.end(), [](const Record& record) {
+    return record.simulated && record.modelled_step_ms && record.ok();
+  });
 }
 
 std::string spaced(std::string name) {
@@ -90,54 +92,21 @@ std::string shown_ms(std::optional<double> ms) {
   return !ms ? "-" : *ms == 0 ? "0 ms" : format_ms(*ms);
 }
 
+std::string percent_text(double share) {
+  return std::abs(share) < 0.1 ? fmt::format("{:.1f}%", share * 100)
+                               : fmt::format("{:.0f}%", share * 100);
+}
+
 std::string outcome_words(const Record& record) {
   if (record.outcome == "oom") return "out of memory";
   if (record.outcome == "error") return "failed";
   return record.outcome.empty() ? "-" : record.outcome;
 }
 
-const std::vector<MemoryMoment>& memory_moments() {
-  static const std::vector<MemoryMoment> moments = {
-      {"after data", [](const Record& record) { return stage_bytes(record, "after data"); }},
-      {"after model", [](const Record& record) { return stage_bytes(record, "after model"); }},
-      {"after warm-up", [](const Record& record) { return stage_bytes(record, "after warm"); }},
-      {"peak", [](const Record& record) { return record.peak_memory_bytes; }}};
-  return moments;
-}
-
-Amounts step_parts(const Record& record) {
-  Amounts parts = record.phases;
-  for (const auto& [kind, transfer] : record.communication) {
-    const double exposed = exposed_ms(record, transfer).value_or(0);
-    if (exposed > 0) parts["wait for " + kind] = exposed;
-  }
-  double sum = 0;
-  for (const auto& [name, ms] : parts) sum += ms;
-  const auto step = compared_ms(record);
-  // Clocks of rows and of steps differ a little; less than half a percent is that and no part.
-  if (!parts.empty() && step && *step > 1.005 * sum) parts[kOther] = *step - sum;
-  return parts;
-}
-
-std::vector<std::string> step_parts_of(const std::vector<Record>& records) {
-  std::vector<Amounts> all;
-  for (const Record& record : records) all.push_back(step_parts(record));
-  std::vector<const Amounts*> views;
-  for (const Amounts& one : all) views.push_back(&one);
-  std::vector<std::string> names = phases_of(views);
-  // Waits behind computing, and what is left over last.
-  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name != kOther; });
-  std::stable_partition(names.begin(), names.end(),
-                        [](const std::string& name) { return name != kOther && !name.starts_with("wait for "); });
-  return names;
-}
-
-Table summary_table(const std::vector<Record>& records) {
-  if (is_zero_suite(records)) return zero_table(records);
-  if (is_llama3_suite(records) || is_bottleneck_suite(records)) return mode_table(records);
-  // What is asked for first, so that a narrow screen shows it.
-  Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up", "exposed comm.",
-               "host memory", "ranks", "batch", "outcome"});
+Table general_table(const std::vector<Record>& records) {
+  // The most important columns first, so that a narrow screen shows them.
+  Table table({"set-up", "step", "spread", "peak memory", "after model", "after warm-up",
+               "exposed comm.", "host memory", "ranks", "batch", "outcome"});
   BytesScale device, host;
   for (const Record& record : records) {
     for (const MemoryMoment& moment : memory_moments()) device.see(moment.bytes(record));
@@ -147,9 +116,10 @@ Table summary_table(const std::vector<Record>& records) {
     std::string step = shown_ms(compared_ms(record));
     if (record.simulated && record.modelled_step_ms && record.ok()) step += "*";
     table.row({record.label, step, deviation(record), device.show(record.peak_memory_bytes),
-               device.show(stage_bytes(record, "after model")), device.show(stage_bytes(record, "after warm")),
-               shown_ms(exposed_ms(record)), host.show(host_bytes(record)), shown(record.world),
-               shown(record.batch_size), outcome_words(record)});
+               device.show(stage_bytes(record, "after model")),
+               device.show(stage_bytes(record, "after warm")), shown_ms(exposed_ms(record)),
+               host.show(host_bytes(record)), shown(record.world), shown(record.batch_size),
+               outcome_words(record)});
   }
   return table;
 }
@@ -189,13 +159,16 @@ std::string summary_csv(const std::vector<Record>& records) {
   for (const std::string& name : categories) header.push_back("peak_" + name + "_bytes");
   for (const std::string& name : phases) header.push_back(name + "_ms");
   for (const std::string& kind : kinds) {
-    for (const char* const what : {"_total_ms", "_exposed_ms", "_modelled_ms", "_bytes"}) header.push_back(kind + what);
+    for (const char* const what : {"_total_ms", "_exposed_ms", "_modelled_ms", "_bytes"})
+      header.push_back(kind + what);
   }
   header.insert(header.end(), {"command", "record"});
   Table table(header);
   for (const Record& record : records) {
     const auto& peak = record.peak_memory_bytes;
-    const auto in = [&](double unit) { return exact(peak ? std::optional(*peak / unit) : std::nullopt); };
+    const auto in = [&](double unit) {
+      return exact(peak ? std::optional(*peak / unit) : std::nullopt);
+    };
     std::vector<std::string> cells = {record.suite,
                                       record.experiment,
                                       record.title,
@@ -222,13 +195,15 @@ std::string summary_csv(const std::vector<Record>& records) {
                                       exact_bytes(stage_bytes(record, "after warm")),
                                       exact_bytes(host_bytes(record)),
                                       record.graph};
-    for (const std::string& name : categories) cells.push_back(exact_bytes(amount(record.breakdown, name)));
+    for (const std::string& name : categories)
+      cells.push_back(exact_bytes(amount(record.breakdown, name)));
     for (const std::string& name : phases) cells.push_back(exact(amount(record.phases, name)));
     for (const std::string& kind : kinds) {
       const auto found = record.communication.find(kind);
-      const RecordTransfer transfer = found == record.communication.end() ? RecordTransfer{} : found->second;
-      cells.insert(cells.end(), {exact(transfer.total_ms), exact(transfer.exposed_ms), exact(transfer.modelled_ms),
-                                 exact_bytes(transfer.bytes)});
+      const RecordTransfer transfer =
+          found == record.communication.end() ? RecordTransfer{} : found->second;
+      cells.insert(cells.end(), {exact(transfer.total_ms), exact(transfer.exposed_ms),
+                                 exact(transfer.modelled_ms), exact_bytes(transfer.bytes)});
     }
     cells.insert(cells.end(), {record.command, record.file});
     table.row(std::move(cells));
@@ -236,61 +211,14 @@ std::string summary_csv(const std::vector<Record>& records) {
   return table.csv();
 }
 
-std::string summary_text(const RecordFolder& folder, const Verdict& verdict) {
-  std::string out = verdict.question + "\n" + verdict.headline + "\n\n" + summary_table(folder.records).text();
-  if (any_modelled(folder.records)) out += fmt::format("* {}\n", kModelled);
-  out += "\n";
-  for (const std::string& words : verdict.findings) out += wrapped(words, 116);
-  for (const std::string& words : verdict.choices) out += wrapped(words, 116);
-  if (!verdict.caveats.empty()) out += "\nTo keep in mind\n";
-  for (const std::string& words : verdict.caveats) out += wrapped(words, 116);
-  return out;
-}
-
-namespace {
-
-// Text between markdown: nothing in it may become a tag, a link or a list.
-std::string markdown_words(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else if (c == '\n') {
-      out += ' ';
-    } else {
-      if (std::string_view("\\`*_[]#").find(c) != std::string_view::npos) out += '\\';
-      out += c;
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string summary_markdown(const RecordFolder& folder, const Verdict& verdict) {
-  std::vector<Record> escaped = folder.records;
-  for (Record& record : escaped) {
-    record.label = markdown_words(record.label);
-    record.outcome = markdown_words(record.outcome);
-  }
-  std::string out = fmt::format("### {}\n\n**{}**\n\n{}\n", verdict.question, markdown_words(verdict.headline),
-                                summary_table(escaped).markdown());
-  if (any_modelled(folder.records)) out += fmt::format("\\* {}\n\n", kModelled);
-  for (const std::string& words : verdict.findings) out += "- " + markdown_words(words) + "\n";
-  for (const std::string& words : verdict.choices) out += "- " + markdown_words(words) + "\n";
-  for (const std::string& words : verdict.caveats) out += "- _Note:_ " + markdown_words(words) + "\n";
-  return out;
-}
-
 Table time_table(const std::vector<Record>& records) {
   Table table({"set-up", "step", "spread", "timed steps", "fastest", "slowest"});
   for (const Record& record : records) {
     const auto& times = record.times_ms;
     const bool any = !times.empty();
-    table.row({record.label, record.ok() ? shown_ms(compared_ms(record)) : outcome_words(record), deviation(record),
-               std::to_string(times.size()), any ? format_ms(*std::min_element(times.begin(), times.end())) : "-",
+    table.row({record.label, record.ok() ? shown_ms(compared_ms(record)) : outcome_words(record),
+               deviation(record), std::to_string(times.size()),
+               any ? format_ms(*std::min_element(times.begin(), times.end())) : "-",
                any ? format_ms(*std::max_element(times.begin(), times.end())) : "-"});
   }
   return table;
@@ -306,7 +234,8 @@ Table stage_table(const std::vector<Record>& records) {
   }
   for (const Record& record : records) {
     std::vector<std::string> cells = {record.label};
-    for (const MemoryMoment& moment : memory_moments()) cells.push_back(scale.show(moment.bytes(record)));
+    for (const MemoryMoment& moment : memory_moments())
+      cells.push_back(scale.show(moment.bytes(record)));
     table.row(cells);
   }
   return table;
@@ -323,7 +252,8 @@ Table breakdown_table(const std::vector<Record>& records) {
   }
   for (const Record& record : records) {
     std::vector<std::string> cells = {record.label};
-    for (const std::string& name : categories) cells.push_back(scale.show(amount(record.breakdown, name)));
+    for (const std::string& name : categories)
+      cells.push_back(scale.show(amount(record.breakdown, name)));
     table.row(cells);
   }
   return table;
@@ -350,7 +280,8 @@ Table row_table(const Record& record) {
   for (const RecordRow& row : record.memory_rows) {
     double total = 0;
     for (const auto& [name, bytes] : row.after) total += bytes;
-    table.row({row.part, std::to_string(row.row), row.op, row.on, scale.show(total), scale.show(row.peak_bytes)});
+    table.row({row.part, std::to_string(row.row), row.op, row.on, scale.show(total),
+               scale.show(row.peak_bytes)});
   }
   return table;
 }
@@ -363,8 +294,9 @@ Table communication_table(const std::vector<Record>& records) {
   }
   for (const Record& record : records) {
     for (const auto& [kind, transfer] : record.communication) {
-      table.row({record.label, kind, shown_ms(transfer.total_ms), shown_ms(exposed_ms(record, transfer)),
-                 shown_ms(transfer.modelled_ms), scale.show(transfer.bytes)});
+      table.row({record.label, kind, shown_ms(transfer.total_ms),
+                 shown_ms(exposed_ms(record, transfer)), shown_ms(transfer.modelled_ms),
+                 scale.show(transfer.bytes)});
     }
   }
   return table;

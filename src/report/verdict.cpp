@@ -4,38 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "report/dit_plots.h"
-#include "report/mode_verdict.h"
-#include "report/zero_verdict.h"
+#include "report/tables.h"
 
 namespace veil {
-
 namespace {
 
-constexpr double kLowClockShare = 0.9;   // of the fastest experiment's clock
-constexpr double kBusyPercent = 10;      // of the CPUs, by other work: as much as a GPU may be busy
-constexpr double kDoubtfulShare = 0.05;  // by which a private step may beat one that is not, and be believed on a CPU
-
-std::string bytes_text(double bytes) {
-  return format_bytes(static_cast<int64_t>(std::llround(bytes)));
-}
-
-std::string percent(double share) {
-  return share < 0.1 ? fmt::format("{:.1f}%", share * 100) : fmt::format("{:.0f}%", share * 100);
-}
-
-std::string question_of(const RecordFolder& folder) {
-  const std::string& suite = folder.records.front().suite;
-  if (suite == "linear") return "DDP or FSDP, and with which options, for my memory and my time?";
-  if (suite == "dit-dp")
-    return "What does clipping cost a diffusion transformer, in memory and in time, and by which way?";
-  return "Which set-up, for my memory and my time?";
-}
+constexpr double kLowClockShare = 0.9;  // of the fastest experiment's clock
+constexpr double kBusyPercent = 10;     // of the CPUs, by other work: as much as a GPU may be busy
+// How much faster than a plain step a private one may be on a CPU before it is doubted.
+constexpr double kDoubtfulShare = 0.05;
 
 using Figure = std::optional<double> (*)(const Record&);
 
@@ -51,16 +32,18 @@ const Record* least(const std::vector<const Record*>& records, Figure figure) {
   return best;
 }
 
-// Whether two means differ by more than the steps of either spread. The spread of single steps is taken, not the error
-// of the mean: neighbouring steps are not independent.
+// Whether two means differ by more than the steps of either spread. The spread of single steps is
+// taken, not the error of the mean: neighbouring steps are not independent.
 std::string noise_words(const Record& a, const Record& b, double difference_ms) {
   if (!a.std_time_ms || !b.std_time_ms || a.times_ms.size() == 1 || b.times_ms.size() == 1)
     return "one timed step each, so the noise is not known";
   const double spread = std::hypot(*a.std_time_ms, *b.std_time_ms);
   return difference_ms > spread
              ? fmt::format("more than the steps' spread of {}", format_ms(spread))
-             : fmt::format("within the steps' spread of {}, so they are equally fast as far as this run can tell",
-                           format_ms(spread));
+             : fmt::format(
+                   "within the steps' spread of {}, so they are equally fast as far as this run "
+                   "can tell",
+                   format_ms(spread));
 }
 
 bool within_noise(const Record& a, const Record& b) {
@@ -77,25 +60,29 @@ std::string time_words(const std::vector<const Record*>& records) {
   const Record* const next = least(others, compared_ms);
   if (!fastest || !next) return "";
   const double ms = *compared_ms(*fastest), more = *compared_ms(*next) - ms;
-  return fmt::format("Time: {} is fastest with {} a step; {} follows with {} more ({}), {}.", fastest->label,
-                     format_ms(ms), next->label, format_ms(more), percent(ms > 0 ? more / ms : 0),
-                     noise_words(*fastest, *next, more));
+  return fmt::format("Time: {} is fastest with {} a step; {} follows with {} more ({}), {}.",
+                     fastest->label, format_ms(ms), next->label, format_ms(more),
+                     percent_text(ms > 0 ? more / ms : 0), noise_words(*fastest, *next, more));
 }
 
 std::string memory_words(const std::vector<const Record*>& records) {
   const Record* const smallest = least(records, peak_bytes);
   const Record* largest = nullptr;
   for (const Record* const record : records) {
-    if (peak_bytes(*record) && (!largest || *peak_bytes(*record) > *peak_bytes(*largest))) largest = record;
+    if (peak_bytes(*record) && (!largest || *peak_bytes(*record) > *peak_bytes(*largest)))
+      largest = record;
   }
   if (!smallest || smallest == largest) return "";
   const double low = *peak_bytes(*smallest), high = *peak_bytes(*largest);
-  if (low == high) return fmt::format("Memory: all need the same, {} at the peak.", bytes_text(low));
-  return fmt::format("Memory: {} needs least, {} at the peak; {} needs most, {} ({:.1f} times as much).",
-                     smallest->label, bytes_text(low), largest->label, bytes_text(high), low > 0 ? high / low : 0);
+  if (low == high)
+    return fmt::format("Memory: all need the same, {} at the peak.", shown_bytes(low));
+  return fmt::format(
+      "Memory: {} needs least, {} at the peak; {} needs most, {} ({:.1f} times as much).",
+      smallest->label, shown_bytes(low), largest->label, shown_bytes(high),
+      low > 0 ? high / low : 0);
 }
 
-// The question's own pair: the fastest of each side.
+// The fastest replicated set-up against the fastest sharded one.
 std::string strategy_words(const std::vector<const Record*>& records) {
   std::vector<const Record*> replicated, sharded;
   for (const Record* const record : records) {
@@ -109,13 +96,16 @@ std::string strategy_words(const std::vector<const Record*>& records) {
   const Record* const ddp = least(replicated, compared_ms);
   const Record* const fsdp = least(sharded, compared_ms);
   if (!ddp || !fsdp || !peak_bytes(*ddp) || !peak_bytes(*fsdp)) return "";
-  const double saved = *peak_bytes(*ddp) - *peak_bytes(*fsdp), longer = *compared_ms(*fsdp) - *compared_ms(*ddp);
+  const double saved = *peak_bytes(*ddp) - *peak_bytes(*fsdp),
+               longer = *compared_ms(*fsdp) - *compared_ms(*ddp);
   const std::string memory =
-      saved == 0 ? "the same memory" : fmt::format("{} {}", bytes_text(std::abs(saved)), saved > 0 ? "less" : "more");
-  const std::string time = longer == 0
-                               ? "the same time"
-                               : fmt::format("{} {}", format_ms(std::abs(longer)), longer > 0 ? "longer" : "less time");
-  return fmt::format("Sharding: {} takes {} and {}, against {}.", fsdp->label, memory, time, ddp->label);
+      saved == 0 ? "the same memory"
+                 : fmt::format("{} {}", shown_bytes(std::abs(saved)), saved > 0 ? "less" : "more");
+  const std::string time = longer == 0 ? "the same time"
+                                       : fmt::format("{} {}", format_ms(std::abs(longer)),
+                                                     longer > 0 ? "longer" : "less time");
+  return fmt::format("Sharding: {} takes {} and {}, against {}.", fsdp->label, memory, time,
+                     ddp->label);
 }
 
 std::string choice_words(const RecordGroup& group) {
@@ -123,8 +113,8 @@ std::string choice_words(const RecordGroup& group) {
   if (front.size() < 2) return "";
   std::vector<std::string> parts;
   for (const Choice& choice : front) {
-    parts.push_back(
-        fmt::format("from {} on {} ({})", bytes_text(choice.bytes), choice.record->label, format_ms(choice.ms)));
+    parts.push_back(fmt::format("from {} on {} ({})", shown_bytes(choice.bytes),
+                                choice.record->label, format_ms(choice.ms)));
   }
   return "Choose by the memory you have: " + join(parts, "; ") + ".";
 }
@@ -141,8 +131,8 @@ std::string breakdown_words(const std::vector<const Record*>& records) {
     if (!largest || total <= 0) continue;
     std::string name = largest->first;
     std::replace(name.begin(), name.end(), '_', ' ');
-    parts.push_back(
-        fmt::format("{} {} of {} ({})", name, percent(largest->second / total), bytes_text(total), record->label));
+    parts.push_back(fmt::format("{} {} of {} ({})", name, percent_text(largest->second / total),
+                                shown_bytes(total), record->label));
   }
   return parts.empty() ? "" : "What fills the peak: " + join(parts, "; ") + ".";
 }
@@ -157,10 +147,13 @@ std::string communication_words(const std::vector<const Record*>& records) {
     for (const auto& [kind, transfer] : record->communication)
       total += std::max(transfer.modelled_ms.value_or(0), transfer.total_ms.value_or(0));
     const std::string of = total >= *exposed && total > 0 ? " of " + format_ms(total) : "";
-    parts.push_back(fmt::format("{}{} ({}, {} of its step)", *exposed > 0 ? format_ms(*exposed) : "none", of,
-                                record->label, percent(*exposed / *step)));
+    parts.push_back(fmt::format("{}{} ({}, {} of its step)",
+                                *exposed > 0 ? format_ms(*exposed) : "none", of, record->label,
+                                percent_text(*exposed / *step)));
   }
-  return parts.empty() ? "" : "Communication and copies that no computing hid: " + join(parts, "; ") + ".";
+  return parts.empty()
+             ? ""
+             : "Communication and copies that no computing hid: " + join(parts, "; ") + ".";
 }
 
 std::string rank_words(const std::vector<const Record*>& records) {
@@ -172,9 +165,10 @@ std::string rank_words(const std::vector<const Record*>& records) {
       if (!fast || *rank.avg_time_ms < *fast->avg_time_ms) fast = &rank;
     }
     if (!slow || *slow->avg_time_ms <= 1.05 * *fast->avg_time_ms) continue;
-    return fmt::format("Ranks: in {} rank {} takes {} a step and rank {} {}; the others wait for the slow one.",
-                       record->label, slow->rank, format_ms(*slow->avg_time_ms), fast->rank,
-                       format_ms(*fast->avg_time_ms));
+    return fmt::format(
+        "Ranks: in {} rank {} takes {} a step and rank {} {}; the others wait for the slow one.",
+        record->label, slow->rank, format_ms(*slow->avg_time_ms), fast->rank,
+        format_ms(*fast->avg_time_ms));
   }
   return "";
 }
@@ -188,67 +182,71 @@ std::string headline_of(const RecordGroup& group) {
     return fastest ? fmt::format("Fastest is {}: {} a step; no memory was recorded.", only->label,
                                  format_ms(*compared_ms(*only)))
                    : fmt::format("Least memory needs {}: {}; no time was recorded.", only->label,
-                                 bytes_text(*peak_bytes(*only)));
+                                 shown_bytes(*peak_bytes(*only)));
   }
   const double ms = *compared_ms(*fastest), bytes = *peak_bytes(*smallest);
   if (group.records.size() == 1) {
-    return fmt::format("{} takes {} a step and {} at its peak.", fastest->label, format_ms(ms), bytes_text(bytes));
+    return fmt::format("{} takes {} a step and {} at its peak.", fastest->label, format_ms(ms),
+                       shown_bytes(bytes));
   }
   if (fastest == smallest) {
-    return fmt::format("Take {}: it is the fastest ({} a step) and needs the least memory ({}).", fastest->label,
-                       format_ms(ms), bytes_text(bytes));
+    return fmt::format("Take {}: it is the fastest ({} a step) and needs the least memory ({}).",
+                       fastest->label, format_ms(ms), shown_bytes(bytes));
   }
   // Of those that are as fast as the fastest, the one that needs least.
   const std::vector<Choice> front = choices(group);
   const Choice& take = front.front();
-  std::string words =
-      fmt::format("{}: {} a step in {}", take.record->label, format_ms(take.ms), bytes_text(take.bytes));
+  std::string words = fmt::format("{}: {} a step in {}", take.record->label, format_ms(take.ms),
+                                  shown_bytes(take.bytes));
   if (take.record != fastest) {
-    words += fmt::format(" (not measurably slower than {}, which needs {})", fastest->label,
-                         peak_bytes(*fastest) ? bytes_text(*peak_bytes(*fastest)) : "unknown memory");
+    words +=
+        fmt::format(" (not measurably slower than {}, which needs {})", fastest->label,
+                    peak_bytes(*fastest) ? shown_bytes(*peak_bytes(*fastest)) : "unknown memory");
   }
   std::vector<std::string> level;  // no slower and no larger that one could see
   for (const Record* const record : group.records) {
-    if (record == take.record || record == fastest || !compared_ms(*record) || !peak_bytes(*record)) continue;
-    if (within_noise(*fastest, *record) && *peak_bytes(*record) <= 1.01 * take.bytes) level.push_back(record->label);
+    if (record == take.record || record == fastest || !compared_ms(*record) || !peak_bytes(*record))
+      continue;
+    if (within_noise(*fastest, *record) && *peak_bytes(*record) <= 1.01 * take.bytes)
+      level.push_back(record->label);
   }
   if (!level.empty()) words += fmt::format("; level with it: {}", join(level, "; "));
   words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
   if (front.size() > 1) {
     words += fmt::format(" If memory is short, {}: {} at {} a step.", front.back().record->label,
-                         bytes_text(front.back().bytes), format_ms(front.back().ms));
+                         shown_bytes(front.back().bytes), format_ms(front.back().ms));
   }
   return words;
 }
 
-bool is_plain(const Record* record) {
-  return canonical(record->mode) == "no-dp";
-}
-
-// Of CPU runs beside which the machine did something else.
+// About CPU runs during which other work ran on the machine.
 std::string busy_words(const std::vector<Record>& records) {
   std::vector<std::string> disturbed;
   double most = 0;
   for (const Record& record : records) {
-    if (record.cpu_others_percent.value_or(0) <= kBusyPercent) continue;
+    if (record.cpu_during.others_percent.value_or(0) <= kBusyPercent) continue;
     disturbed.push_back(record.label);
-    most = std::max(most, *record.cpu_others_percent);
+    most = std::max(most, *record.cpu_during.others_percent);
   }
   if (disturbed.empty()) return "";
   const std::string which = disturbed.size() == records.size() ? "these runs"
-                            : disturbed.size() > 4             ? fmt::format("{} of these runs", disturbed.size())
-                                                               : join(disturbed, "; ");
+                            : disturbed.size() > 4
+                                ? fmt::format("{} of these runs", disturbed.size())
+                                : join(disturbed, "; ");
   return fmt::format(
-      "Other work used up to {:.0f}% of the CPUs during {}: times mean little. Memory is not touched by it.", most,
-      which);
+      "Other work used up to {:.0f}% of the CPUs during {}: times mean little. Memory is not "
+      "touched by it.",
+      most, which);
 }
 
-// A private step does all that a plain one does and more; on a GPU another update kernel may make up for it, on a CPU nothing does.
+// A private step does all that a plain one does and more; on a GPU another update kernel may make
+// up for it, on a CPU nothing does.
 std::string doubtful_words(const std::vector<Record>& records) {
   std::vector<std::string> doubtful;
   for (const RecordGroup& group : comparable_groups(records)) {
     const auto plain = std::find_if(group.records.begin(), group.records.end(), is_plain);
-    if (plain == group.records.end() || (*plain)->device != "cpu" || !compared_ms(**plain)) continue;
+    if (plain == group.records.end() || (*plain)->device != "cpu" || !compared_ms(**plain))
+      continue;
     for (const Record* record : group.records) {
       const auto ms = compared_ms(*record);
       if (is_plain(record) || !ms || within_noise(**plain, *record)) continue;
@@ -257,62 +255,13 @@ std::string doubtful_words(const std::vector<Record>& records) {
   }
   if (doubtful.empty()) return "";
   return fmt::format(
-      "Doubtful: {} came out more than {:.0f}% faster than the step without privacy, beyond the spread. On a CPU the "
+      "Doubtful: {} came out more than {:.0f}% faster than the step without privacy, beyond the "
+      "spread. On a CPU the "
       "times are doubtful then: measure again when nothing else runs, or with --repeat.",
       join(doubtful, "; "), 100 * kDoubtfulShare);
 }
 
-std::vector<std::string> caveats_of(const RecordFolder& folder) {
-  std::vector<std::string> result;
-  std::vector<std::string> simulated;
-  for (const Record& record : folder.records) {
-    if (record.simulated) simulated.push_back(record.label);
-  }
-  if (!simulated.empty()) {
-    const Record& one =
-        *std::find_if(folder.records.begin(), folder.records.end(), [](const Record& r) { return r.simulated; });
-    result.push_back(
-        fmt::format("{} ran as one rank of a simulated world{}: memory and computing are measured, communication is "
-                    "modelled, and a "
-                    "step's time is the modelled one. Losses mean nothing there.",
-                    simulated.size() == folder.records.size() ? "All experiments" : join(simulated, "; "),
-                    one.world ? fmt::format(" of {}", *one.world) : ""));
-  }
-  for (const Record& record : folder.records) {
-    if (record.outcome == "oom") {
-      result.push_back(fmt::format("{} did not fit: out of memory{}", record.label,
-                                   record.message.empty() ? "." : " (" + record.message + ")."));
-    } else if (!record.ok()) {
-      result.push_back(fmt::format("{} failed{}", record.label, record.message.empty() ? "." : ": " + record.message));
-    }
-    const auto nothing = std::count(record.losses.begin(), record.losses.end(), std::nullopt);
-    if (nothing > 0)
-      result.push_back(fmt::format("{}: the loss was no number in {}.", record.label, quantity(nothing, "step")));
-  }
-  double fastest_clock = 0;
-  for (const Record& record : folder.records) fastest_clock = std::max(fastest_clock, record.sm_clock_mhz.value_or(0));
-  std::vector<std::string> slower;
-  for (const Record& record : folder.records) {
-    if (record.sm_clock_mhz && *record.sm_clock_mhz < kLowClockShare * fastest_clock)
-      slower.push_back(fmt::format("{} at {:.0f}", record.label, *record.sm_clock_mhz));
-    if (!record.gpu_outside.empty())
-      result.push_back(fmt::format("{} was begun outside the stated bounds: {}.", record.label, record.gpu_outside));
-  }
-  if (!slower.empty()) {
-    result.push_back(
-        fmt::format("Clocks in MHz differ: {}, others up to {:.0f}. Dense products draw power, and a GPU at its limit "
-                    "slows down for them: that is their price. One that was hot before is named above.",
-                    join(slower, "; "), fastest_clock));
-  }
-  if (const std::string words = busy_words(folder.records); !words.empty()) result.push_back(words);
-  if (const std::string words = doubtful_words(folder.records); !words.empty()) result.push_back(words);
-  for (const DamagedRecord& damaged : folder.damaged) {
-    result.push_back(fmt::format("{} is left out: {}.", damaged.file, damaged.reason));
-  }
-  return result;
-}
-
-// What a private step costs beside one that is not, the first plain record of the group.
+// What a private step costs compared with the first plain record of the group.
 std::string price_words(const std::vector<const Record*>& records) {
   const auto plain = std::find_if(records.begin(), records.end(), is_plain);
   if (plain == records.end()) return "";
@@ -322,60 +271,15 @@ std::string price_words(const std::vector<const Record*>& records) {
   for (const Record* record : records) {
     const auto ms = compared_ms(*record), bytes = peak_bytes(*record);
     if (is_plain(record) || !ms || !bytes) continue;
-    words.push_back(fmt::format("{} {:.2f} times the time, {:.2f} times the memory", record->label, *ms / *plain_ms,
-                                *bytes / *plain_bytes));
+    words.push_back(fmt::format("{} {:.2f} times the time, {:.2f} times the memory", record->label,
+                                *ms / *plain_ms, *bytes / *plain_bytes));
   }
-  return words.empty() ? "" : fmt::format("Beside {}, which protects nobody: {}.", (*plain)->label, join(words, "; "));
-}
-
-// Settings of a model that decide how much work a step is, where a folder's records differ in them.
-std::vector<std::string> differing_work(const std::vector<Record>& records) {
-  std::vector<std::string> names;
-  for (const char* name : {"model", "image-size", "patch-size"}) {
-    std::set<nlohmann::json> values;
-    for (const Record& record : records) {
-      if (record.config.is_object() && record.config.contains(name)) values.insert(record.config[name]);
-    }
-    if (values.size() > 1) names.push_back(name);
-  }
-  return names;
+  return words.empty() ? ""
+                       : fmt::format("Beside {}, which protects nobody: {}.", (*plain)->label,
+                                     join(words, "; "));
 }
 
 }  // namespace
-
-void leave_plain_out(RecordGroup& group) {
-  if (!std::all_of(group.records.begin(), group.records.end(), is_plain)) std::erase_if(group.records, is_plain);
-}
-
-std::optional<double> compared_ms(const Record& record) {
-  if (!record.ok()) return {};
-  return record.simulated && record.modelled_step_ms ? record.modelled_step_ms : record.avg_time_ms;
-}
-
-std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records) {
-  std::vector<RecordGroup> groups;
-  const std::vector<std::string> work = differing_work(records);
-  for (const Record& record : records) {
-    std::vector<std::string> parts;
-    for (const std::string& name : work) {
-      const nlohmann::json value = record.config.is_object() ? record.config.value(name, nlohmann::json()) : nullptr;
-      if (value.is_string()) parts.push_back(value.get<std::string>());
-      if (value.is_number()) parts.push_back(fmt::format("{} {}", name, value.dump()));
-    }
-    const auto& batch = record.total_batch_size ? record.total_batch_size : record.batch_size;
-    if (batch) parts.push_back(fmt::format("batch {}", *batch));
-    if (record.seq_length) parts.push_back(fmt::format("sequence {}", *record.seq_length));
-    if (record.world)
-      parts.push_back(record.simulated ? fmt::format("simulated world of {}", *record.world)
-                                       : quantity(*record.world, "rank"));
-    if (!record.device.empty()) parts.push_back(record.device);
-    const std::string name = join(parts, ", ");
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const RecordGroup& g) { return g.name == name; });
-    if (group == groups.end()) group = groups.insert(groups.end(), {name, {}});
-    group->records.push_back(&record);
-  }
-  return groups;
-}
 
 std::vector<Choice> choices(const RecordGroup& group) {
   std::vector<Choice> all;
@@ -384,8 +288,9 @@ std::vector<Choice> choices(const RecordGroup& group) {
     const auto bytes = peak_bytes(*record);
     if (ms && bytes) all.push_back({record, *ms, *bytes});
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Choice& a, const Choice& b) { return a.ms != b.ms ? a.ms < b.ms : a.bytes < b.bytes; });
+  std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
+    return a.ms != b.ms ? a.ms < b.ms : a.bytes < b.bytes;
+  });
   std::vector<Choice> front;
   for (const Choice& choice : all) {
     if (!front.empty() && choice.bytes >= front.back().bytes) continue;
@@ -396,18 +301,71 @@ std::vector<Choice> choices(const RecordGroup& group) {
   return front;
 }
 
-Verdict judge(const RecordFolder& folder) {
-  if (is_zero_suite(folder.records)) return judge_zero(folder, caveats_of(folder));
-  if (is_bottleneck_suite(folder.records)) return judge_bottlenecks(folder, caveats_of(folder));
-  if (is_llama3_suite(folder.records)) return judge_llama3(folder, caveats_of(folder));
+std::vector<std::string> caveats_of(const RecordFolder& folder) {
+  std::vector<std::string> result;
+  std::vector<std::string> simulated;
+  for (const Record& record : folder.records) {
+    if (record.simulated) simulated.push_back(record.label);
+  }
+  if (!simulated.empty()) {
+    const Record& one = *std::find_if(folder.records.begin(), folder.records.end(),
+                                      [](const Record& r) { return r.simulated; });
+    result.push_back(fmt::format(
+        "{} ran as one rank of a simulated world{}: memory and computing are measured, "
+        "communication is "
+        "modelled, and a "
+        "step's time is the modelled one. Losses mean nothing there.",
+        simulated.size() == folder.records.size() ? "All experiments" : join(simulated, "; "),
+        one.world ? fmt::format(" of {}", *one.world) : ""));
+  }
+  for (const Record& record : folder.records) {
+    if (record.outcome == "oom") {
+      result.push_back(fmt::format("{} did not fit: out of memory{}", record.label,
+                                   record.message.empty() ? "." : " (" + record.message + ")."));
+    } else if (!record.ok()) {
+      result.push_back(fmt::format("{} failed{}", record.label,
+                                   record.message.empty() ? "." : ": " + record.message));
+    }
+    const auto nothing = std::count(record.losses.begin(), record.losses.end(), std::nullopt);
+    if (nothing > 0)
+      result.push_back(fmt::format("{}: the loss was no number in {}.", record.label,
+                                   quantity(nothing, "step")));
+  }
+  double fastest_clock = 0;
+  for (const Record& record : folder.records)
+    fastest_clock = std::max(fastest_clock, record.gpu_state.sm_clock_mhz.value_or(0));
+  std::vector<std::string> slower;
+  for (const Record& record : folder.records) {
+    if (record.gpu_state.sm_clock_mhz &&
+        *record.gpu_state.sm_clock_mhz < kLowClockShare * fastest_clock)
+      slower.push_back(fmt::format("{} at {:.0f}", record.label, *record.gpu_state.sm_clock_mhz));
+    if (const std::string outside = record.gpu_outside(); !outside.empty())
+      result.push_back(
+          fmt::format("{} was begun outside the stated bounds: {}.", record.label, outside));
+  }
+  if (!slower.empty()) {
+    result.push_back(fmt::format(
+        "Clocks in MHz differ: {}, others up to {:.0f}. Dense products draw power, and a GPU at "
+        "its limit "
+        "slows down for them: that is their price. One that was hot before is named above.",
+        join(slower, "; "), fastest_clock));
+  }
+  if (const std::string words = busy_words(folder.records); !words.empty()) result.push_back(words);
+  if (const std::string words = doubtful_words(folder.records); !words.empty())
+    result.push_back(words);
+  for (const DamagedRecord& damaged : folder.damaged) {
+    result.push_back(fmt::format("{} is left out: {}.", damaged.file, damaged.reason));
+  }
+  return result;
+}
+
+Verdict general_verdict(const RecordFolder& folder, bool plain_is_baseline) {
   Verdict verdict;
-  verdict.question = question_of(folder);
-  verdict.caveats = caveats_of(folder);
   std::vector<RecordGroup> groups = comparable_groups(folder.records);
   std::vector<std::string> headlines;
   for (RecordGroup& group : groups) {
     const std::string where = groups.size() > 1 && !group.name.empty() ? group.name + ": " : "";
-    if (is_dit_suite(folder.records)) {
+    if (plain_is_baseline) {
       const std::string words = price_words(group.records);
       if (!words.empty()) verdict.findings.push_back(where + words);
       leave_plain_out(group);
@@ -415,16 +373,20 @@ Verdict judge(const RecordFolder& folder) {
     headlines.push_back(where + headline_of(group));
     for (const std::string& words :
          {time_words(group.records), memory_words(group.records), strategy_words(group.records),
-          breakdown_words(group.records), communication_words(group.records), rank_words(group.records)}) {
+          breakdown_words(group.records), communication_words(group.records),
+          rank_words(group.records)}) {
       if (!words.empty()) verdict.findings.push_back(where + words);
     }
-    if (const std::string words = choice_words(group); !words.empty()) verdict.choices.push_back(where + words);
+    if (const std::string words = choice_words(group); !words.empty())
+      verdict.choices.push_back(where + words);
   }
-  verdict.headline = groups.size() <= 3
-                         ? join(headlines, " ")
-                         : fmt::format("{} in {} groups that do the same work; each is judged below.",
-                                       quantity(std::ssize(folder.records), "experiment"), groups.size());
-  if (groups.size() > 3) verdict.findings.insert(verdict.findings.begin(), headlines.begin(), headlines.end());
+  verdict.headline =
+      groups.size() <= 3
+          ? join(headlines, " ")
+          : fmt::format("{} in {} groups that do the same work; each is judged below.",
+                        quantity(std::ssize(folder.records), "experiment"), groups.size());
+  if (groups.size() > 3)
+    verdict.findings.insert(verdict.findings.begin(), headlines.begin(), headlines.end());
   return verdict;
 }
 

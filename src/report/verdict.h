@@ -1,19 +1,12 @@
-// Words computed from figures: what a person would say after reading the table.
+// Conclusions in words, computed from the figures.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "report/records.h"
+#include "report/figures.h"
 
 namespace veil {
-
-// What a set-up that nothing beats in both time and memory asks for: with at least this memory, take this one.
-struct Choice {
-  const Record* record;
-  double ms, bytes;
-};
 
 // A figure that stands out on the page.
 struct KeyFigure {
@@ -22,31 +15,30 @@ struct KeyFigure {
 
 struct Verdict {
   std::string question;
-  std::string headline;                 // one sentence that answers it
-  std::vector<std::string> findings;    // a sentence or two each
-  std::vector<std::string> choices;     // which to take with how much memory, a sentence a group
+  std::string headline;               // one sentence that answers it
+  std::vector<std::string> findings;  // a sentence or two each
+  std::vector<std::string> choices =
+      {};                               // what to take with how much memory, one sentence per group
   std::vector<KeyFigure> figures = {};  // none: the fastest and the smallest of the first group
-  std::vector<std::string> caveats;     // what the figures are not, what failed, what could not be read
+  // What limits the figures, what failed, what could not be read.
+  std::vector<std::string> caveats = {};
 };
 
-Verdict judge(const RecordFolder& folder);
+// Time, memory and communication of set-ups that do the same work. `plain_is_baseline`: a step that
+// is not private is the baseline of the others and is never recommended.
+Verdict general_verdict(const RecordFolder& folder, bool plain_is_baseline);
 
-// A step's time that records are compared by: the modelled one in a simulated world (its measured one holds no
-// communication), otherwise the measured mean. Nothing unless the experiment went well.
-std::optional<double> compared_ms(const Record& record);
+// Caveats of any folder: simulated worlds, failures, GPU clocks, other work on the machine, records
+// that were left out.
+std::vector<std::string> caveats_of(const RecordFolder& folder);
 
-// Experiments that do the same work on the same world: same model and image, batch, sequence length, ranks, device, simulated or not.
-// Only within such a group are times and bytes compared.
-struct RecordGroup {
-  std::string name;  // "batch 8192, 8 ranks, cuda"
-  std::vector<const Record*> records;
+// A set-up that no other beats in both time and memory: the one to take with this much memory.
+struct Choice {
+  const Record* record;
+  double ms, bytes;
 };
-std::vector<RecordGroup> comparable_groups(const std::vector<Record>& records);
-// A step that is not private is what the others are measured against, and none of the choices.
-void leave_plain_out(RecordGroup& group);
-
-// From most memory to least, each measurably slower than the one before: what needs more memory for no time that the
-// noise would let one see is left out.
+// From most memory to least, each measurably slower than the one before. Set-ups that need more
+// memory without being measurably faster are left out.
 std::vector<Choice> choices(const RecordGroup& group);
 
 }  // namespace veil

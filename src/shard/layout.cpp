@@ -13,17 +13,19 @@ int64_t align(int64_t n) {
 
 // The loss counts as the block after the last.
 const BlockShape& block_at(const ModelShape& shape, int b) {
-  return b == static_cast<int>(shape.blocks.size()) ? shape.loss : shape.blocks[static_cast<size_t>(b)];
+  return b == static_cast<int>(shape.blocks.size()) ? shape.loss
+                                                    : shape.blocks[static_cast<size_t>(b)];
 }
 
 // Consecutive blocks that share a unit, by the wrap policy.
-std::vector<std::vector<int>> group_blocks(const ModelShape& shape, WrapPolicy wrap, int64_t min_params) {
+std::vector<std::vector<int>> group_blocks(const ModelShape& shape, WrapPolicy wrap,
+                                           int64_t min_params) {
   std::vector<std::vector<int>> groups;
   int64_t open_params = 0;
   const int blocks = static_cast<int>(shape.blocks.size()) + (shape.loss.params.empty() ? 0 : 1);
   for (int b = 0; b < blocks; ++b) {
-    const bool close =
-        groups.empty() || wrap == WrapPolicy::module || (wrap == WrapPolicy::size && open_params >= min_params);
+    const bool close = groups.empty() || wrap == WrapPolicy::module ||
+                       (wrap == WrapPolicy::size && open_params >= min_params);
     if (close) {
       groups.emplace_back();
       open_params = 0;

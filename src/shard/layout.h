@@ -1,6 +1,8 @@
-// Where every parameter lies. A unit's parameters stand one after another in one flat buffer, padded once at its end so that the ranks' shards are
-// equal; a parameter is a view. Each starts at an aligned place, a joined one directly behind its neighbour. Offsets do not depend on the world, the strategy or the wrap policy: element e of a unit has the model-wide index base + e,
-// which random numbers are keyed by.
+// Where every parameter lies. A unit's parameters stand one after another in one flat buffer,
+// padded once at its end so that the ranks' shards are equal; a parameter is a view. Each starts at
+// an aligned place, a joined one directly behind its neighbour. Offsets do not depend on the world,
+// the strategy or the wrap policy: element e of a unit has the model-wide index base + e, which
+// random numbers are keyed by.
 #pragma once
 
 #include <string>
@@ -30,9 +32,10 @@ struct UnitLayout {
 struct Layout {
   int world = 1;
   std::vector<UnitLayout> units;
-  std::vector<int> unit_of_param;                // by ParamId
-  std::vector<int64_t> offset_of_param;          // likewise: in its unit
-  std::vector<std::vector<int>> units_of_block;  // units that a block's parameters lie in; the last entry is the loss's
+  std::vector<int> unit_of_param;        // by ParamId
+  std::vector<int64_t> offset_of_param;  // likewise: in its unit
+  // units that hold a block's parameters; the last entry is the loss's
+  std::vector<std::vector<int>> units_of_block;
 };
 
 // Elements to which each parameter's start and each shard are aligned: 16 bytes even in bf16.

@@ -10,9 +10,10 @@ const NameTable<Strategy>& names(Strategy) {
 }
 
 const NameTable<BackwardPrefetch>& names(BackwardPrefetch) {
-  static const NameTable<BackwardPrefetch> table = {{BackwardPrefetch::pre, "pre", {"BACKWARD_PRE"}},
-                                                    {BackwardPrefetch::post, "post", {"BACKWARD_POST"}},
-                                                    {BackwardPrefetch::none, "none", {"off"}}};
+  static const NameTable<BackwardPrefetch> table = {
+      {BackwardPrefetch::pre, "pre", {"BACKWARD_PRE"}},
+      {BackwardPrefetch::post, "post", {"BACKWARD_POST"}},
+      {BackwardPrefetch::none, "none", {"off"}}};
   return table;
 }
 
@@ -31,7 +32,8 @@ const NameTable<Checkpointing>& names(Checkpointing) {
 }
 
 const NameTable<AccumulateIn>& names(AccumulateIn) {
-  static const NameTable<AccumulateIn> table = {{AccumulateIn::shard, "shard"}, {AccumulateIn::whole, "whole"}};
+  static const NameTable<AccumulateIn> table = {{AccumulateIn::shard, "shard"},
+                                                {AccumulateIn::whole, "whole"}};
   return table;
 }
 

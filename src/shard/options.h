@@ -1,4 +1,5 @@
-// How a step is spread over ranks and memory. Plain settings; the schedule's builder gives them meaning.
+// How a step is spread over ranks and memory. Plain settings; the schedule's builder gives them
+// meaning.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 
 #include "base/names.h"
 #include "optim/optimizer.h"
-#include "privacy/clip_plan.h"
+#include "privacy/clip_method.h"
 #include "tensor/device.h"
 
 namespace veil {
@@ -17,8 +18,10 @@ enum class WrapPolicy { module, size, none };
 enum class Checkpointing { none, selective, full };  // selective keeps attention outputs
 enum class AccumulateIn {
   shard,
+  // zero2 and zero3 with several micro-batches: reduce each time, or keep whole gradients and
+  // reduce once
   whole
-};  // zero2 and zero3 with several micro-batches: reduce each time, or keep whole gradients and reduce once
+};
 
 struct StepOptions {
   Strategy strategy = Strategy::zero3;
@@ -36,15 +39,19 @@ struct StepOptions {
   DType compute = at::kFloat;  // parameters and flow inside a step
   DType reduce = at::kFloat;   // gradients on the wire
   DType moments = at::kFloat;  // the optimizer's, where storage is not fp64: fp32 or bf16
-  bool grad_norm = false;      // the whole gradient's norm is taken before the update, which may be scaled by it
+  // the whole gradient's norm is taken before the update, which may be scaled by it
+  bool grad_norm = false;
   OptimizerKind optimizer = OptimizerKind::sgd;
   bool on_gpu = false;
-  std::optional<privacy::ClipPlan> clip;  // a private step
-  bool varying =
-      false;  // the number of micro-batches changes from step to step, and may be none; micro_batches is a typical one
+  std::optional<privacy::ClipMethod> clip;  // a private step
+  // the number of micro-batches changes from step to step, and may be none; micro_batches is a
+  // typical one
+  bool varying = false;
 
   // Sums over micro-batches are fp32 or better whatever the compute type.
-  DType accumulate() const { return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat; }
+  DType accumulate() const {
+    return storage == at::kDouble || compute == at::kDouble ? at::kDouble : at::kFloat;
+  }
   DType optimizer_state() const { return storage == at::kDouble ? at::kDouble : moments; }
 };
 

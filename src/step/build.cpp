@@ -6,8 +6,10 @@
 
 namespace veil {
 
-Builder::Builder(const ModelShape& shape, const StepOptions& options) : shape_(shape), options_(options) {
-  // Clipped sums are made and travel in fp32 or better (design, privacy invariant 5).
+Builder::Builder(const ModelShape& shape, const StepOptions& options)
+    : shape_(shape), options_(options) {
+  // Clipped sums are made and travel in fp32 or better: rounding must not move a sum by more than
+  // the slack that the noise pays for.
   if (clips()) options_.reduce = sum_dtype(options_.compute);
   schedule_.options = options_;
   schedule_.layout = make_layout(shape, options.wrap, options.min_params, options.world);
@@ -44,7 +46,8 @@ void Builder::choose_gradients() {
   ddp_ = options_.strategy == Strategy::ddp;
   schedule_.reduces = options_.world > 1;
   // Whole gradients that outlive the body: summed over the micro-batches, reduced once in the tail.
-  accumulates_whole_ = several && (ddp_ || !schedule_.reduces || options_.accumulate_in == AccumulateIn::whole);
+  accumulates_whole_ =
+      several && (ddp_ || !schedule_.reduces || options_.accumulate_in == AccumulateIn::whole);
   // Summed shards that outlive the body.
   accumulates_shard_ = several && !accumulates_whole_;
   schedule_.accumulates_whole = accumulates_whole_;
@@ -54,7 +57,8 @@ void Builder::choose_gradients() {
   wired_ = schedule_.reduces && accumulates_whole_ && options_.reduce != schedule_.grad_dtype;
 }
 
-// Every parameter must reach a rule, and no other than a tied table may be reported twice: it would be clipped as two.
+// Every parameter must reach a rule, and no other than a tied table may be reported twice: it would
+// be clipped as two.
 void Builder::check_reports() const {
   std::vector<int> reports(shape_.params.size(), 0);
   auto count = [&](const BlockShape& block) {
@@ -69,17 +73,22 @@ void Builder::check_reports() const {
       user_error("{}: no clipping rule covers this parameter, so it cannot be trained privately",
                  shape_.params[id].name);
     if (reports[id] > 1 && static_cast<ParamId>(id) != schedule_.tied_table)
-      user_error("{}: two layers share this parameter in a way that no clipping rule covers", shape_.params[id].name);
+      user_error("{}: two layers share this parameter in a way that no clipping rule covers",
+                 shape_.params[id].name);
   }
 }
 
 void Builder::choose_clipping() {
-  const privacy::ClipPlan& plan = *options_.clip;
-  if (plan.pass == privacy::PassPlan::per_layer && !plan.layers)
-    user_error("--pass-plan per-layer: each layer needs a clip norm of its own; pass --clip per-layer too");
+  const privacy::ClipMethod& method = *options_.clip;
+  if (method.pass == privacy::PassKind::per_layer && !method.layers)
+    field_error("pass_plan",
+                "per-layer: each layer needs a clip norm of its own, as the clip "
+                "function per-layer has");
   if (options_.grad_norm)
-    user_error("the norm of a private step's sum is not private: it is neither taken nor used to scale the update");
-  schedule_.layers = privacy::clip_layers(shape_, plan.layers);
+    user_error(
+        "the norm of a private step's sum is not private: it is neither taken nor used to scale "
+        "the update");
+  schedule_.layers = privacy::clip_layers(shape_, method.layers);
   for (const Report& head : shape_.loss.reports) {
     for (int b = 0; b < blocks() && head.by == Report::By::linear; ++b) {
       for (const Report& report : shape_.blocks[b].reports) {
@@ -87,7 +96,8 @@ void Builder::choose_clipping() {
         schedule_.tied_table = head.param;
         tied_block_ = b;
         tied_tokens_ = report.tokens;
-        tied_rows_bytes_ = report.samples * report.tokens * head.columns * dtype_bytes(sum_dtype(options_.compute));
+        tied_rows_bytes_ = report.samples * report.tokens * head.columns *
+                           dtype_bytes(sum_dtype(options_.compute));
       }
     }
   }
@@ -95,13 +105,15 @@ void Builder::choose_clipping() {
   schedule_.remakes_tape.clear();
   schedule_.books_nothing.clear();
   for (const BlockShape& block : shape_.blocks) {
-    const bool reads_inputs = std::any_of(block.reports.begin(), block.reports.end(),
-                                          [](const Report& report) { return report.by == Report::By::linear; });
+    const bool reads_inputs =
+        std::any_of(block.reports.begin(), block.reports.end(),
+                    [](const Report& report) { return report.by == Report::By::linear; });
     schedule_.books_nothing.push_back(books() && block.reports.empty() && !block.keeps_output);
-    schedule_.remakes_tape.push_back(checkpointed() && clips_by(privacy::PassPlan::book) && reads_inputs);
+    schedule_.remakes_tape.push_back(checkpointed() && clips_by(privacy::PassKind::book) &&
+                                     reads_inputs);
   }
   schedule_.booked_param.assign(shape_.params.size(), false);
-  if (plan.pass == privacy::PassPlan::keep) choose_kept();
+  if (method.pass == privacy::PassKind::keep) choose_kept();
 }
 
 // The parameter, and those joined behind it that its rows run on into.
@@ -125,12 +137,14 @@ void Builder::choose_kept() {
     const int64_t largest = block.backward_scratch_bytes + block.input_grad_bytes;
     for (const Report& report : block.reports) {
       // Of a table that a sample reads one row of, a sample's gradient is made like any other's.
-      const bool table =
-          report.by == Report::By::embedding && report.tokens > 1 && report.param != schedule_.tied_table;
+      const bool table = report.by == Report::By::embedding && report.tokens > 1 &&
+                         report.param != schedule_.tied_table;
       // Copies are made where they do not raise the block's own largest moment.
-      const int64_t copies = report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);
-      const bool product = report.by == Report::By::linear && report.tokens == 1 && units_of_block[b].size() == 1 &&
-                           report.live_bytes + copies + report_scratch(report, GradUse::norm) <= largest;
+      const int64_t copies =
+          report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);
+      const bool product =
+          report.by == Report::By::linear && report.tokens == 1 && units_of_block[b].size() == 1 &&
+          report.live_bytes + copies + report_scratch(report, GradUse::norm) <= largest;
       if (!table && !product) continue;
       for (ParamId id : covered(report)) schedule_.booked_param[static_cast<size_t>(id)] = true;
       if (table) books_table_[b] = true;
@@ -149,13 +163,15 @@ void Builder::choose_kept() {
       schedule_.kept_offset[id] = end;
       end += slot.numel;
     }
-    constexpr int64_t kTogether = 16;  // numbers that a kernel reads at once: every sample's row begins where it may
+    // numbers that a kernel reads at once: every sample's row begins where it may
+    constexpr int64_t kTogether = 16;
     end = (end + kTogether - 1) / kTogether * kTogether;
   }
 }
 
 int Builder::emit(Op op) {
-  if (op.lane != Lane::compute && last_compute_ >= 0) op.after.insert(op.after.begin(), last_compute_);
+  if (op.lane != Lane::compute && last_compute_ >= 0)
+    op.after.insert(op.after.begin(), last_compute_);
   std::sort(op.after.begin(), op.after.end());
   op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
   const int index = static_cast<int>(ops().size());
@@ -171,7 +187,8 @@ void Builder::begin(Part part) {
   reduced_by_.assign(static_cast<size_t>(units()), -1);
 }
 
-// Brings a unit's parameters into reach; the operation that finishes it is in gathered_by_ for the first compute operation to wait for.
+// Brings a unit's parameters into reach; the operation that finishes it is in gathered_by_ for the
+// first compute operation to wait for.
 void Builder::gather(int u, std::vector<int> after) {
   std::vector<Buffer> creates;
   if (schedule_.access != ParamAccess::refreshed) creates = gathered(u);
@@ -183,12 +200,17 @@ void Builder::gather(int u, std::vector<int> after) {
                              .creates = creates,
                              .note = "params"});
     gathered_by_[u] =
-        gathers_ ? emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = {copied}}) : copied;
+        gathers_
+            ? emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = {copied}})
+            : copied;
     return;
   }
   if (gathers_) {
-    gathered_by_[u] =
-        emit({.kind = OpKind::gather, .lane = Lane::gather, .unit = u, .after = std::move(after), .creates = creates});
+    gathered_by_[u] = emit({.kind = OpKind::gather,
+                            .lane = Lane::gather,
+                            .unit = u,
+                            .after = std::move(after),
+                            .creates = creates});
   } else {
     emit({.kind = OpKind::gather, .unit = u, .creates = creates, .note = "cast"});
   }
@@ -205,21 +227,24 @@ std::vector<int> Builder::waits_for_params(int b) {
 }
 
 void Builder::add_resident() {
-  const int64_t sample_bytes = shape_.input.bytes(options_.compute) + shape_.target.bytes(options_.compute) +
+  const int64_t sample_bytes = shape_.input.bytes(options_.compute) +
+                               shape_.target.bytes(options_.compute) +
                                (shape_.condition ? shape_.condition->bytes(options_.compute) : 0);
   if (!options_.varying) {
-    schedule_.resident.push_back(
-        {BufferRole::data, 0, sample_bytes * shape_.batch * options_.micro_batches, Category::data, device()});
+    schedule_.resident.push_back({BufferRole::data, 0,
+                                  sample_bytes * shape_.batch * options_.micro_batches,
+                                  Category::data, device()});
   }
   if (options_.micro_batches > 1 || options_.varying) {
-    schedule_.resident.push_back({BufferRole::input, 0, sample_bytes * shape_.batch, Category::data, device()});
-  }
-  schedule_.resident.push_back({BufferRole::knobs, 0, kKnobsBytes, Category::optimizer, device()});
-  if (clips()) {
     schedule_.resident.push_back(
-        {BufferRole::norms, 0,
-         clip_state_bytes(static_cast<int64_t>(shape_.params.size()), shape_.batch, schedule_.layers.count),
-         Category::norms, device()});
+        {BufferRole::input, 0, sample_bytes * shape_.batch, Category::data, device()});
+  }
+  schedule_.resident.push_back(
+      {BufferRole::knobs, 0, sizeof(StepKnobs), Category::optimizer, device()});
+  if (clips()) {
+    schedule_.resident.push_back({BufferRole::norms, 0,
+                                  clip_state_layout(schedule_, shape_).bytes(), Category::norms,
+                                  device()});
   }
   for (int u = 0; u < units(); ++u) {
     schedule_.resident.push_back(params(u));
@@ -232,7 +257,8 @@ void Builder::build_prologue() {
   Op zero{.kind = OpKind::zero, .note = "loss"};
   if (accumulates_whole_ || accumulates_shard_) {
     zero.note = "loss and gradients";
-    for (int u = 0; u < units(); ++u) zero.creates.push_back(accumulates_whole_ ? sink_target(u) : grad_shard(u));
+    for (int u = 0; u < units(); ++u)
+      zero.creates.push_back(accumulates_whole_ ? sink_target(u) : grad_shard(u));
   }
   emit(zero);
   if (schedule_.access == ParamAccess::refreshed || schedule_.access == ParamAccess::per_step) {
@@ -243,7 +269,8 @@ void Builder::build_prologue() {
 // An offloaded parameter of another type comes in as it is stored and is cast on the device.
 std::vector<Buffer> Builder::gathered(int u) const {
   std::vector<Buffer> list = {whole(u)};
-  if (options_.offload_params && options_.storage != options_.compute) list.push_back(staged_params(u));
+  if (options_.offload_params && options_.storage != options_.compute)
+    list.push_back(staged_params(u));
   return list;
 }
 
@@ -253,7 +280,8 @@ void Builder::build_tail() {
     for (int u = 0; u < units(); ++u) release_params(u);
   }
   if (options_.grad_norm) take_norm();
-  // Units in the order in which backward finished them; the next one's copies and reduction run under this one's update.
+  // Units in the order in which backward finished them; the next one's copies and reduction run
+  // under this one's update.
   copied_by_.assign(static_cast<size_t>(units()), -1);
   const int n = units();
   auto bring = [&](int u) {
@@ -285,7 +313,8 @@ void Builder::take_norm() {
     emit(std::move(op));
   }
   Op scale{.kind = OpKind::coefficients, .note = "norm"};
-  if (gathers_) scale.after.push_back(emit({.kind = OpKind::reduce, .lane = Lane::reduce, .note = "norm"}));
+  if (gathers_)
+    scale.after.push_back(emit({.kind = OpKind::reduce, .lane = Lane::reduce, .note = "norm"}));
   emit(std::move(scale));
 }
 
@@ -299,8 +328,11 @@ std::vector<Buffer> Builder::staged(int u) const {
 void Builder::copy_in_for_update(int u) {
   const std::vector<Buffer> creates = staged(u);
   if (!creates.empty())
-    copied_by_[u] =
-        emit({.kind = OpKind::copy_in, .lane = Lane::copy, .unit = u, .creates = creates, .note = "update"});
+    copied_by_[u] = emit({.kind = OpKind::copy_in,
+                          .lane = Lane::copy,
+                          .unit = u,
+                          .creates = creates,
+                          .note = "update"});
 }
 
 void Builder::emit_update(int u) {
@@ -321,14 +353,20 @@ int Builder::copy_out_after_update(int u) {
 }
 
 void Builder::release_staged(int u, int copied_out) {
-  emit({.kind = OpKind::release, .unit = u, .after = {copied_out}, .frees = staged(u), .note = "staging"});
+  emit({.kind = OpKind::release,
+        .unit = u,
+        .after = {copied_out},
+        .frees = staged(u),
+        .note = "staging"});
 }
 
 Schedule build_schedule(const ModelShape& shape, const StepOptions& options) {
   VEIL_CHECK(!shape.blocks.empty(), "a model without blocks");
-  if (options.world < 1) user_error("world {}: at least 1 rank is needed", options.world);
-  if (options.micro_batches < 1) user_error("accumulation {}: at least 1 micro-batch is needed", options.micro_batches);
-  if (options.forward_prefetch < 0) user_error("forward prefetch {}: a depth of 0 or more", options.forward_prefetch);
+  if (options.world < 1) field_error("world", "must be at least 1, got {}", options.world);
+  if (options.micro_batches < 1)
+    field_error("accumulation", "must be at least 1, got {}", options.micro_batches);
+  if (options.forward_prefetch < 0)
+    field_error("forward_prefetch", "must be 0 or more, got {}", options.forward_prefetch);
   return Builder(shape, options).build();
 }
 

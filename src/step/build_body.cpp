@@ -11,7 +11,8 @@ namespace veil {
 
 std::vector<Visit> Builder::visits(const std::vector<int>& order) const {
   std::vector<Visit> found;
-  std::vector<int> open(static_cast<size_t>(units()), -1);  // index of the visit that ended at the block before
+  // index of the visit that ended at the block before
+  std::vector<int> open(static_cast<size_t>(units()), -1);
   for (size_t i = 0; i < order.size(); ++i) {
     for (int u : schedule_.layout.units_of_block[order[i]]) {
       const bool goes_on = i > 0 && open[u] >= 0 && found[open[u]].last == order[i - 1];
@@ -34,7 +35,8 @@ void Builder::build_body() {
   for (int b = 0; b <= blocks(); ++b) forward_order.push_back(b);
   backward_order.assign(forward_order.rbegin(), forward_order.rend());
   const std::vector<Visit> forward_visits = per_use ? visits(forward_order) : std::vector<Visit>{};
-  const std::vector<Visit> backward_visits = per_use ? visits(backward_order) : std::vector<Visit>{};
+  const std::vector<Visit> backward_visits =
+      per_use ? visits(backward_order) : std::vector<Visit>{};
   held_.assign(static_cast<size_t>(units()), false);
   has_target_ = held_;
   adding_left_.assign(static_cast<size_t>(units()), 0);
@@ -46,7 +48,8 @@ void Builder::build_body() {
   for (int b = 0; b < blocks(); ++b) {
     for (size_t i = 0; i < forward_visits.size(); ++i) {
       if (forward_visits[i].first != b) continue;
-      const size_t ahead = std::min(forward_visits.size(), i + 1 + static_cast<size_t>(options_.forward_prefetch));
+      const size_t ahead =
+          std::min(forward_visits.size(), i + 1 + static_cast<size_t>(options_.forward_prefetch));
       for (; next < ahead; ++next) hold(forward_visits[next].unit);
     }
     emit_forward(b);
@@ -59,11 +62,11 @@ void Builder::build_body() {
 
   if (!clips()) {
     build_backward(backward_visits, GradUse::sum);
-  } else if (clips_by(privacy::PassPlan::two_pass)) {
+  } else if (clips_by(privacy::PassKind::two_pass)) {
     build_backward(backward_visits, GradUse::norm);
     emit_coefficients(-1);
     build_backward(backward_visits, GradUse::clip);
-  } else if (clips_by(privacy::PassPlan::keep)) {
+  } else if (clips_by(privacy::PassKind::keep)) {
     build_backward(backward_visits, GradUse::keep);
     emit_coefficients(-1);
     for (int u = units() - 1; u >= 0 && !combines_late(); --u) {
@@ -112,7 +115,8 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
   for (int b = blocks(); b >= 0; --b) {
     for (size_t i = 0; i < visits.size(); ++i) {
       if (visits[i].first != b) continue;
-      const size_t ahead = std::min(visits.size(), i + (options_.backward_prefetch == BackwardPrefetch::pre ? 2 : 1));
+      const size_t ahead = std::min(
+          visits.size(), i + (options_.backward_prefetch == BackwardPrefetch::pre ? 2 : 1));
       for (; next < ahead; ++next) hold(visits[next].unit);
     }
     if (b == blocks()) {
@@ -124,17 +128,20 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
       if (visits[i].last != b || !held_[visits[i].unit]) continue;
       const bool used_next = i + 1 < visits.size() && visits[i + 1].unit == visits[i].unit;
       if (!used_next) drop(visits[i].unit);
-      if (options_.backward_prefetch == BackwardPrefetch::post && i + 1 < visits.size() && next == i + 1)
+      if (options_.backward_prefetch == BackwardPrefetch::post && i + 1 < visits.size() &&
+          next == i + 1)
         hold(visits[next++].unit);
     }
     if (sums) reduce_finished(b);
     if (use == GradUse::book) {
       const std::vector<int>& layer_of = schedule_.layers.of_block;
       const int layer = layer_of[b];
-      const bool ends = std::find(layer_of.begin(), layer_of.begin() + b, layer) == layer_of.begin() + b;
+      const bool ends =
+          std::find(layer_of.begin(), layer_of.begin() + b, layer) == layer_of.begin() + b;
       if (ends) sum_booked(layer);
     }
-    // Without prefetch the next gather waits until the gradients are gone: nothing of the two overlaps.
+    // Without prefetch the next gather waits until the gradients are gone: nothing of the two
+    // overlaps.
     if (options_.backward_prefetch == BackwardPrefetch::none) {
       for (size_t i = 0; i + 1 < visits.size(); ++i) {
         if (visits[i].last != b || next != i + 1) continue;
@@ -184,11 +191,12 @@ void Builder::emit_loss(GradUse use) {
   } else {
     op.creates.push_back(grad);
   }
-  const bool comes_again = use == GradUse::norm && (clips_by(privacy::PassPlan::two_pass) || !loss.params.empty());
+  const bool comes_again =
+      use == GradUse::norm && (clips_by(privacy::PassKind::two_pass) || !loss.params.empty());
   if (!comes_again && !block_frees_output(last)) op.frees.push_back(flow(last));
   // The loss reports from the midst of its own temporaries.
-  op.scratch_bytes =
-      std::max(op.scratch_bytes + sink_scratch(loss, use), loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
+  op.scratch_bytes = std::max(op.scratch_bytes + sink_scratch(loss, use),
+                              loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
   if (use == GradUse::norm) add(op.creates, tied_rows());
   create_targets(op, blocks(), use);
   emit(std::move(op));
@@ -218,8 +226,9 @@ void Builder::emit_backward(int b, GradUse use) {
         .block = b,
         .use = block.params.empty() ? GradUse::none : use,
         .after = waits_for_params(b),
-        .scratch_bytes = use == GradUse::book && !schedule_.books_nothing[b] ? block.book_scratch_bytes
-                                                                             : block.backward_scratch_bytes,
+        .scratch_bytes = use == GradUse::book && !schedule_.books_nothing[b]
+                             ? block.book_scratch_bytes
+                             : block.backward_scratch_bytes,
         .sink_scratch_bytes = sink_scratch(block, use)};
   if (b > 0) op.creates.push_back(flow_grad(b - 1));
   if (use == GradUse::book) {
@@ -228,7 +237,8 @@ void Builder::emit_backward(int b, GradUse use) {
     if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
     if (schedule_.books_nothing[b]) add_final_frees(op, b);
   } else {
-    if (use == GradUse::keep) {  // what is booked of products is copied when the block's largest moment is over
+    // what is booked of products is copied when the block's largest moment is over
+    if (use == GradUse::keep) {
       add(op.creates, booked(b));
       op.scratch_bytes = std::max<int64_t>(0, op.scratch_bytes - booked(b).bytes);
     }
@@ -239,7 +249,8 @@ void Builder::emit_backward(int b, GradUse use) {
       add(op.frees, tape(b));
     }
   }
-  if (b == tied_block_ && (use == GradUse::norm || use == GradUse::book)) add(op.frees, tied_rows());
+  if (b == tied_block_ && (use == GradUse::norm || use == GradUse::book))
+    add(op.frees, tied_rows());
   create_targets(op, b, use);
   emit(std::move(op));
 }
@@ -258,7 +269,8 @@ int64_t Builder::sink_scratch(const BlockShape& block, GradUse use) const {
   int64_t largest = 0;
   for (const Report& report : block.reports) {
     int64_t bytes = report_scratch(report, use);
-    if (bytes > 0) bytes += use == GradUse::book ? report.held_bytes - block.booked_bytes : report.live_bytes;
+    if (bytes > 0)
+      bytes += use == GradUse::book ? report.held_bytes - block.booked_bytes : report.live_bytes;
     largest = std::max(largest, bytes);
   }
   return largest;
@@ -275,16 +287,18 @@ int64_t Builder::report_scratch(const Report& report, GradUse use) const {
       const std::vector<privacy::NormRule>& rules = options_.clip->rules;
       return privacy::norm_sink_scratch_bytes(
           report,
-          {param.dims[0], param.numel() / param.dims[0], id < rules.size() ? rules[id] : privacy::NormRule::ghost},
-          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0, options_.compute,
-          options_.on_gpu);
+          {param.dims[0], param.numel() / param.dims[0],
+           id < rules.size() ? rules[id] : privacy::NormRule::ghost},
+          options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0,
+          options_.compute, options_.on_gpu);
     }
     case GradUse::clip:
       return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
     case GradUse::sum:
-      return summed_sink_scratch_bytes({table ? report.samples * report.tokens : shape_.batch, report.numel, report.by,
-                                        accumulates_whole_ || report.repeated, options_.compute, schedule_.grad_dtype,
-                                        options_.on_gpu});
+      return summed_sink_scratch_bytes({table ? report.samples * report.tokens : shape_.batch,
+                                        report.numel, report.by,
+                                        accumulates_whole_ || report.repeated, options_.compute,
+                                        schedule_.grad_dtype, options_.on_gpu});
     default:
       return 0;
   }
@@ -292,10 +306,15 @@ int64_t Builder::report_scratch(const Report& report, GradUse use) const {
 
 // Of one layer, or with -1 of all.
 void Builder::emit_coefficients(int layer) {
-  emit({.kind = OpKind::coefficients, .block = -1, .use = GradUse::clip, .layer = layer, .note = "clip"});
+  emit({.kind = OpKind::coefficients,
+        .block = -1,
+        .use = GradUse::clip,
+        .layer = layer,
+        .note = "clip"});
 }
 
-// A layer's norms are known: its sums are made from what was booked, the loss's by making its gradient once more.
+// A layer's norms are known: its sums are made from what was booked, the loss's by making its
+// gradient once more.
 void Builder::sum_booked(int layer) {
   emit_coefficients(options_.clip->layers ? layer : -1);
   for (int b = blocks(); b >= 0; --b) {
@@ -319,7 +338,8 @@ void Builder::sum_booked(int layer) {
 }
 
 void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
-  Op op{.kind = OpKind::weight_grad, .block = b, .use = GradUse::clip, .creates = std::move(creates)};
+  Op op{
+      .kind = OpKind::weight_grad, .block = b, .use = GradUse::clip, .creates = std::move(creates)};
   for (const Report& report : shape_.blocks[b].reports) {
     if (books() || schedule_.booked_param[static_cast<size_t>(report.param)])
       op.scratch_bytes = std::max(op.scratch_bytes, report_scratch(report, GradUse::clip));
@@ -333,13 +353,17 @@ void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
   emit(std::move(op));
 }
 
-// keep: a unit's clipped sum, from the kept gradients where the update does not read them itself, and from what was booked.
+// keep: a unit's clipped sum, from the kept gradients where the update does not read them itself,
+// and from what was booked.
 void Builder::sum_kept(int u) {
   std::vector<Buffer> target;
   if (!accumulates_whole_) target = {sink_target(u)};
   if (!combines_late()) {
-    Op op{
-        .kind = OpKind::combine, .unit = u, .use = GradUse::clip, .creates = std::exchange(target, {}), .note = "clip"};
+    Op op{.kind = OpKind::combine,
+          .unit = u,
+          .use = GradUse::clip,
+          .creates = std::exchange(target, {}),
+          .note = "clip"};
     add(op.frees, sample_grads(u));
     emit(std::move(op));
   }
@@ -362,16 +386,21 @@ void Builder::emit_reduce(int u) {
   if (part_ == Part::body && !into_shard()) unfinished_.push_back(u);
 }
 
-// Whole gradients are let go when the next reduction is about to be issued: two of them at most, and backward overlaps with reducing.
+// Whole gradients are let go when the next reduction is about to be issued: two of them at most,
+// and backward overlaps with reducing.
 void Builder::finish_reductions() {
   for (int u : unfinished_) {
-    Op op{.kind = OpKind::release, .unit = u, .after = {reduced_by_[u]}, .frees = {grad(u)}, .note = "gradient"};
+    Op op{.kind = OpKind::release,
+          .unit = u,
+          .after = {reduced_by_[u]},
+          .frees = {grad(u)},
+          .note = "gradient"};
     if (accumulates_shard_) {
       op.kind = OpKind::combine;
       op.note = "add shard";
       op.frees.push_back(reduced(u));
-      const bool copied =
-          !options_.on_gpu && options_.reduce != schedule_.grad_shard_dtype;  // as in summed_sink_scratch_bytes
+      // as in summed_sink_scratch_bytes
+      const bool copied = !options_.on_gpu && options_.reduce != schedule_.grad_shard_dtype;
       if (copied) op.scratch_bytes = unit(u).shard_numel * dtype_bytes(schedule_.grad_shard_dtype);
     }
     emit(std::move(op));

@@ -3,12 +3,13 @@
 
 #include <vector>
 
-#include "privacy/clip_plan.h"
+#include "privacy/clip_method.h"
 #include "step/schedule.h"
 
 namespace veil {
 
-// A stretch of consecutive blocks that read one unit's parameters: it is gathered before the first and may be released after the last.
+// A stretch of consecutive blocks that read one unit's parameters: it is gathered before the first
+// and may be released after the last.
 struct Visit {
   int unit, first, last;
 };
@@ -25,24 +26,38 @@ class Builder {
   void choose_clipping();
   void choose_kept();
   void check_reports() const;
-  // The sink writes straight into what the update reads: there is nobody to reduce with, or ddp reduces in place.
+  // The sink writes straight into what the update reads: there is nobody to reduce with, or ddp
+  // reduces in place.
   bool into_shard() const { return ddp_ || !schedule_.reduces; }
   bool reduces_in_body() const { return schedule_.reduces && !accumulates_whole_; }
   bool clips() const { return options_.clip.has_value(); }
-  bool clips_by(privacy::PassPlan pass) const { return clips() && options_.clip->pass == pass; }
-  bool books() const { return clips_by(privacy::PassPlan::book) || clips_by(privacy::PassPlan::per_layer); }
+  bool clips_by(privacy::PassKind pass) const { return clips() && options_.clip->pass == pass; }
+  bool books() const {
+    return clips_by(privacy::PassKind::book) || clips_by(privacy::PassKind::per_layer);
+  }
   // keep: whether the sums are made where the update reads them, or just before.
-  bool combines_late() const { return clips_by(privacy::PassPlan::keep) && !accumulates_whole_ && !schedule_.reduces; }
-  bool fused(int u) const { return combines_late() && schedule_.kept_numel[static_cast<size_t>(u)] > 0; }
+  bool combines_late() const {
+    return clips_by(privacy::PassKind::keep) && !accumulates_whole_ && !schedule_.reduces;
+  }
+  bool fused(int u) const {
+    return combines_late() && schedule_.kept_numel[static_cast<size_t>(u)] > 0;
+  }
   bool checkpointed() const { return options_.checkpointing != Checkpointing::none; }
   bool selective() const { return options_.checkpointing == Checkpointing::selective; }
   // Whether block b's backward reads its output as forward left it.
-  bool output_outlives_forward(int b) const { return shape_.blocks[b].keeps_output && !checkpointed(); }
+  bool output_outlives_forward(int b) const {
+    return shape_.blocks[b].keeps_output && !checkpointed();
+  }
   // Whether block b lets go of its output itself; otherwise whoever reads it as an input does.
-  bool block_frees_output(int b) const { return books() ? shape_.blocks[b].keeps_output : output_outlives_forward(b); }
+  bool block_frees_output(int b) const {
+    return books() ? shape_.blocks[b].keeps_output : output_outlives_forward(b);
+  }
   std::vector<ParamId> covered(const Report& report) const;
-  // keep: whether block b's reports are booked in part, and whether the gradient of its output is among what they hold.
-  bool books_some(int b) const { return b < blocks() && (books_table_[b] || booked_copies_[b] > 0); }
+  // keep: whether block b's reports are booked in part, and whether the gradient of its output is
+  // among what they hold.
+  bool books_some(int b) const {
+    return b < blocks() && (books_table_[b] || booked_copies_[b] > 0);
+  }
   // Whether what block b's reports hold is the gradient of its output.
   bool books_output_grad(int b) const {
     return books() && !schedule_.books_nothing[b] && shape_.blocks[b].reports_output_grad;
@@ -55,44 +70,51 @@ class Builder {
   const UnitLayout& unit(int u) const { return schedule_.layout.units[u]; }
   int units() const { return static_cast<int>(schedule_.layout.units.size()); }
   int blocks() const { return static_cast<int>(shape_.blocks.size()); }
-  int64_t stored_numel(int u) const { return schedule_.whole_params ? unit(u).padded_numel : unit(u).shard_numel; }
+  int64_t stored_numel(int u) const {
+    return schedule_.whole_params ? unit(u).padded_numel : unit(u).shard_numel;
+  }
   // zero2 stores parameters whole where it can, but updates its shard of them only.
-  int64_t updated_numel(int u) const { return gathers_ ? unit(u).shard_numel : unit(u).padded_numel; }
+  int64_t updated_numel(int u) const {
+    return gathers_ ? unit(u).shard_numel : unit(u).padded_numel;
+  }
 
   Buffer params(int u) const {
-    return {BufferRole::params, u, stored_numel(u) * dtype_bytes(options_.storage), Category::parameters,
-            options_.offload_params ? offloaded() : device()};
+    return {BufferRole::params, u, stored_numel(u) * dtype_bytes(options_.storage),
+            Category::parameters, options_.offload_params ? offloaded() : device()};
   }
   int64_t optimizer_bytes(int u) const {
-    return optimizer_states(options_.optimizer) * updated_numel(u) * dtype_bytes(options_.optimizer_state());
+    return optimizer_states(options_.optimizer) * updated_numel(u) *
+           dtype_bytes(options_.optimizer_state());
   }
   Buffer optimizer(int u) const {
     return {BufferRole::optimizer, u, optimizer_bytes(u), Category::optimizer,
             options_.offload_optimizer ? offloaded() : device()};
   }
   Buffer whole(int u) const {
-    return {BufferRole::whole, u, unit(u).padded_numel * dtype_bytes(options_.compute), Category::parameters, device()};
+    return {BufferRole::whole, u, unit(u).padded_numel * dtype_bytes(options_.compute),
+            Category::parameters, device()};
   }
   Buffer grad(int u) const {
-    return {BufferRole::grad, u, unit(u).padded_numel * dtype_bytes(schedule_.grad_dtype), Category::gradients,
-            device()};
+    return {BufferRole::grad, u, unit(u).padded_numel * dtype_bytes(schedule_.grad_dtype),
+            Category::gradients, device()};
   }
   Buffer grad_shard(int u) const {
     const int64_t numel = into_shard() ? unit(u).padded_numel : unit(u).shard_numel;
-    return {BufferRole::grad_shard, u, numel * dtype_bytes(schedule_.grad_shard_dtype), Category::gradients, device()};
+    return {BufferRole::grad_shard, u, numel * dtype_bytes(schedule_.grad_shard_dtype),
+            Category::gradients, device()};
   }
   Buffer sink_target(int u) const { return into_shard() ? grad_shard(u) : grad(u); }
   Buffer wire(int u) const {
-    return {BufferRole::wire, u, unit(u).padded_numel * dtype_bytes(options_.reduce), Category::communication,
-            device()};
+    return {BufferRole::wire, u, unit(u).padded_numel * dtype_bytes(options_.reduce),
+            Category::communication, device()};
   }
   Buffer reduced(int u) const {
-    return {BufferRole::reduced, u, unit(u).shard_numel * dtype_bytes(options_.reduce), Category::communication,
-            device()};
+    return {BufferRole::reduced, u, unit(u).shard_numel * dtype_bytes(options_.reduce),
+            Category::communication, device()};
   }
   Buffer staged_params(int u) const {
-    return {BufferRole::staged_params, u, updated_numel(u) * dtype_bytes(options_.storage), Category::parameters,
-            device()};
+    return {BufferRole::staged_params, u, updated_numel(u) * dtype_bytes(options_.storage),
+            Category::parameters, device()};
   }
   Buffer staged_optimizer(int u) const {
     return {BufferRole::staged_optimizer, u, optimizer_bytes(u), Category::optimizer, device()};
@@ -102,12 +124,14 @@ class Builder {
   }
   Buffer flow_grad(int b) const {
     const BlockShape& block = shape_.blocks[b];
-    return {BufferRole::flow_grad, b, block.output_grad_bytes ? block.output_grad_bytes : block.output_bytes,
+    return {BufferRole::flow_grad, b,
+            block.output_grad_bytes ? block.output_grad_bytes : block.output_bytes,
             Category::activations, device()};
   }
   Buffer tape(int b) const {
     const int64_t kept = selective() ? 0 : shape_.blocks[b].kept_bytes;
-    return {BufferRole::tape, b, shape_.blocks[b].saved_bytes + kept, Category::activations, device()};
+    return {BufferRole::tape, b, shape_.blocks[b].saved_bytes + kept, Category::activations,
+            device()};
   }
   Buffer kept(int b) const {
     return {BufferRole::kept, b, shape_.blocks[b].kept_bytes, Category::activations, device()};
@@ -115,17 +139,20 @@ class Builder {
 
   // keep: every sample's gradient of a unit.
   Buffer sample_grads(int u) const {
-    return {BufferRole::sample_grads, u,
-            shape_.batch * schedule_.kept_numel[static_cast<size_t>(u)] * dtype_bytes(options_.compute),
-            Category::clip_records, device()};
+    return {
+        BufferRole::sample_grads, u,
+        shape_.batch * schedule_.kept_numel[static_cast<size_t>(u)] * dtype_bytes(options_.compute),
+        Category::clip_records, device()};
   }
   Buffer booked(int b) const {
-    const int64_t bytes = clips_by(privacy::PassPlan::keep) ? booked_copies_[static_cast<size_t>(b)]
+    const int64_t bytes = clips_by(privacy::PassKind::keep) ? booked_copies_[static_cast<size_t>(b)]
                           : schedule_.books_nothing[b]      ? 0
                                                             : shape_.blocks[b].booked_bytes;
     return {BufferRole::booked, b, bytes, Category::clip_records, device()};
   }
-  Buffer tied_rows() const { return {BufferRole::tied_rows, 0, tied_rows_bytes_, Category::clip_records, device()}; }
+  Buffer tied_rows() const {
+    return {BufferRole::tied_rows, 0, tied_rows_bytes_, Category::clip_records, device()};
+  }
 
   static void add(std::vector<Buffer>& list, const Buffer& buffer) {
     if (buffer.bytes > 0) list.push_back(buffer);
@@ -138,7 +165,9 @@ class Builder {
   void gather(int u, std::vector<int> after = {});
   std::vector<int> waits_for_params(int b);
   std::vector<Buffer> gathered(int u) const;
-  void release_params(int u) { emit({.kind = OpKind::release, .unit = u, .frees = gathered(u), .note = "params"}); }
+  void release_params(int u) {
+    emit({.kind = OpKind::release, .unit = u, .frees = gathered(u), .note = "params"});
+  }
 
   // Parts.
   void add_resident();
@@ -178,7 +207,8 @@ class Builder {
   const ModelShape& shape_;
   StepOptions options_;
   Schedule schedule_;
-  bool gathers_ = false, ddp_ = false, accumulates_whole_ = false, accumulates_shard_ = false, wired_ = false;
+  bool gathers_ = false, ddp_ = false, accumulates_whole_ = false, accumulates_shard_ = false,
+       wired_ = false;
 
   // Clipping.
   std::vector<bool> has_booked_;        // keep: by unit
@@ -189,11 +219,12 @@ class Builder {
 
   Part part_ = Part::prologue;
   int last_compute_ = -1;
-  std::vector<int> gathered_by_, reduced_by_, copied_by_;  // by unit: the operation of this part, or -1
-  std::vector<bool> held_;                                 // by unit: whole at this point of the body (per_use)
-  std::vector<bool> has_target_;                           // by unit: what its gradients are written to is made
-  std::vector<int> adding_left_;                           // by unit: blocks that have gradients to add
-  std::vector<int> unfinished_;                            // units whose whole gradient waits for its reduction
+  // by unit: the operation of this part, or -1
+  std::vector<int> gathered_by_, reduced_by_, copied_by_;
+  std::vector<bool> held_;        // by unit: whole at this point of the body (per_use)
+  std::vector<bool> has_target_;  // by unit: what its gradients are written to is made
+  std::vector<int> adding_left_;  // by unit: blocks that have gradients to add
+  std::vector<int> unfinished_;   // units whose whole gradient waits for its reduction
 };
 
 }  // namespace veil

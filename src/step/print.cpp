@@ -26,19 +26,23 @@ const NameTable<OpKind>& names(OpKind) {
 }
 
 const NameTable<GradUse>& names(GradUse) {
-  static const NameTable<GradUse> table = {{GradUse::none, "none"}, {GradUse::sum, "sum"},   {GradUse::norm, "norm"},
-                                           {GradUse::keep, "keep"}, {GradUse::book, "book"}, {GradUse::clip, "clip"}};
+  static const NameTable<GradUse> table = {{GradUse::none, "none"}, {GradUse::sum, "sum"},
+                                           {GradUse::norm, "norm"}, {GradUse::keep, "keep"},
+                                           {GradUse::book, "book"}, {GradUse::clip, "clip"}};
   return table;
 }
 
 const NameTable<Lane>& names(Lane) {
-  static const NameTable<Lane> table = {
-      {Lane::compute, "compute"}, {Lane::gather, "gather"}, {Lane::reduce, "reduce"}, {Lane::copy, "copy"}};
+  static const NameTable<Lane> table = {{Lane::compute, "compute"},
+                                        {Lane::gather, "gather"},
+                                        {Lane::reduce, "reduce"},
+                                        {Lane::copy, "copy"}};
   return table;
 }
 
 const NameTable<Part>& names(Part) {
-  static const NameTable<Part> table = {{Part::prologue, "prologue"}, {Part::body, "body"}, {Part::tail, "tail"}};
+  static const NameTable<Part> table = {
+      {Part::prologue, "prologue"}, {Part::body, "body"}, {Part::tail, "tail"}};
   return table;
 }
 
@@ -69,7 +73,8 @@ const NameTable<BufferRole>& names(BufferRole) {
 std::string op_target(const Op& op, const Schedule& schedule, const ModelShape& shape) {
   if (op.unit >= 0) return schedule.layout.units[op.unit].name;
   if (op.block >= 0)
-    return op.block == static_cast<int>(shape.blocks.size()) ? shape.loss.name : shape.blocks[op.block].name;
+    return op.block == static_cast<int>(shape.blocks.size()) ? shape.loss.name
+                                                             : shape.blocks[op.block].name;
   return "";
 }
 
@@ -78,7 +83,8 @@ namespace {
 std::string describe(const std::vector<Buffer>& buffers) {
   std::vector<std::string> parts;
   for (const Buffer& buffer : buffers)
-    parts.push_back(fmt::format("{}.{} {}", name_of(buffer.role), buffer.index, format_bytes(buffer.bytes)));
+    parts.push_back(
+        fmt::format("{}.{} {}", name_of(buffer.role), buffer.index, format_bytes(buffer.bytes)));
   return join(parts, ", ");
 }
 
@@ -93,10 +99,11 @@ std::string print_schedule(const Schedule& schedule, const ModelShape& shape, bo
       const Op& op = schedule.part(part)[i];
       std::vector<std::string> after;
       for (int index : op.after) after.push_back(std::to_string(index));
-      rows.push_back({i == 0 ? name_of(part) : "", std::to_string(i), name_of(op.lane), name_of(op.kind),
-                      op_target(op, schedule, shape), join(after, ","),
+      rows.push_back({i == 0 ? name_of(part) : "", std::to_string(i), name_of(op.lane),
+                      name_of(op.kind), op_target(op, schedule, shape), join(after, ","),
                       op.note.empty() && op.use != GradUse::none ? name_of(op.use) : op.note});
-      if (buffers) rows.back().insert(rows.back().end(), {describe(op.creates), describe(op.frees)});
+      if (buffers)
+        rows.back().insert(rows.back().end(), {describe(op.creates), describe(op.frees)});
     }
   }
   return align_columns(rows);

@@ -1,21 +1,27 @@
-// A training step as a value: a plain list of operations that can be printed, priced and run. It is built from a model's shape and the step's options; no tensor is
-// needed. Three interpreters read it: the executor (train/executor.h) runs it, the estimator (plan/estimator.h) turns it into bytes, the printer shows it.
+// A training step as a value: a plain list of operations that can be printed, priced and run. It is
+// built from a model's shape and the step's options; no tensor is needed. Three interpreters read
+// it: the executor (engine/executor.h) runs it, the estimator (estimate/estimator.h) turns it into
+// bytes, the printer shows it.
 //
 // Ordering and freeing
 //   Operations are issued in the order of the list. A lane runs its own operations in that order.
-//   An operation on another lane than compute starts after every compute operation issued before it: the memory it is given may have been freed by any of
-//   them. Its `after` names the last of those, and whatever else it waits for.
+//   An operation on another lane than compute starts after every compute operation issued before
+//   it: the memory it is given may have been freed by any of them. Its `after` names the last of
+//   those, and whatever else it waits for.
 //   A compute operation waits for other lanes only as its `after` says.
-//   Buffers are created when the operation that names them is issued, and freed at the end of a compute operation that has waited for every user of them. No other lane frees.
-//   At the end of a part all lanes have been waited for.
+//   Buffers are created when the operation that names them is issued, and freed at the end of a
+//   compute operation that has waited for every user of them. No other lane frees. At the end of a
+//   part all lanes have been waited for.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "kernels/clip_coefficient.h"
+#include "kernels/noise_values.h"
 #include "models/shape.h"
-#include "profile/ledger.h"
+#include "profile/memory.h"
 #include "shard/layout.h"
 #include "shard/options.h"
 
@@ -43,8 +49,8 @@ enum class OpKind {
 enum class GradUse {
   none,
   sum,   // added up: not private
-  norm,  // squared norms a sample
-  keep,  // kept a sample, and normed
+  norm,  // per-sample squared norms
+  keep,  // kept per sample, and normed
   book,  // normed by a rule, and the report held
   clip,  // added up with the clip coefficients
 };
@@ -55,7 +61,8 @@ inline constexpr int kLanes = 4;
 const NameTable<OpKind>& names(OpKind);
 const NameTable<Lane>& names(Lane);
 
-// What a buffer is, and whose (index: a unit, or for flow, flow_grad and tape a block; the loss counts as the block after the last).
+// What a buffer is, and whose (index: a unit, or for flow, flow_grad and tape a block; the loss
+// counts as the block after the last).
 enum class BufferRole {
   params,            // unit: the stored parameters, a shard or whole; resident
   optimizer,         // unit: the optimizer's state; resident
@@ -68,15 +75,16 @@ enum class BufferRole {
   staged_optimizer,  // unit: offloaded optimizer state on the device for its update
   flow,              // block: its output
   flow_grad,         // block: gradient of its output
-  tape,              // block: what forward saved beside the flow
+  tape,              // block: what forward saved besides the flow
   kept,              // block: the part of it that selective checkpointing keeps
   sample_grads,      // unit: every sample's gradient
-  booked,            // block: what its reports hold beside tape and flow
-  tied_rows,         // the head's gradient at the input tokens, until the tied table's embedding is reported
-  norms,             // squared norms, coefficients and what clipping counts; resident
-  data,              // the samples of a logical batch
-  input,             // the micro-batch that runs
-  knobs,             // learning rate, scale and step number, and the loss's sum
+  booked,            // block: what its reports hold besides tape and flow
+  // the head's gradient at the input tokens, until the tied table's embedding is reported
+  tied_rows,
+  norms,  // squared norms, coefficients and what clipping counts; resident
+  data,   // the samples of a logical batch
+  input,  // the micro-batch that runs
+  knobs,  // learning rate, scale and step number, and the loss's sum
 };
 const NameTable<BufferRole>& names(BufferRole);
 // Blocks make the flow and the tape themselves; the executor makes the rest.
@@ -85,12 +93,30 @@ inline bool made_by_blocks(BufferRole role) {
          role == BufferRole::kept || role == BufferRole::booked || role == BufferRole::tied_rows;
 }
 
-// The knobs' block: eight doubles, see kernels/clip_scale.h.
-inline constexpr int64_t kKnobsBytes = 64;
-// Squared norms [params, samples], coefficients [layers, samples], clip norms [layers], six doubles (train/clip_state.h); the parameters' layers, which samples count.
-inline int64_t clip_state_bytes(int64_t params, int64_t samples, int64_t layers) {
-  return 8 * (params * samples + layers * samples + layers + 6) + 4 * params + samples;
-}
+// What of a private step's state does not depend on the model.
+struct ClipScalars {
+  ClipTally tally;
+  double discarded_loss;  // a loss that is evaluated twice counts once
+  NoiseKnobs noise;
+};
+// BufferRole::norms: a block of doubles, the parameters' layers (int32) and which samples count
+// (bytes). The functions below are places in the block, in doubles.
+struct ClipStateLayout {
+  int64_t params, samples, layers;
+
+  int64_t squared_norms() const { return 0; }                               // [params, samples]
+  int64_t coefficients() const { return params * samples; }                 // [layers, samples]
+  int64_t clip_norms() const { return coefficients() + layers * samples; }  // [layers]
+  int64_t scalars() const { return clip_norms() + layers; }                 // a ClipScalars
+  int64_t doubles() const { return scalars() + kScalars; }
+  int64_t bytes() const {
+    return doubles() * static_cast<int64_t>(sizeof(double)) +
+           params * static_cast<int64_t>(sizeof(int32_t)) + samples;
+  }
+
+  static constexpr int64_t kScalars = sizeof(ClipScalars) / sizeof(double);
+};
+static_assert(sizeof(ClipScalars) == sizeof(ClipTally) + sizeof(double) + sizeof(NoiseKnobs));
 
 struct Buffer {
   BufferRole role;
@@ -110,8 +136,9 @@ struct Op {
   int layer = -1;               // coefficients: of this clip layer; -1: of all
   std::vector<int> after = {};  // earlier operations of the same part
   std::vector<Buffer> creates = {}, frees = {};
-  int64_t scratch_bytes = 0;       // temporaries that live inside the operation only
-  int64_t sink_scratch_bytes = 0;  // likewise, but gone before the gradient for the next block is made
+  int64_t scratch_bytes = 0;  // temporaries that live inside the operation only
+  // likewise, but gone before the gradient for the next block is made
+  int64_t sink_scratch_bytes = 0;
   std::string note = {};
 };
 
@@ -122,29 +149,32 @@ const NameTable<Part>& names(Part);
 // How a unit's parameters come into reach of the blocks.
 enum class ParamAccess {
   resident,   // stored whole in the compute type
-  refreshed,  // stored whole, the peers' shards gathered in place once a step (zero2)
+  refreshed,  // stored whole, the peers' shards gathered in place once per step (zero2)
   per_step,   // gathered (or cast, or copied in) in the prologue and kept through the body
   per_use,    // gathered for each use and released (zero3)
 };
 
 struct Schedule {
-  std::vector<Buffer> resident;   // from model creation to the end
-  std::vector<Op> parts[kParts];  // prologue once a logical batch, body once a micro-batch, tail once a logical batch
+  std::vector<Buffer> resident;  // from model creation to the end
+  // prologue once per logical batch, body once per micro-batch, tail once per logical batch
+  std::vector<Op> parts[kParts];
 
-  // What the interpreters need beside the list.
+  // What the interpreters need besides the list.
   ParamAccess access = ParamAccess::resident;
   bool whole_params = false;       // the stored parameters are whole on every rank
   bool reduces = false;            // there is a reduction over ranks
   bool accumulates_whole = false;  // whole gradients are summed over the micro-batches
   // Of a private step.
   privacy::ClipLayers layers;
-  std::vector<bool>
-      remakes_tape;  // book, by block: its tape is let go with its backward and made again before its weight gradients
-  std::vector<bool>
-      books_nothing;  // by block, of book and per_layer: all of it is frozen, and backward lets it go at once
-  // keep: tables, and products that see one token a sample in a block of many, are booked instead, for a sample's gradient is much larger than what makes it.
+  // book, by block: its tape is freed with its backward and made again before its weight gradients
+  std::vector<bool> remakes_tape;
+  // by block, of book and per_layer: all of it is frozen, and backward lets it go at once
+  std::vector<bool> books_nothing;
+  // keep: tables, and products with one token per sample in a block of many, are booked instead,
+  // for a sample's gradient is much larger than what makes it.
   std::vector<bool> booked_param;
-  // keep: where a parameter begins in its unit's row of a sample's kept gradients (-1: it is not kept), and how long such a row is.
+  // keep: where a parameter begins in its unit's row of a sample's kept gradients (-1: it is not
+  // kept), and how long such a row is.
   std::vector<int64_t> kept_offset, kept_numel;
   ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
@@ -156,10 +186,15 @@ struct Schedule {
   std::vector<Op>& part(Part p) { return parts[static_cast<int>(p)]; }
 };
 
+inline ClipStateLayout clip_state_layout(const Schedule& schedule, const ModelShape& shape) {
+  return {static_cast<int64_t>(shape.params.size()), shape.batch, schedule.layers.count};
+}
+
 // Throws UserError where options contradict each other.
 Schedule build_schedule(const ModelShape& shape, const StepOptions& options);
 
-// The step as a table: part, row, lane, operation, what it works on, what it waits for, buffers made and freed.
+// The step as a table: part, row, lane, operation, what it works on, what it waits for, buffers
+// made and freed.
 std::string print_schedule(const Schedule& schedule, const ModelShape& shape, bool buffers = false);
 
 // "layers.3", or the unit's name: what an operation works on.

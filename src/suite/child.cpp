@@ -18,7 +18,7 @@ namespace {
 constexpr double kPatienceMs = 5000;  // from asking a program to end to ending it
 constexpr double kLookMs = 200;       // the signals are waited for; this is for one that was lost
 
-// Signals that are taken one by one instead of ending the process; no handler and so no global is needed.
+// Signals that are taken one by one instead of ending the process, without a handler or a global.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -44,12 +44,14 @@ class HeldSignals {
   sigset_t held_{}, before_{};
 };
 
-[[noreturn]] void become(char* const* argv, const std::string& log, pid_t parent, const sigset_t& mask) {
+[[noreturn]] void become(char* const* argv, const std::string& log, pid_t parent,
+                         const sigset_t& mask) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  const int nothing = open("/dev/null", O_RDONLY), out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  const bool ready = getppid() == parent && nothing >= 0 && out >= 0 && dup2(nothing, 0) >= 0 && dup2(out, 1) >= 0 &&
-                     dup2(out, 2) >= 0;
+  const int nothing = open("/dev/null", O_RDONLY),
+            out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  const bool ready = getppid() == parent && nothing >= 0 && out >= 0 && dup2(nothing, 0) >= 0 &&
+                     dup2(out, 1) >= 0 && dup2(out, 2) >= 0;
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   if (ready) execv(argv[0], argv);
   _exit(127);
@@ -57,7 +59,8 @@ class HeldSignals {
 
 }  // namespace
 
-ChildEnd run_child(const std::vector<std::string>& words, const std::string& log, std::optional<double> timeout_s) {
+ChildEnd run_child(const std::vector<std::string>& words, const std::string& log,
+                   std::optional<double> timeout_s) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

@@ -1,4 +1,4 @@
-// A program that is run to its end and watched meanwhile.
+// Runs a program to its end and watches it.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,12 @@ namespace veil {
 
 struct ChildEnd {
   int code = 0;              // its exit code, or 128 + the signal that ended it
-  bool timed_out = false;    // it was ended, for it took too long
-  bool interrupted = false;  // it was ended, for this process was asked to stop (Ctrl-C or SIGTERM)
+  bool timed_out = false;    // it was stopped because it took too long
+  bool interrupted = false;  // it was stopped because this process was (Ctrl-C, SIGTERM)
 };
 
-// Its output goes to `log`. What it started ends with it, and it ends where this process is killed.
-ChildEnd run_child(const std::vector<std::string>& words, const std::string& log, std::optional<double> timeout_s);
+// Its output goes to `log`. Its own children end with it, and it ends if this process is killed.
+ChildEnd run_child(const std::vector<std::string>& words, const std::string& log,
+                   std::optional<double> timeout_s);
 
 }  // namespace veil

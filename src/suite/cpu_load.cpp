@@ -33,10 +33,12 @@ double own_s() {
 std::optional<CpuTimes> read_cpu_times(const std::string& proc_stat, double ticks) {
   std::istringstream line(proc_stat);
   std::string name;
-  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft_interrupts = 0, stolen = 0;
+  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft_interrupts = 0,
+         stolen = 0;
   if (!(line >> name >> user >> nice >> system >> idle) || name != "cpu" || ticks <= 0) return {};
   line >> waiting >> interrupts >> soft_interrupts >> stolen;  // an old kernel may not have them
-  return CpuTimes{(user + nice + system + interrupts + soft_interrupts + stolen) / ticks, (idle + waiting) / ticks};
+  return CpuTimes{(user + nice + system + interrupts + soft_interrupts + stolen) / ticks,
+                  (idle + waiting) / ticks};
 }
 
 nlohmann::ordered_json cpu_shares(const CpuTimes& begin, const CpuTimes& end, double own_s) {

@@ -1,4 +1,5 @@
-// What else the CPUs did while something ran here: on a machine that is shared, times of a CPU run mean little.
+// How busy the CPUs were with other work during a measurement: on a shared machine, times of a CPU
+// run mean little.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,19 +8,20 @@
 
 namespace veil {
 
-// Seconds of CPU since the machine started, over all of them.
+// CPU seconds since the machine started, summed over all CPUs.
 struct CpuTimes {
   double busy_s = 0, idle_s = 0;
 };
-// Of /proc/stat's text, whose counts are in 1/`ticks` s; nothing where it has no such line. Time that a hypervisor took counts as busy.
+// From the text of /proc/stat, which counts in 1/`ticks` s; nothing if it has no such line. Time
+// that a hypervisor took counts as busy.
 std::optional<CpuTimes> read_cpu_times(const std::string& proc_stat, double ticks);
 
-// From its making on.
+// Counts from its construction.
 class CpuLoad {
  public:
   CpuLoad();
-  // {"others_percent", "own_percent"} of all CPUs' time, own being that of this process and of the children that it has waited for; null where the
-  // machine does not say.
+  // {"others_percent", "own_percent"} of all CPUs' time, own being that of this process and of the
+  // children that it has waited for; null if the machine does not tell.
   nlohmann::ordered_json so_far() const;
 
  private:
@@ -27,7 +29,7 @@ class CpuLoad {
   double own_begin_s_ = 0;
 };
 
-// The two shares, from counts at both ends.
+// The two shares, from the counts at the beginning and at the end.
 nlohmann::ordered_json cpu_shares(const CpuTimes& begin, const CpuTimes& end, double own_s);
 
 }  // namespace veil

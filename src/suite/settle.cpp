@@ -20,12 +20,16 @@ constexpr double kLookSeconds = 2;
 std::string outside(const GpuBounds& bounds, const GpuState& state) {
   std::vector<std::string> found;
   if (state.temperature_c > bounds.max_temperature_c)
-    found.push_back(fmt::format("{:.0f} C (at most {:.0f})", state.temperature_c, bounds.max_temperature_c));
+    found.push_back(
+        fmt::format("{:.0f} C (at most {:.0f})", state.temperature_c, bounds.max_temperature_c));
   if (state.utilisation_percent > bounds.max_busy_percent)
-    found.push_back(fmt::format("{:.0f}% busy (at most {:.0f}%)", state.utilisation_percent, bounds.max_busy_percent));
-  if (state.memory_total_bytes > 0 && state.memory_free_bytes < bounds.min_free_share * state.memory_total_bytes) {
+    found.push_back(fmt::format("{:.0f}% busy (at most {:.0f}%)", state.utilisation_percent,
+                                bounds.max_busy_percent));
+  if (state.memory_total_bytes > 0 &&
+      state.memory_free_bytes < bounds.min_free_share * state.memory_total_bytes) {
     found.push_back(fmt::format("{:.0f}% of its memory free (at least {:.0f}%)",
-                                100 * state.memory_free_bytes / state.memory_total_bytes, 100 * bounds.min_free_share));
+                                100 * state.memory_free_bytes / state.memory_total_bytes,
+                                100 * bounds.min_free_share));
   }
   if (state.held_down) found.push_back("its clock held down by heat or power");
   return join(found, ", ");
@@ -64,7 +68,10 @@ Json settle_gpus(const GpuBounds& bounds, const Settling& how) {
 
 Settling real_gpus() {
   return {.state = [](int gpu) { return gpu_state(gpu); },
-          .sleep = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }};
+          .sleep =
+              [](double seconds) {
+                std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+              }};
 }
 
 }  // namespace veil

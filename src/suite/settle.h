@@ -1,4 +1,4 @@
-// Whether a GPU is fit to be measured: cool, idle, its memory free and its clock not held down.
+// Whether a GPU is ready to be measured: cool, idle, memory free, clock not throttled.
 #pragma once
 
 #include <functional>
@@ -10,23 +10,26 @@
 
 namespace veil {
 
-// Stated in every record that was made under them.
+// Part of every record that was measured on a GPU.
 struct GpuBounds {
   double max_temperature_c = 75;
-  double max_busy_percent = 10;  // by somebody else
+  double max_busy_percent = 10;  // with other work
   double min_free_share = 0.9;   // of its memory
-  double min_clock_share = 0.9;  // of the fastest experiment's mean clock; judged afterwards, by the report
-  double patience_s = 120;       // how long it is waited for
+  // Of the fastest experiment's mean clock; checked afterwards, by the report.
+  double min_clock_share = 0.9;
+  double patience_s = 120;  // how long to wait
 };
 
-// "" where the GPU is inside the bounds, otherwise what is not, for people.
+// "" if the GPU is inside the bounds, otherwise what is outside, in words.
 std::string outside(const GpuBounds& bounds, const GpuState& state);
 
 struct Settling {
-  std::function<std::optional<GpuState>(int gpu)> state;  // nothing: there is no such GPU, or nobody to ask
+  // nothing: there is no such GPU, or NVML is missing
+  std::function<std::optional<GpuState>(int gpu)> state;
   std::function<void(double seconds)> sleep;
 };
-// Waits until every GPU is inside the bounds, or patience is over. What was found, for the record; null without a GPU that answers.
+// Waits until every GPU is inside the bounds, at most patience_s. Returns what was found, for the
+// record; null without a GPU.
 nlohmann::ordered_json settle_gpus(const GpuBounds& bounds, const Settling& how);
 Settling real_gpus();
 

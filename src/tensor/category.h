@@ -1,4 +1,5 @@
-// What memory is for. The category is the calling thread's; the ledger (profile/ledger.h) books allocations under it.
+// What memory is for. The category is the calling thread's; the memory tracker (profile/memory.h)
+// books allocations under it.
 #pragma once
 
 namespace veil {
@@ -17,8 +18,8 @@ enum class Category {
 inline constexpr int kCategories = 9;
 const char* category_name(Category category);  // "parameters", "clip_records", ...
 
-// Books what the calling thread allocates under `category` for a scope; scopes nest. Outside any scope, and on
-// LibTorch's own helper threads, it is `temporary`.
+// Books what the calling thread allocates under `category` for a scope; scopes nest. Outside any
+// scope, and on LibTorch's own helper threads, it is `temporary`.
 class CategoryScope {
  public:
   explicit CategoryScope(Category category);

@@ -11,7 +11,8 @@ Device cpu_device() {
 }
 
 Tensor empty_tensor(c10::IntArrayRef shape, DType dtype, Device device, bool pinned) {
-  return at::empty(shape, at::TensorOptions().dtype(dtype).device(device).pinned_memory(pinned && gpu_count() > 0));
+  return at::empty(shape, at::TensorOptions().dtype(dtype).device(device).pinned_memory(
+                              pinned && gpu_count() > 0));
 }
 
 DType sum_dtype(DType dtype) {

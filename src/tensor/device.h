@@ -1,4 +1,5 @@
-// The seam to LibTorch's devices. Everything CUDA behind it stands in *_cuda.cpp; a build without CUDA takes the *_no_cuda.cpp beside it.
+// The seam to LibTorch's devices. All CUDA code behind it is in *_cuda.cpp; a build without
+// CUDA uses *_no_cuda.cpp instead.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,19 +37,23 @@ Device gpu_device(int index);
 // Blocks the host until the device has finished everything issued to it.
 void synchronize(Device device);
 
-// Uninitialised tensor. `pinned` asks for page-locked host memory, which a build without CUDA gives as plain memory.
+// Uninitialised tensor. `pinned` asks for page-locked host memory, which a build without CUDA gives
+// as plain memory.
 Tensor empty_tensor(c10::IntArrayRef shape, DType dtype, Device device, bool pinned = false);
 
-// Makes the workspaces that cuBLAS keeps for the calling thread's current stream now, as Category::temporary: they would
-// otherwise be booked under whatever the first product is for, and a capture would find them missing.
+// Makes the workspaces that cuBLAS keeps for the calling thread's current stream now, as
+// Category::temporary: they would otherwise be booked under whatever the first product is for, and
+// a capture would find them missing.
 void reserve_library_workspaces(Device device);
 // Gives memory that the caching allocator holds but nobody uses back to the device.
 void release_cached_memory(Device device);
-// Frees what LibTorch keeps for itself between calls (cuBLAS workspaces), so that a ledger can end at zero.
+// Frees what LibTorch keeps for itself between calls (cuBLAS workspaces), so that counts of
+// memory can end at zero.
 void release_library_workspaces(Device device);
 
 int64_t dtype_bytes(DType dtype);
-DType sum_dtype(DType dtype);  // in which sums over values of this type are kept: fp64 for fp64, otherwise fp32
+// in which sums over values of this type are kept: fp64 for fp64, otherwise fp32
+DType sum_dtype(DType dtype);
 DType parse_dtype(const std::string& name);  // "fp32", "bf16", "fp64", "fp16"; UserError otherwise
 std::string dtype_name(DType dtype);
 

@@ -25,8 +25,8 @@ std::vector<GpuInfo> gpus() {
   for (int i = 0; i < gpu_count(); ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    found.push_back({i, properties.name, static_cast<int64_t>(properties.totalGlobalMem), properties.major,
-                     properties.minor, properties.multiProcessorCount});
+    found.push_back({i, properties.name, static_cast<int64_t>(properties.totalGlobalMem),
+                     properties.major, properties.minor, properties.multiProcessorCount});
   }
   return found;
 }
@@ -49,9 +49,11 @@ std::string cudnn_version() {
 }
 
 Device gpu_device(int index) {
-  if (gpu_count() == 0) throw MissingBackend("no GPU answers: run on a machine with one, or pass --device cpu");
+  if (gpu_count() == 0)
+    throw MissingBackend("no GPU answers: run on a machine with one, or choose the device cpu");
   if (index < 0 || index >= gpu_count()) {
-    throw MissingBackend(fmt::format("GPU {} was asked for, this machine has {}", index, gpu_count()));
+    throw MissingBackend(
+        fmt::format("GPU {} was asked for, this machine has {}", index, gpu_count()));
   }
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
   return Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));

@@ -1,6 +1,8 @@
-// Queues of device work and moments on them. On CPU there is one queue, the calling thread: waits are empty and a moment is the steady clock's.
+// Queues of device work, moments on them, and captured sequences of it. On CPU there is one queue,
+// the calling thread: waits are empty, a moment is the steady clock's, and nothing is captured.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "tensor/device.h"
@@ -10,7 +12,7 @@ namespace veil {
 // A queue of device work. Copies share the queue.
 class Stream {
  public:
-  static Stream create(Device device);   // a new queue, beside the current one
+  static Stream create(Device device);   // a new queue, next to the current one
   static Stream current(Device device);  // the calling thread's
   Device device() const { return device_; }
   void* handle() const { return handle_; }  // the cudaStream_t; null on CPU
@@ -37,8 +39,9 @@ class StreamGuard {
 
 // A moment on a stream. Copies share the moment.
 //
-// An ordering marker joins streams; a timed marker is read by the host. Inside a captured graph an ordering marker becomes an edge, and a
-// timed marker is recorded again at each replay; therefore one marker cannot be both.
+// An ordering marker joins streams; a timed marker is read by the host. Inside a captured graph an
+// ordering marker becomes an edge, and a timed marker is recorded again at each replay; therefore
+// one marker cannot be both.
 class Marker {
  public:
   Marker() = default;
@@ -46,8 +49,9 @@ class Marker {
   static Marker timed(Device device);
 
   bool empty() const { return state_ == nullptr; }
-  void record();             // at the end of the calling thread's current stream
-  void wait() const;         // what is issued next to the current stream starts after this moment; the host goes on
+  void record();  // at the end of the calling thread's current stream
+  // what is issued next to the current stream starts after this moment; the host does not wait
+  void wait() const;
   void synchronize() const;  // the host waits for the moment
 
   // Milliseconds from `earlier` to this moment; both timed and recorded. The host waits for both.
@@ -57,6 +61,31 @@ class Marker {
 
  private:
   std::shared_ptr<State> state_;
+};
+
+// A captured sequence of device work that replays with one launch (a CUDA graph).
+class Graph {
+ public:
+  // Runs `work` once under capture on the calling thread's current stream, which must not be the
+  // default one: nothing executes until replay. `work` may fork to other streams by ordering
+  // markers and must join them all; it may neither synchronise nor read device values. Throws
+  // LibTorch's error if capture fails. Graphs that share a `pool` (a default-constructed one starts
+  // a new pool) hand memory to each other, so they must replay in the order of their capture.
+  struct Pool {
+    unsigned long long first = 0, second = 0;
+  };
+  static Graph capture(Device device, const std::function<void()>& work, Pool* pool = nullptr);
+
+  void replay();  // on the calling thread's current stream
+
+  Graph(Graph&&) noexcept;
+  Graph& operator=(Graph&&) noexcept;
+  ~Graph();
+
+ private:
+  struct State;
+  explicit Graph(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace veil

@@ -1,14 +1,23 @@
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <vector>
+
 #include "base/clock.h"
 #include "base/error.h"
-#include "tensor/capture_keeps.h"
 #include "tensor/stream.h"
 
 namespace veil {
+namespace {
+
+// What a graph that is being captured must keep alive: events that its replays record. Null outside
+// the calling thread's capture.
+thread_local std::vector<std::shared_ptr<void>>* capture_keeps = nullptr;
+
+}  // namespace
 
 struct Marker::State {
   Device device;
@@ -18,7 +27,8 @@ struct Marker::State {
 
   State(Device where, bool is_timed) : device(where), timed(is_timed) {
     if (device.is_cuda())
-      C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+      C10_CUDA_CHECK(
+          cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -30,7 +40,8 @@ struct Marker::State {
 namespace {
 
 c10::cuda::CUDAStream unwrap(Device device, int64_t id) {
-  return c10::cuda::CUDAStream(c10::cuda::CUDAStream::UNCHECKED, c10::Stream(c10::Stream::UNSAFE, device, id));
+  return c10::cuda::CUDAStream(c10::cuda::CUDAStream::UNCHECKED,
+                               c10::Stream(c10::Stream::UNSAFE, device, id));
 }
 
 }  // namespace
@@ -48,11 +59,13 @@ Stream Stream::current(Device device) {
 }
 
 StreamGuard::StreamGuard(const Stream& stream) : previous_(Stream::current(stream.device())) {
-  if (stream.device().is_cuda()) c10::cuda::setCurrentCUDAStream(unwrap(stream.device(), stream.id_));
+  if (stream.device().is_cuda())
+    c10::cuda::setCurrentCUDAStream(unwrap(stream.device(), stream.id_));
 }
 
 StreamGuard::~StreamGuard() {
-  if (previous_.device().is_cuda()) c10::cuda::setCurrentCUDAStream(unwrap(previous_.device(), previous_.id_));
+  if (previous_.device().is_cuda())
+    c10::cuda::setCurrentCUDAStream(unwrap(previous_.device(), previous_.id_));
 }
 
 Marker Marker::ordering(Device device) {
@@ -78,15 +91,15 @@ void Marker::record() {
   if (state_->timed) C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &capturing));
   const bool external = capturing == cudaStreamCaptureStatusActive;
   if (external && capture_keeps) capture_keeps->push_back(state_);
-  C10_CUDA_CHECK(
-      cudaEventRecordWithFlags(state_->event, stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
+  C10_CUDA_CHECK(cudaEventRecordWithFlags(
+      state_->event, stream, external ? cudaEventRecordExternal : cudaEventRecordDefault));
 }
 
 void Marker::wait() const {
   VEIL_CHECK(state_ && !state_->timed, "a timed or empty marker cannot order streams");
   if (!state_->event) return;
-  C10_CUDA_CHECK(
-      cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream(state_->device.index()).stream(), state_->event, 0));
+  C10_CUDA_CHECK(cudaStreamWaitEvent(
+      c10::cuda::getCurrentCUDAStream(state_->device.index()).stream(), state_->event, 0));
 }
 
 void Marker::synchronize() const {
@@ -102,6 +115,45 @@ double Marker::ms_since(const Marker& earlier) const {
   float ms = 0;
   C10_CUDA_CHECK(cudaEventElapsedTime(&ms, earlier.state_->event, state_->event));
   return ms;
+}
+
+struct Graph::State {
+  std::vector<std::shared_ptr<void>> keeps;  // outlives the graph below
+  at::cuda::CUDAGraph graph;
+};
+
+Graph::Graph(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+Graph::~Graph() = default;
+
+Graph Graph::capture(Device device, const std::function<void()>& work, Pool* pool) {
+  VEIL_CHECK(device.is_cuda(), "graphs are captured on a GPU");
+  synchronize(device);
+  auto state = std::make_unique<State>();
+  const c10::MempoolId_t shared =
+      pool ? c10::MempoolId_t{pool->first, pool->second} : c10::MempoolId_t{0, 0};
+  state->graph.capture_begin(shared, cudaStreamCaptureModeThreadLocal);
+  capture_keeps = &state->keeps;
+  try {
+    work();
+  } catch (...) {
+    capture_keeps = nullptr;
+    try {
+      state->graph.capture_end();
+    } catch (...) {  // the first failure is the one to tell
+    }
+    throw;
+  }
+  capture_keeps = nullptr;
+  state->graph.capture_end();
+  if (pool) *pool = {state->graph.pool().first, state->graph.pool().second};
+  synchronize(device);
+  return Graph(std::move(state));
+}
+
+void Graph::replay() {
+  state_->graph.replay();
 }
 
 }  // namespace veil

@@ -46,4 +46,15 @@ double Marker::ms_since(const Marker& earlier) const {
   return state_->host_ms - earlier.state_->host_ms;
 }
 
+struct Graph::State {};
+Graph::Graph(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+Graph::~Graph() = default;
+
+Graph Graph::capture(Device, const std::function<void()>&, Pool*) {
+  throw MissingBackend("graphs need a GPU and a build with CUDA: turn graphs off");
+}
+void Graph::replay() {}
+
 }  // namespace veil

@@ -36,9 +36,11 @@ std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {  // old
   const fs::path parent = fs::path(run_folder) / "checkpoints";
   if (!fs::is_directory(parent)) return found;
   for (const auto& entry : fs::directory_iterator(parent)) {
-    if (step_of(entry.path()) >= 0 && fs::exists(entry.path() / "state.json")) found.push_back(entry.path());
+    if (step_of(entry.path()) >= 0 && fs::exists(entry.path() / "state.json"))
+      found.push_back(entry.path());
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
   return found;
 }
 
@@ -70,21 +72,24 @@ class Pieces {
       for (const std::string& name : weights.names()) {
         const size_t at = name.find('@');
         if (at == std::string::npos) continue;
-        pieces_[name.substr(0, at)][std::strtoll(name.c_str() + at + 1, nullptr, 10)] = {&weights, weights.find(name)};
+        pieces_[name.substr(0, at)][std::strtoll(name.c_str() + at + 1, nullptr, 10)] = {
+            &weights, weights.find(name)};
       }
     }
   }
 
   void read(int kind, int64_t first, const Tensor& out) const {
     const auto list = pieces_.find(kind_name(kind));
-    const Tensor host = out.is_cuda() ? empty_tensor(out.sizes(), out.scalar_type(), cpu_device()) : out;
+    const Tensor host =
+        out.is_cuda() ? empty_tensor(out.sizes(), out.scalar_type(), cpu_device()) : out;
     for (int64_t done = 0; done < out.numel();) {
       const int64_t want = first + done;
       if (list == pieces_.end()) missing(kind, want);
       auto next = list->second.upper_bound(want);
       if (next == list->second.begin()) missing(kind, want);
       const auto& [begin, piece] = *std::prev(next);
-      const int64_t inside = want - begin, count = std::min(piece.tensor->elements - inside, out.numel() - done);
+      const int64_t inside = want - begin,
+                    count = std::min(piece.tensor->elements - inside, out.numel() - done);
       if (count <= 0) missing(kind, want);
       Tensor place = host.narrow(0, done, count);
       read_weight(*piece.weights, *piece.tensor, inside, place);
@@ -99,8 +104,8 @@ class Pieces {
     const StoredTensor* tensor;
   };
   [[noreturn]] void missing(int kind, int64_t index) const {
-    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer", folder_, kind_name(kind),
-               index);
+    user_error("{}: {} has no element {}: it is a checkpoint of another model or optimizer",
+               folder_, kind_name(kind), index);
   }
   std::string folder_;
   std::vector<Weights> files_;
@@ -124,17 +129,18 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
   std::vector<TensorSource> sources;
   for (const Executor::StatePiece& piece : executor.state()) {
     auto add = [&](int kind, const Tensor& values) {
-      sources.push_back(
-          tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values, stored_type(values.scalar_type())));
+      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kind), piece.first), values,
+                                      stored_type(values.scalar_type())));
     };
     add(-1, piece.params);
-    for (size_t s = 0; s < piece.optimizer.size(); ++s) add(static_cast<int>(s), piece.optimizer[s]);
+    for (size_t s = 0; s < piece.optimizer.size(); ++s)
+      add(static_cast<int>(s), piece.optimizer[s]);
   }
   if (average) {
     state["average_updates"] = average->updates();
     for (const WeightAverage::Piece& piece : average->pieces()) {
-      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kAverage), piece.first), piece.average,
-                                      stored_type(piece.average.scalar_type())));
+      sources.push_back(tensor_source(fmt::format("{}@{}", kind_name(kAverage), piece.first),
+                                      piece.average, stored_type(piece.average.scalar_type())));
     }
   }
   write_safetensors((unfinished / fmt::format("rank_{:05}.safetensors", rank)).string(), sources);
@@ -162,21 +168,24 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
 Json checkpoint_state(const std::string& folder) {
   const std::string path = join_path(folder, "state.json");
   const Json state = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!state.is_object() || !state.contains("steps")) user_error("{}: not a checkpoint's state", path);
+  if (!state.is_object() || !state.contains("steps"))
+    user_error("{}: not a checkpoint's state", path);
   return state;
 }
 
 Json load_checkpoint(const std::string& folder, Executor& executor) {
   const Json state = checkpoint_state(folder);
   const Pieces pieces(folder);
-  executor.restore(state.value("steps", int64_t{0}),
-                   [&](int kind, int64_t first, const Tensor& out) { pieces.read(kind, first, out); });
+  executor.restore(
+      state.value("steps", int64_t{0}),
+      [&](int kind, int64_t first, const Tensor& out) { pieces.read(kind, first, out); });
   return state;
 }
 
 void load_average(const std::string& folder, WeightAverage& average) {
   const Json state = checkpoint_state(folder);
-  if (!state.contains("average_updates")) user_error("{}: the checkpoint holds no average of the weights", folder);
+  if (!state.contains("average_updates"))
+    user_error("{}: the checkpoint holds no average of the weights", folder);
   const Pieces pieces(folder);
   average.restore(state["average_updates"].get<int64_t>(),
                   [&](int64_t first, const Tensor& out) { pieces.read(kAverage, first, out); });

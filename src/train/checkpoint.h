@@ -1,30 +1,39 @@
-// A training run's state on disk: every rank's part of the parameters and the optimizer, and the trainer's own numbers.
+// A training run's state on disk: every rank's part of the parameters and the optimizer, and the
+// trainer's own numbers.
 //
-//   <run>/checkpoints/step_00000120/rank_00000.safetensors     tensors "params@FIRST", "state0@FIRST", ..., "average@FIRST" where one is kept: FIRST is the model-wide index of the first element
-//                                   state.json                 steps, data position, settings; written last
+//   <run>/checkpoints/step_00000120/rank_00000.safetensors
+//       tensors "params@FIRST", "state0@FIRST", ..., and "average@FIRST" if there is one; FIRST
+//       is the model-wide index of the first element
+//   <run>/checkpoints/step_00000120/state.json
+//       steps, data position, settings; written last
 //
-// The folder is made under another name and renamed when it is whole. Indices do not depend on the world, so a run may be resumed with other ranks or another strategy.
+// The folder is made under another name and renamed when it is whole. Indices do not depend on the
+// world, so a run may be resumed with other ranks or another strategy.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "train/executor.h"
+#include "engine/executor.h"
 #include "train/weight_average.h"
 
 namespace veil {
 
-// Every rank calls it. `state` is rank 0's. Older checkpoints beyond the newest `keep` are removed afterwards.
-void save_checkpoint(const std::string& run_folder, Executor& executor, nlohmann::ordered_json state, int keep,
+// Every rank calls it. `state` is rank 0's. Older checkpoints beyond the newest `keep` are removed
+// afterwards.
+void save_checkpoint(const std::string& run_folder, Executor& executor,
+                     nlohmann::ordered_json state, int keep,
                      const WeightAverage* average = nullptr);
 
-// The newest whole checkpoint's folder; nothing where there is none. What a killed save left is not one.
+// The newest whole checkpoint's folder; nothing where there is none. What a killed save left is not
+// one.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 
-// Fills the executor and answers the state that was saved. Every rank calls it, with the same folder. UserError where the checkpoint is of another model.
+// Fills the executor and answers the state that was saved. Every rank calls it, with the same
+// folder. UserError where the checkpoint is of another model.
 nlohmann::ordered_json load_checkpoint(const std::string& folder, Executor& executor);
-// The average of the weights that was saved beside them. UserError where there is none.
+// The average of the weights that was saved with them. UserError where there is none.
 void load_average(const std::string& folder, WeightAverage& average);
 // state.json alone.
 nlohmann::ordered_json checkpoint_state(const std::string& folder);

@@ -15,8 +15,8 @@ double EvaluationLine::perplexity() const {
   return std::exp(loss);
 }
 
-Trainer::Trainer(Executor& executor, std::shared_ptr<const Feed> samples, std::shared_ptr<const Feed> held_out,
-                 TrainOptions options, TrainEvents events)
+Trainer::Trainer(Executor& executor, std::shared_ptr<const Feed> samples,
+                 std::shared_ptr<const Feed> held_out, TrainOptions options, TrainEvents events)
     : executor_(executor),
       samples_(std::move(samples)),
       held_out_(std::move(held_out)),
@@ -45,16 +45,19 @@ int64_t Trainer::last_step() const {
 std::unique_ptr<data::Order> Trainer::make_order() const {
   const int world = executor_.schedule().options.world;
   const int rank = executor_.communicator() ? executor_.communicator()->rank() : 0;
-  if (!options_.privacy || options_.privacy->plan.request().sampler == privacy::SamplerKind::shuffled)
-    return std::make_unique<data::ShuffledOrder>(samples_->count(), rank_samples() * world, options_.seed, rank, world);
+  if (!options_.privacy ||
+      options_.privacy->mechanism.request().sampler == privacy::SamplerKind::shuffled)
+    return std::make_unique<data::ShuffledOrder>(samples_->count(), rank_samples() * world,
+                                                 options_.seed, rank, world);
   return std::make_unique<privacy::PoissonOrder>(options_.privacy->sampling, samples_->count(),
-                                                 options_.privacy->plan.q(), executor_.shape().batch, rank, world);
+                                                 options_.privacy->mechanism.q(),
+                                                 executor_.shape().batch, rank, world);
 }
 
 bool Trainer::run(data::Position start) {
   const int world = executor_.schedule().options.world;
-  const std::unique_ptr<FeedStream> batches =
-      samples_->open(make_order(), start, options_.privacy ? options_.privacy->draws : options_.seed);
+  const std::unique_ptr<FeedStream> batches = samples_->open(
+      make_order(), start, options_.privacy ? options_.privacy->draws : options_.seed);
   const int64_t end = last_step();
   bool stopped = false;
   for (int64_t step = executor_.steps() + 1; step <= end && !stopped; ++step) {
@@ -71,10 +74,11 @@ bool Trainer::run(data::Position start) {
     executor_.step(line.learning_rate);
     // The loss waits for the step; ranks also agree on whether to stop.
     const bool asked_to_stop = options_.stop && options_.stop();
-    const Executor::ClipFacts facts = options_.privacy ? executor_.clip_facts() : Executor::ClipFacts{};
-    const std::vector<double> sums =
-        sum_over_ranks({executor_.loss_sum(), asked_to_stop ? 1.0 : 0.0, static_cast<double>(facts.samples),
-                        static_cast<double>(facts.bad_samples), facts.clip_count});
+    const Executor::ClipFacts facts =
+        options_.privacy ? executor_.clip_facts() : Executor::ClipFacts{};
+    const std::vector<double> sums = sum_over_ranks(
+        {executor_.loss_sum(), asked_to_stop ? 1.0 : 0.0, static_cast<double>(facts.samples),
+         static_cast<double>(facts.bad_samples), facts.clip_count});
     const double samples = options_.privacy ? sums[2] : static_cast<double>(rank_samples() * world);
     line.loss = sums[0] / samples;
     stopped = sums[1] > 0;
@@ -82,17 +86,22 @@ bool Trainer::run(data::Position start) {
     if (options_.privacy) finish_private_step(line, sums[2], sums[3], sums[4]);
     if (executor_.schedule().options.grad_norm) line.grad_norm = executor_.grad_norm();
     line.seconds = (steady_ms() - begin_ms) / 1e3;
-    line.tokens_per_second = samples * static_cast<double>(samples_->tokens()) / std::max(1e-9, line.seconds);
+    line.tokens_per_second =
+        samples * static_cast<double>(samples_->tokens()) / std::max(1e-9, line.seconds);
     line.waited_for_data_seconds = (batches->statistics().waited_ms - waited_before) / 1e3;
-    line.peak_bytes = ledger::peak(executor_.schedule().options.on_gpu ? Space::device : Space::host).total();
+    line.peak_bytes =
+        memory::peak(executor_.schedule().options.on_gpu ? Space::device : Space::host).total();
     if (events_.on_step) events_.on_step(line);
-    // A private run goes on: bad samples contribute nothing, and an end that depends on one would tell of it.
+    // A private run goes on: bad samples contribute nothing, and an end that depends on one would
+    // tell of it.
     if (!options_.privacy && !std::isfinite(line.loss)) {
       throw UserError(
-          fmt::format("the loss is {} at step {}: lower --learning-rate or raise --warmup-steps", line.loss, step),
+          fmt::format("the loss is {} at step {}: lower `learning_rate` or raise `warmup_steps`",
+                      line.loss, step),
           kExitFailed);
     }
-    // The checkpoint comes last: where it is whole, all that is to be said of its step has been said.
+    // The checkpoint comes last: where it is whole, all that is to be said of its step has been
+    // said.
     const bool last = step == end;
     auto due = [&](int64_t every) { return last || (every > 0 && step % every == 0); };
     if (held_out_ && due(options_.evaluate_every)) evaluate();
@@ -102,7 +111,8 @@ bool Trainer::run(data::Position start) {
   return executor_.steps() >= end;
 }
 
-void Trainer::finish_private_step(StepLine& line, double samples, double bad_samples, double clip_count) {
+void Trainer::finish_private_step(StepLine& line, double samples, double bad_samples,
+                                  double clip_count) {
   PrivateTraining& p = *options_.privacy;
   const double good = samples - bad_samples;
   line.privacy = PrivateLine{.epsilon = p.epsilon ? p.epsilon(line.step) : 0,
@@ -110,10 +120,11 @@ void Trainer::finish_private_step(StepLine& line, double samples, double bad_sam
                              .samples = static_cast<int64_t>(samples),
                              .bad_samples = static_cast<int64_t>(bad_samples),
                              .below_clip_norm = good > 0 ? clip_count / good + 0.5 : 0};
-  if (p.plan.request().clip != privacy::ClipFunction::adaptive) return;
-  const privacy::AdaptiveClip& adaptive = p.plan.request().adaptive;
-  const double noisy = privacy::noisy_clip_count(clip_count, adaptive, p.generator, p.clip_count, line.step);
-  p.clip_norm = privacy::next_clip_norm(adaptive, p.clip_norm, noisy, p.plan.expected_batch());
+  if (p.mechanism.request().clip != privacy::ClipFunction::adaptive) return;
+  const privacy::AdaptiveClip& adaptive = p.mechanism.request().adaptive;
+  const double noisy =
+      privacy::noisy_clip_count(clip_count, adaptive, p.generator, p.clip_count, line.step);
+  p.clip_norm = privacy::next_clip_norm(adaptive, p.clip_norm, noisy, p.mechanism.expected_batch());
   executor_.set_clip_norms({p.clip_norm});
 }
 
@@ -123,8 +134,8 @@ void Trainer::checkpoint(const data::Position& next) {
   state["schema"] = 1;
   state["steps"] = executor_.steps();
   const PrivateTraining* const p = options_.privacy ? &*options_.privacy : nullptr;
-  state["global_batch"] =
-      p ? std::llround(p->plan.expected_batch()) : rank_samples() * executor_.schedule().options.world;
+  state["global_batch"] = p ? std::llround(p->mechanism.expected_batch())
+                            : rank_samples() * executor_.schedule().options.world;
   state["position"] = data::position_json(next);
   state["settings"] = options_.settings;
   if (p) {
@@ -140,10 +151,12 @@ EvaluationLine Trainer::evaluate() {
   const int world = executor_.schedule().options.world;
   const int rank = executor_.communicator() ? executor_.communicator()->rank() : 0;
   const int64_t batch = executor_.shape().batch;
-  const int64_t count =
-      options_.evaluation_samples > 0 ? std::min(options_.evaluation_samples, held_out_->count()) : held_out_->count();
+  const int64_t count = options_.evaluation_samples > 0
+                            ? std::min(options_.evaluation_samples, held_out_->count())
+                            : held_out_->count();
   const std::unique_ptr<FeedStream> batches =
-      held_out_->open(std::make_unique<data::SequentialOrder>(count, batch * world, rank, world), {}, options_.seed);
+      held_out_->open(std::make_unique<data::SequentialOrder>(count, batch * world, rank, world),
+                      {}, options_.seed);
   double loss = 0, weight = 0, samples = 0, correct = 0, tokens = 0;
   bool labelled = false;
   std::optional<AverageInPlace> average;

@@ -1,4 +1,5 @@
-// Training until a number of steps: data in, steps, evaluation on held-out samples, checkpoints. Every rank runs one; rank 0 is heard.
+// Training until a number of steps: data in, steps, evaluation on held-out samples, checkpoints.
+// Every rank runs one; rank 0 is heard.
 #pragma once
 
 #include <functional>
@@ -8,40 +9,41 @@
 #include <string>
 #include <utility>
 
-#include "privacy/plan.h"
-#include "train/executor.h"
+#include "engine/executor.h"
+#include "privacy/mechanism.h"
 #include "train/feed.h"
 #include "train/weight_average.h"
 
 namespace veil {
 
-// What makes a run private, beside the executor's own PrivateStep. Plan and keys are the same on every rank.
+// What makes a run private, besides the executor's PrivateStep. Mechanism and keys are the same on
+// every rank.
 struct PrivateTraining {
-  explicit PrivateTraining(privacy::PrivacyPlan of) : plan(std::move(of)) {}
-  privacy::PrivacyPlan plan;
+  explicit PrivateTraining(privacy::Mechanism of) : mechanism(std::move(of)) {}
+  privacy::Mechanism mechanism;
   NoiseGenerator generator = NoiseGenerator::secure;
-  ChaChaKey sampling = {}, clip_count = {};       // derived for their domains
-  uint64_t draws = 0;                             // seed of what samples draw for themselves (train/feed.h): secret
-  double clip_norm = 0;                           // the next step's C; moves under ClipFunction::adaptive
-  int64_t last_step = 0;                          // the budget allows none behind it
+  ChaChaKey sampling = {}, clip_count = {};  // derived for their domains
+  uint64_t draws = 0;     // seed of what samples draw for themselves (train/feed.h): secret
+  double clip_norm = 0;   // the next step's C; moves under ClipFunction::adaptive
+  int64_t last_step = 0;  // the budget allows none behind it
   std::function<void(int64_t step)> before_step;  // returns when the step is counted on disk
   std::function<double(int64_t step)> epsilon;    // spent after it
-  std::function<nlohmann::ordered_json(int64_t step)>
-      state;  // for the checkpoint of this step, beside the trainer's own
+  // For the checkpoint of this step, in addition to the trainer's own state.
+  std::function<nlohmann::ordered_json(int64_t step)> state;
 };
 
 struct TrainOptions {
   int64_t steps = 0;                                  // in all, those before a resume included
   std::function<double(int64_t step)> learning_rate;  // of a step, counted from 1
   uint64_t seed = 0;                                  // of the samples' order and of what they draw
-  WeightAverage* average = nullptr;                   // follows each step and goes into the checkpoints; null: none
-  int64_t evaluate_every = 0;                         // steps; 0: at the end only
-  int64_t evaluation_samples = 0;                     // 0: all held-out ones
-  int64_t checkpoint_every = 0;                       // steps; 0: at the end only
+  WeightAverage* average = nullptr;  // follows each step and goes into the checkpoints; null: none
+  int64_t evaluate_every = 0;        // steps; 0: at the end only
+  int64_t evaluation_samples = 0;    // 0: all held-out ones
+  int64_t checkpoint_every = 0;      // steps; 0: at the end only
   int keep_checkpoints = 2;
   std::string folder;               // of the run; "" writes no checkpoints
   nlohmann::ordered_json settings;  // stored with each checkpoint
-  std::function<bool()> stop;       // asked after each step: a checkpoint is written and the run ends
+  std::function<bool()> stop;  // asked after each step: a checkpoint is written and the run ends
   std::optional<PrivateTraining> privacy;
 };
 
@@ -54,8 +56,9 @@ struct PrivateLine {
 
 struct StepLine {
   int64_t step = 0, epoch = 0;
-  double loss =
-      0;  // mean over the logical batch; of a private step over the drawn samples, and NaN where there are none
+  // mean over the logical batch; of a private step over the drawn samples, and NaN where there are
+  // none
+  double loss = 0;
   double grad_norm = 0, learning_rate = 0;
   double seconds = 0, tokens_per_second = 0, waited_for_data_seconds = 0;
   int64_t peak_bytes = 0;  // of this rank
@@ -64,9 +67,9 @@ struct StepLine {
 
 struct EvaluationLine {
   int64_t step = 0, samples = 0;
-  int64_t tokens = 0;              // that were predicted; 0: none, the loss is no likelihood
-  double loss = 0;                 // mean over tokens, or over samples that have labels or are images
-  bool of_average = false;         // of the weights' moving average, not of the weights
+  int64_t tokens = 0;       // that were predicted; 0: none, the loss is no likelihood
+  double loss = 0;          // mean over tokens, or over samples that have labels or are images
+  bool of_average = false;  // of the weights' moving average, not of the weights
   std::optional<double> accuracy;  // of classification
   double perplexity() const;
 };
@@ -79,12 +82,15 @@ struct TrainEvents {
 
 class Trainer {
  public:
-  // `held_out` may be null. The executor is prepared and, on a resume, restored; `start` is where its data goes on.
-  Trainer(Executor& executor, std::shared_ptr<const Feed> samples, std::shared_ptr<const Feed> held_out,
-          TrainOptions options, TrainEvents events);
-  // False where it was stopped before the last step. A private run's last step is the last that its budget allows, if that comes first.
+  // `held_out` may be null. The executor is prepared and, on a resume, restored; `start` is where
+  // its data goes on.
+  Trainer(Executor& executor, std::shared_ptr<const Feed> samples,
+          std::shared_ptr<const Feed> held_out, TrainOptions options, TrainEvents events);
+  // False where it was stopped before the last step. A private run's last step is the last that its
+  // budget allows, if that comes first.
   bool run(data::Position start);
-  // Of what the run will leave: the weights' average where one is kept. What held-out samples draw is the same each time, and nothing of the run changes.
+  // Of what the run will leave: the weights' average where one is kept. What held-out samples draw
+  // is the same each time, and nothing of the run changes.
   EvaluationLine evaluate();
   data::LoaderStatistics loader_statistics() const { return loader_statistics_; }
 

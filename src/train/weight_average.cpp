@@ -11,7 +11,8 @@ constexpr int kParams = -1;  // of Executor::ReadState
 
 }  // namespace
 
-WeightAverage::WeightAverage(Executor& executor, double decay) : executor_(executor), decay_(decay) {
+WeightAverage::WeightAverage(Executor& executor, double decay)
+    : executor_(executor), decay_(decay) {
   CategoryScope scope(Category::optimizer);
   for (const Executor::StatePiece& piece : executor.state()) {
     const DType real = sum_dtype(piece.params.scalar_type());
@@ -25,9 +26,9 @@ void WeightAverage::update() {
   const std::vector<Executor::StatePiece> now = executor_.state();
   CategoryScope scope(Category::temporary);
   for (size_t i = 0; i < pieces_.size(); ++i)
-    pieces_[i].average.lerp_(now[i].params.to(pieces_[i].average.scalar_type()),
-                             1 - decay);  // exact where both are equal
-  synchronize(executor_.device());        // the next step changes the parameters on a stream of its own
+    // exact where both are equal
+    pieces_[i].average.lerp_(now[i].params.to(pieces_[i].average.scalar_type()), 1 - decay);
+  synchronize(executor_.device());  // the next step changes the parameters on a stream of its own
 }
 
 int64_t WeightAverage::place_of(ParamId id) const {
@@ -37,13 +38,15 @@ int64_t WeightAverage::place_of(ParamId id) const {
 }
 
 Tensor WeightAverage::own_part(int64_t begin, int64_t end) const {
-  const Tensor part =
-      at::zeros({end - begin}, pieces_.empty() ? at::TensorOptions(at::kFloat).device(executor_.device())
-                                               : pieces_[0].average.options());
+  const Tensor part = at::zeros(
+      {end - begin}, pieces_.empty() ? at::TensorOptions(at::kFloat).device(executor_.device())
+                                     : pieces_[0].average.options());
   for (const Piece& piece : pieces_) {
-    const int64_t from = std::max(begin, piece.first), to = std::min(end, piece.first + piece.average.numel());
+    const int64_t from = std::max(begin, piece.first),
+                  to = std::min(end, piece.first + piece.average.numel());
     if (from < to)
-      part.narrow(0, from - begin, to - from).copy_(piece.average.narrow(0, from - piece.first, to - from));
+      part.narrow(0, from - begin, to - from)
+          .copy_(piece.average.narrow(0, from - piece.first, to - from));
   }
   return part;
 }
@@ -65,18 +68,21 @@ void WeightAverage::read(int64_t first, const Tensor& out) {
   out.copy_(part);
 }
 
-void WeightAverage::restore(int64_t updates, const std::function<void(int64_t first, const Tensor& out)>& read) {
+void WeightAverage::restore(int64_t updates,
+                            const std::function<void(int64_t first, const Tensor& out)>& read) {
   updates_ = updates;
   for (const Piece& piece : pieces_) read(piece.first, piece.average);
 }
 
-// restore() hands out the places of parameters and of the optimizer's state; those that are not written stay as they are.
+// restore() hands out the places of parameters and of the optimizer's state; those that are not
+// written stay as they are.
 AverageInPlace::AverageInPlace(Executor& executor, WeightAverage& average) : executor_(executor) {
   executor_.restore(executor_.steps(), [&](int kind, int64_t first, const Tensor& out) {
     if (kind != kParams) return;
     {
       CategoryScope scope(Category::temporary);
-      params_[first] = out.to(cpu_device(), out.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      params_[first] =
+          out.to(cpu_device(), out.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
     }
     average.read(first, out);
   });

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "train/executor.h"
+#include "engine/executor.h"
 
 namespace veil {
 
@@ -14,13 +14,16 @@ class WeightAverage {
  public:
   // Starts at the parameters as they are.
   WeightAverage(Executor& executor, double decay);
-  // average = decay average + (1 - decay) parameters. In the first steps the decay is less, (1 + n) / (10 + n) after n updates, so that the start is forgotten.
+  // average = decay average + (1 - decay) parameters. In the first steps the decay is less, (1 + n)
+  // / (10 + n) after n updates, so that the start is forgotten.
   void update();
   // A parameter's average, whole, on CPU. Every rank must call it.
   Tensor parameter(ParamId id);
-  // Its part from the model-wide index `first` on, into `out`. Where parameters are whole on every rank, every rank must call it, with the same parts.
+  // Its part from the model-wide index `first` on, into `out`. Where parameters are whole on every
+  // rank, every rank must call it, with the same parts.
   void read(int64_t first, const Tensor& out);
-  // What a checkpoint holds of it: this rank's parts by model-wide index, and how many updates were made. Views of its own memory.
+  // What a checkpoint holds of it: this rank's parts by model-wide index, and how many updates were
+  // made. Views of its own memory.
   struct Piece {
     int64_t first;
     Tensor average;
@@ -39,7 +42,8 @@ class WeightAverage {
   std::vector<Piece> pieces_;
 };
 
-// While it lives the executor's parameters are the average; then they are what they were, to the bit. Every rank makes one. They are kept on CPU meanwhile.
+// While it lives the executor's parameters are the average; then they are what they were, to the
+// bit. Every rank makes one. They are kept on CPU meanwhile.
 class AverageInPlace {
  public:
   AverageInPlace(Executor& executor, WeightAverage& average);

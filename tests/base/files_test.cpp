@@ -21,7 +21,9 @@ class Files : public ::testing::Test {
   }
   ~Files() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  size_t entries() const { return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), {})); }
+  size_t entries() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), {}));
+  }
   fs::path folder_;
 };
 
@@ -30,7 +32,8 @@ TEST_F(Files, WhatIsWrittenIsReadAndReplacedWhole) {
   EXPECT_EQ(read_file(path("a/b.json")), "one");
   write_file_atomically(path("a/b.json"), std::string("two\0more", 8));
   EXPECT_EQ(read_file(path("a/b.json")), std::string("two\0more", 8));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a"), {}), 1) << "a temporary file was left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a"), {}), 1)
+      << "a temporary file was left";
 }
 
 TEST_F(Files, AFileForTheOwnerAloneHasThatMode) {
@@ -58,7 +61,8 @@ TEST_F(Files, ReadingWhatIsNotThereIsOneLineThatNamesIt) {
     read_file(path("none"));
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()), "cannot read '" + path("none") + "': No such file or directory");
+    EXPECT_EQ(std::string(error.what()),
+              "cannot read '" + path("none") + "': No such file or directory");
   }
   EXPECT_THROW(read_file(folder_.string()), UserError);
 }
@@ -102,7 +106,8 @@ TEST_F(Files, AStreamIsWrittenWholeOrNotAtAll) {
                                        }),
                UserError);
   EXPECT_EQ(read_file(path("a/stream")), "one two");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a"), {}), 1) << "a temporary file was left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "a"), {}), 1)
+      << "a temporary file was left";
 }
 
 TEST_F(Files, APathThatIsAFolderCannotBeOverwritten) {

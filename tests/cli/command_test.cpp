@@ -44,5 +44,12 @@ TEST(Command, AnUnknownCommandIsOneLineOnStderrAndExitCodeTwo) {
   EXPECT_EQ(std::count(answer.err.begin(), answer.err.end(), '\n'), 1);
 }
 
+TEST(Command, AnErrorsFieldsAreShownAsOptions) {
+  EXPECT_EQ(in_options(UserError("clip_norm", "must be positive, got -1")),
+            "--clip-norm must be positive, got -1");
+  EXPECT_EQ(in_options(UserError("3 labels: pass `num` or `labels` 4, or run `veil fetch x`")),
+            "3 labels: pass `num` or --labels 4, or run `veil fetch x`");
+}
+
 }  // namespace
 }  // namespace veil

@@ -48,7 +48,8 @@ TEST(Doctor, JsonToStdoutIsAllThatStandsThere) {
 }
 
 TEST(Doctor, JsonGoesToAFileBesideTheTable) {
-  const std::string path = (std::filesystem::path(::testing::TempDir()) / "veil_doctor_test.json").string();
+  const std::string path =
+      (std::filesystem::path(::testing::TempDir()) / "veil_doctor_test.json").string();
   const Answer answer = doctor_says({"--json", path});
   EXPECT_THAT(answer.out, HasSubstr("LibTorch"));
   std::ifstream file(path);

@@ -25,8 +25,8 @@ class ProgramFetch : public ProgramTest {
     hub_->add("model.safetensors", std::string(5000, 'w'), true);
   }
   std::string environment(const std::string& more = "") const {
-    return "env -u HF_TOKEN -u HF_HUB_CACHE -u HF_TOKEN_PATH no_proxy=127.0.0.1 HF_ENDPOINT=" + hub_->endpoint() +
-           " HF_HOME=home " + more;
+    return "env -u HF_TOKEN -u HF_HUB_CACHE -u HF_TOKEN_PATH no_proxy=127.0.0.1 HF_ENDPOINT=" +
+           hub_->endpoint() + " HF_HOME=home " + more;
   }
   std::string snapshot() const { return "home/hub/models--org--tiny/snapshots/" + hub_->commit; }
   void expect_token_nowhere(const Answer& answer, const fs::path& besides = {}) const {
@@ -41,12 +41,15 @@ class ProgramFetch : public ProgramTest {
 };
 
 TEST_F(ProgramFetch, ATokenOnTheCommandLineIsHiddenInTheRecord) {
-  const Answer answer = veil(std::string("fetch org/tiny --json record.json --token ") + kToken, environment());
+  const Answer answer =
+      veil(std::string("fetch org/tiny --json record.json --token ") + kToken, environment());
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(text(work() / snapshot() / "model.safetensors"), std::string(5000, 'w'));
-  EXPECT_THAT(answer.out, AllOf(HasSubstr("model.safetensors"), HasSubstr("downloaded"), HasSubstr(snapshot())));
+  EXPECT_THAT(answer.out, AllOf(HasSubstr("model.safetensors"), HasSubstr("downloaded"),
+                                HasSubstr(snapshot())));
   const Json record = read(work() / "record.json");
-  EXPECT_EQ(record["command"].get<std::string>(), "veil fetch org/tiny --json record.json --token ***");
+  EXPECT_EQ(record["command"].get<std::string>(),
+            "veil fetch org/tiny --json record.json --token ***");
   EXPECT_EQ(record["commit"].get<std::string>(), hub_->commit);
   EXPECT_EQ(record["files"].size(), 2u);
   EXPECT_EQ(record["files"][1]["state"].get<std::string>(), "downloaded");
@@ -82,7 +85,8 @@ TEST_F(ProgramFetch, AWrongTokenIsNotRepeatedInWhatIsSaid) {
 
 TEST_F(ProgramFetch, WrongUsageIsOneLine) {
   for (const char* words :
-       {"fetch", "fetch ../x", "fetch a/b/c", "fetch org/tiny --endpoint nonsense", "fetch org/tiny --revision ../x"}) {
+       {"fetch", "fetch ../x", "fetch a/b/c", "fetch org/tiny --endpoint nonsense",
+        "fetch org/tiny --revision ../x"}) {
     const Answer answer = veil(words, environment(std::string("HF_TOKEN=") + kToken));
     EXPECT_EQ(answer.code, 2) << words << answer.err;
     EXPECT_EQ(answer.complaints(), 1) << answer.err;
@@ -91,7 +95,8 @@ TEST_F(ProgramFetch, WrongUsageIsOneLine) {
 }
 
 TEST_F(ProgramFetch, AnotherCacheIsTakenWhereItIsGiven) {
-  const Answer answer = veil("fetch org/tiny --cache-dir elsewhere", environment(std::string("HF_TOKEN=") + kToken));
+  const Answer answer =
+      veil("fetch org/tiny --cache-dir elsewhere", environment(std::string("HF_TOKEN=") + kToken));
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_TRUE(fs::exists(work() / "elsewhere/models--org--tiny/refs/main"));
   EXPECT_FALSE(fs::exists(work() / "home"));

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "cli/program.h"
 #include "models/config.h"
-#include "models/presets.h"
+#include "models/family.h"
 
 namespace veil {
 namespace {
@@ -15,11 +15,13 @@ using ::testing::HasSubstr;
 
 class ProgramFindBatch : public ProgramTest {
  protected:
-  static constexpr const char* kModel = "find-batch --model llama-tiny --seq-length 16 --device cpu ";
+  static constexpr const char* kModel =
+      "find-batch --model llama-tiny --seq-length 16 --device cpu ";
 };
 
 TEST_F(ProgramFindBatch, TheLargestBatchRanBelowTheLimitAndTheNextOneDoesNotFit) {
-  const Answer answer = veil(std::string(kModel) + "--strategies ddp,zero3 --memory-limit 4MB --output-dir found");
+  const Answer answer =
+      veil(std::string(kModel) + "--strategies ddp,zero3 --memory-limit 4MB --output-dir found");
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
   const Json found = read(work() / "found" / "max_batch_sizes.json");
   EXPECT_EQ(found["memory_limit_bytes"].get<int64_t>(), 4'000'000);
@@ -30,12 +32,13 @@ TEST_F(ProgramFindBatch, TheLargestBatchRanBelowTheLimitAndTheNextOneDoesNotFit)
     const int64_t largest = entry["max_batch_size"];
     lines += strategy + " " + std::to_string(largest) + "\n";
     ASSERT_GT(largest, 1) << strategy;
-    const Json record =
-        read(work() / "found" / "trials" / (strategy + "_b" + std::to_string(largest) + "_result.json"));
+    const Json record = read(work() / "found" / "trials" /
+                             (strategy + "_b" + std::to_string(largest) + "_result.json"));
     EXPECT_EQ(record["outcome"].get<std::string>(), "ok");
     EXPECT_EQ(record["batch_size"].get<int64_t>(), largest);
     EXPECT_EQ(record["config"]["strategy"].get<std::string>(), strategy);
-    EXPECT_EQ(record["peak_memory_bytes"].get<int64_t>(), entry["peak_memory_bytes"].get<int64_t>());
+    EXPECT_EQ(record["peak_memory_bytes"].get<int64_t>(),
+              entry["peak_memory_bytes"].get<int64_t>());
     EXPECT_LE(entry["peak_memory_bytes"].get<int64_t>(), 4'000'000);
     EXPECT_GT(entry["tokens_per_second"].get<double>(), 0);
     EXPECT_EQ(entry["too_large"]["batch_size"].get<int64_t>(), largest + 1);
@@ -43,7 +46,8 @@ TEST_F(ProgramFindBatch, TheLargestBatchRanBelowTheLimitAndTheNextOneDoesNotFit)
     EXPECT_EQ(entry["too_large"]["by"].get<std::string>(), "estimate");
     // What the estimate declared is so: a real run of that size takes more than the limit.
     const Json beyond = record_of(
-        "--model llama-tiny --seq-length 16 --device cpu --warmup 1 --iterations 1 --profile none --strategy " +
+        "--model llama-tiny --seq-length 16 --device cpu --warmup 1 --iterations 1 --profile none "
+        "--strategy " +
         strategy + " --batch-size " + std::to_string(largest + 1));
     EXPECT_GT(beyond["peak_memory_bytes"].get<int64_t>(), 4'000'000) << strategy;
   }
@@ -66,14 +70,17 @@ TEST_F(ProgramFindBatch, WhereNotEvenOneFitsItSaysWhatToTry) {
   EXPECT_EQ(answer.code, kExitFailed);
   EXPECT_THAT(answer.out, HasSubstr("not even a batch of 1 fits in 1.00 MiB"));
   EXPECT_THAT(answer.out, HasSubstr("try --checkpointing full"));
-  EXPECT_EQ(read(work() / "batch_sizes" / "max_batch_sizes.json")["strategies"][0]["max_batch_size"].get<int64_t>(), 0);
+  EXPECT_EQ(read(work() / "batch_sizes" / "max_batch_sizes.json")["strategies"][0]["max_batch_size"]
+                .get<int64_t>(),
+            0);
 }
 
 TEST_F(ProgramFindBatch, AFailureThatIsNotMemoryStopsWithItsMessage) {
   fs::create_directory(work() / "broken");
   std::ofstream(work() / "broken" / "config.json") << config_json(*preset_config("llama-tiny"));
   std::ofstream(work() / "broken" / "model.safetensors") << "these are no weights";
-  const Answer answer = veil("find-batch --model broken --seq-length 16 --device cpu --max-batch 2");
+  const Answer answer =
+      veil("find-batch --model broken --seq-length 16 --device cpu --max-batch 2");
   EXPECT_EQ(answer.code, kExitFailed);
   EXPECT_EQ(answer.complaints(), 1) << answer.err;
   EXPECT_THAT(answer.err, HasSubstr("not for want of memory"));

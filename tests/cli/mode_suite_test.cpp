@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/test_paths.h"
 #include "cli/program.h"
 #include "comm/communicator.h"
 #include "tensor/device.h"
@@ -44,7 +45,7 @@ class ProgramModeSuite : public ProgramTest {
   }
 };
 
-// Seed 000's tree, file by file.
+// The tree that scripts which read such results expect, file by file.
 TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
   const Answer answer = veil("suite llama3-dp --preset tiny --device cpu --seq-length 16,32,64");
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
@@ -52,14 +53,17 @@ TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
   EXPECT_THAT(run.filename().string(), ::testing::MatchesRegex("run_[0-9]{8}_[0-9]{6}"));
   for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp"}) {
     for (const int length : {16, 32, 64}) {
-      const Json record = read(run / (std::string(mode) + "_seq" + std::to_string(length) + "_result.json"));
+      const Json record =
+          read(run / (std::string(mode) + "_seq" + std::to_string(length) + "_result.json"));
       EXPECT_EQ(record["mode"].get<std::string>(), mode);
       EXPECT_EQ(record["seq_length"].get<int>(), length);
       EXPECT_EQ(record["batch_size"].get<int>(), 2);
       EXPECT_EQ(record["times_ms"].size(), 3u);
-      for (const char* const key : {"total_batch_size", "num_gpus", "peak_memory_mb", "peak_memory_gb", "avg_time_ms"})
+      for (const char* const key :
+           {"total_batch_size", "num_gpus", "peak_memory_mb", "peak_memory_gb", "avg_time_ms"})
         EXPECT_TRUE(record.contains(key)) << key;
-      for (const char* const key : {"model_name", "vocab_size", "learning_rate", "sigma", "max_grad_norm"})
+      for (const char* const key :
+           {"model_name", "vocab_size", "learning_rate", "sigma", "max_grad_norm"})
         EXPECT_TRUE(record["config"].contains(key)) << key;
       EXPECT_DOUBLE_EQ(record["config"]["learning_rate"].get<double>(), 1e-5);
       EXPECT_EQ(record["task"].get<std::string>(), "sequence-classification");
@@ -69,7 +73,8 @@ TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
   const bool drawn = std::system("gnuplot --version > /dev/null 2>&1") == 0;
   for (const char* const name :
        {"memory_comparison", "time_comparison", "memory_vs_time_tradeoff", "overhead_analysis"})
-    EXPECT_TRUE(fs::exists(run / "visualizations" / (std::string(name) + (drawn ? ".png" : ".gp")))) << name;
+    EXPECT_TRUE(fs::exists(run / "visualizations" / (std::string(name) + (drawn ? ".png" : ".gp"))))
+        << name;
   EXPECT_TRUE(fs::exists(run / "visualizations" / "summary.txt"));
   EXPECT_TRUE(fs::exists(run / "index.html"));
   EXPECT_THAT(answer.out, HasSubstr("time over no_dp"));
@@ -96,8 +101,9 @@ TEST_F(ProgramModeSuite, DefaultsAreTheSeedsAndADryRunTellsTheTime) {
     names.insert(experiment["experiment"].get<std::string>());
     const std::string words = arguments_of(experiment);
     for (const char* const piece :
-         {"--model llama3.1-8b ", "--task sequence-classification ", "--labels 3 ", "--batch-size 2 ", "--warmup 1 ",
-          "--iterations 3 ", "--sigma 1 ", "--clip-norm 1 ", "--learning-rate 1e-05 "})
+         {"--model llama3.1-8b ", "--task sequence-classification ", "--labels 3 ",
+          "--batch-size 2 ", "--warmup 1 ", "--iterations 3 ", "--sigma 1 ", "--clip-norm 1 ",
+          "--learning-rate 1e-05 "})
       EXPECT_THAT(words, HasSubstr(piece));
     EXPECT_GT(experiment["estimated_seconds"].get<double>(), 0);
   }
@@ -118,7 +124,8 @@ TEST_F(ProgramModeSuite, DefaultsAreTheSeedsAndADryRunTellsTheTime) {
 
 TEST_F(ProgramModeSuite, ATokenIsNowhereInASweepsFolder) {
   const Answer answer = veil(
-      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 16 --batch-size 1 --iterations 1 --warmup "
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 16 --batch-size 1 "
+      "--iterations 1 --warmup "
       "0 "
       "--token hf_OfTheTest --output-dir swept");
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
@@ -133,7 +140,8 @@ TEST_F(ProgramModeSuite, ATokenIsNowhereInASweepsFolder) {
 }
 
 TEST_F(ProgramModeSuite, AHubNameThatWasNotFetchedIsMeasuredByItsShapeAndSaidSo) {
-  const Json plan = plan_of("suite llama3-dp --model-name meta-llama/Llama-3.1-8B-Instruct --modes auto --seq 8");
+  const Json plan =
+      plan_of("suite llama3-dp --model-name meta-llama/Llama-3.1-8B-Instruct --modes auto --seq 8");
   ASSERT_EQ(plan.size(), 1u);
   EXPECT_THAT(arguments_of(plan[0]), HasSubstr("meta-llama/Llama-3.1-8B-Instruct"));
   const Answer unknown = veil("suite llama3-dp --model-name meta-llama/Llama-9-1B --dry-run");
@@ -142,10 +150,12 @@ TEST_F(ProgramModeSuite, AHubNameThatWasNotFetchedIsMeasuredByItsShapeAndSaidSo)
 }
 
 TEST_F(ProgramModeSuite, APresetOfOnesOwnIsATomlFileAndAWrongKeyNamesTheNearest) {
-  write("presets/llama3-dp/mine.toml", "model = \"llama-tiny\"\nmode = [\"auto\", \"flash\"]\nseq-length = [8, 16]\n");
+  write("presets/llama3-dp/mine.toml",
+        "model = \"llama-tiny\"\nmode = [\"auto\", \"flash\"]\nseq-length = [8, 16]\n");
   EXPECT_EQ(plan_of("suite llama3-dp --preset mine").size(), 4u);
   EXPECT_EQ(plan_of("suite llama3-dp --preset presets/llama3-dp/mine.toml").size(), 4u);
-  EXPECT_EQ(plan_of("suite llama3-dp --preset mine --mode no_dp").size(), 2u);  // the command line wins
+  // the command line wins
+  EXPECT_EQ(plan_of("suite llama3-dp --preset mine --mode no_dp").size(), 2u);
   write("wrong.toml", "model = \"llama-tiny\"\nseq-lenght = [8]\n");
   write("decided.toml", "strategy = \"ddp\"\n");
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -172,19 +182,22 @@ TEST_F(ProgramModeSuite, APresetOfOnesOwnIsATomlFileAndAWrongKeyNamesTheNearest)
 
 TEST_F(ProgramModeSuite, AMeasurementThatTakesTooLongIsARecordAndTheSweepGoesOn) {
   const Answer answer = veil(
-      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8,512 --iterations 3000 "
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8,512 --iterations "
+      "3000 "
       "--warmup 0 --timeout 0.2");
   EXPECT_EQ(answer.code, kExitFailed);
   for (const char* const length : {"8", "512"}) {
-    const Json record = read(only_run(work() / "results") / (std::string("no_dp_seq") + length + "_result.json"));
+    const Json record =
+        read(only_run(work() / "results") / (std::string("no_dp_seq") + length + "_result.json"));
     EXPECT_EQ(record["outcome"].get<std::string>(), "error");
     EXPECT_THAT(record["message"].get<std::string>(), HasSubstr("ended after 0.2 s"));
   }
 }
 
 TEST_F(ProgramModeSuite, OutOfMemoryIsARecordWithRemediesAndNoFailure) {
-  const Answer answer =
-      veil("suite llama3-dp --preset tiny --device cpu --mode no_dp,flash_fsdp --seq-length 4096 --batch-size 4000000");
+  const Answer answer = veil(
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash_fsdp --seq-length 4096 "
+      "--batch-size 4000000");
   EXPECT_EQ(answer.code, kExitDone) << answer.err << answer.out;
   EXPECT_THAT(answer.out, HasSubstr("did not fit; try --batch-size 2000000"));
   const Json record = read(only_run(work() / "results") / "flash_fsdp_seq4096_result.json");
@@ -193,7 +206,8 @@ TEST_F(ProgramModeSuite, OutOfMemoryIsARecordWithRemediesAndNoFailure) {
 
 TEST_F(ProgramModeSuite, RepeatsAreMergedAndResumeAloneTakesTheOptionsItWasBegunWith) {
   const std::string words =
-      "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash --seq-length 8 --iterations 2 --repeat 2";
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash --seq-length 8 --iterations 2 "
+      "--repeat 2";
   ASSERT_EQ(veil(words).code, kExitDone);
   const fs::path run = only_run(work() / "results");
   EXPECT_EQ(read(run / "flash_seq8_result.json")["times_ms"].size(), 4u);
@@ -208,19 +222,23 @@ TEST_F(ProgramModeSuite, RepeatsAreMergedAndResumeAloneTakesTheOptionsItWasBegun
 
 TEST_F(ProgramModeSuite, TheBottleneckSuiteNamesThePhaseThatIsSlowedDownOnPurpose) {
   // Tiles of one row make norms slow and nothing else.
-  const Answer answer =
-      veil("suite bottlenecks --preset tiny --device cpu --mode flash --tile-size 1 --seq-length 16,32,64");
+  const Answer answer = veil(
+      "suite bottlenecks --preset tiny --device cpu --mode flash --tile-size 1 --seq-length "
+      "16,32,64");
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
-  EXPECT_THAT(answer.out, ::testing::ContainsRegex("In flash [0-9]+% of a step at T = 64 goes to norms"));
+  EXPECT_THAT(answer.out,
+              ::testing::ContainsRegex("In flash [0-9]+% of a step at T = 64 goes to norms"));
   EXPECT_THAT(answer.out, HasSubstr("--tile-size"));
   EXPECT_TRUE(fs::exists(only_run(work() / "results") / "scaling.csv"));
 }
 
-// Phases on the compute lane and its waits for the others, together, against the step that the clock around it saw.
+// Phases on the compute lane and its waits for the others, together, against the step that the
+// clock around it saw.
 void expect_sum_is_the_step(const nlohmann::ordered_json& record, const std::string& what) {
   double sum = 0;
   for (const auto& [phase, entry] : record["phases"].items()) sum += entry["ms"].get<double>();
-  for (const auto& [lane, entry] : record["communication"].items()) sum += entry["exposed_ms"].get<double>();
+  for (const auto& [lane, entry] : record["communication"].items())
+    sum += entry["exposed_ms"].get<double>();
   const double step = record["avg_time_ms"].get<double>();
   EXPECT_GT(step, 0) << what;
   EXPECT_NEAR(sum, step, 0.02 * step) << what;
@@ -228,24 +246,27 @@ void expect_sum_is_the_step(const nlohmann::ordered_json& record, const std::str
 
 TEST_F(ProgramModeSuite, PhasesAndExposedWaitsSumToTheStep) {
   for (const char* const mode : {"no_dp", "ghost", "flash", "bookkeeping", "materialize"}) {
-    const Json record =
-        record_of(std::string("--model llama-tiny --device cpu --seq-length 256 --warmup 2 --iterations 4 --profile "
-                              "phases,norms --mode ") +
-                  mode);
+    const Json record = record_of(
+        std::string(
+            "--model llama-tiny --device cpu --seq-length 256 --warmup 2 --iterations 4 --profile "
+            "phases,norms --mode ") +
+        mode);
     expect_sum_is_the_step(record, mode);
-    const bool norms = record["phases"].contains("norms") || record["phases"].contains("kept_norms");
+    const bool norms =
+        record["phases"].contains("norms") || record["phases"].contains("kept_norms");
     EXPECT_EQ(norms, std::string(mode) != "no_dp") << mode;
   }
 }
 
 TEST_F(ProgramModeSuite, PhasesAndExposedWaitsOfTwoRanksSumToTheStep) {
   if (!built_with_mpi()) GTEST_SKIP() << "built without MPI";
-  for (const char* const words : {"--mode flash --strategy zero3", "--mode bookkeeping --strategy zero3",
-                                  "--mode ghost --strategy zero2 --accumulation 2"}) {
-    const Json record = record_of(
-        std::string("--model llama-tiny --device cpu --seq-length 128 --warmup 1 --iterations 3 --ranks 2 --profile "
-                    "phases,norms ") +
-        words);
+  for (const char* const words :
+       {"--mode flash --strategy zero3", "--mode bookkeeping --strategy zero3",
+        "--mode ghost --strategy zero2 --accumulation 2"}) {
+    const Json record = record_of(std::string("--model llama-tiny --device cpu --seq-length 128 "
+                                              "--warmup 1 --iterations 3 --ranks 2 --profile "
+                                              "phases,norms ") +
+                                  words);
     EXPECT_EQ(record["world"].get<int>(), 2);
     EXPECT_GT(record["communication"].size(), 0u) << words;
     expect_sum_is_the_step(record, words);
@@ -254,7 +275,8 @@ TEST_F(ProgramModeSuite, PhasesAndExposedWaitsOfTwoRanksSumToTheStep) {
 
 TEST_F(ProgramModeSuite, InEveryRecordOfTheBottleneckSuitePhasesSumToTheStep) {
   const Answer answer = veil(
-      "suite bottlenecks --preset tiny --device cpu --mode flash,bookkeeping,no_dp --seq-length 64,256 --iterations 2");
+      "suite bottlenecks --preset tiny --device cpu --mode flash,bookkeeping,no_dp --seq-length "
+      "64,256 --iterations 2");
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
   const fs::path run = only_run(work() / "results");
   for (const char* const mode : {"flash", "bookkeeping", "no_dp"}) {
@@ -272,9 +294,11 @@ nlohmann::ordered_json timeless(nlohmann::ordered_json value, const std::string&
     Json kept = Json::object();
     for (const auto& [key, below] : value.items()) {
       const bool clock = key.ends_with("_ms") || key.ends_with("ms") || key.ends_with("_seconds") ||
-                         key.ends_with("_per_second") || key.find("per_second_a_rank") != std::string::npos ||
+                         key.ends_with("_per_second") ||
+                         key.find("per_second_a_rank") != std::string::npos ||
                          key.find("rss") != std::string::npos || key == "outside_allocator_bytes" ||
-                         key == "timestamp" || key == "memory_mean_bytes" || key == "traces" || key == "cpu_during";
+                         key == "timestamp" || key == "memory_mean_bytes" || key == "traces" ||
+                         key == "cpu_during";
       if (!clock) kept[key] = timeless(below, run);
     }
     return kept;
@@ -286,7 +310,8 @@ nlohmann::ordered_json timeless(nlohmann::ordered_json value, const std::string&
   }
   if (value.is_string()) {
     std::string text = value.get<std::string>();
-    for (size_t at = text.find(run); at != std::string::npos; at = text.find(run)) text.replace(at, run.size(), "RUN");
+    for (size_t at = text.find(run); at != std::string::npos; at = text.find(run))
+      text.replace(at, run.size(), "RUN");
     return text;
   }
   return value;
@@ -318,7 +343,8 @@ class JsonWatch {
         if (!file) continue;  // gone again
         std::ostringstream all;
         all << file.rdbuf();
-        const bool whole = !nlohmann::json::parse(all.str(), nullptr, /*allow_exceptions=*/false).is_discarded();
+        const bool whole =
+            !nlohmann::json::parse(all.str(), nullptr, /*allow_exceptions=*/false).is_discarded();
         const std::lock_guard lock(mutex_);
         if (!whole) broken_ += entry.path().filename().string() + " ";
         ++looks_;
@@ -337,7 +363,8 @@ class JsonWatch {
 
 TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbedOne) {
   const std::string words =
-      "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash_fsdp,ghost --seq-length 8,16 --iterations 1 "
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash_fsdp,ghost --seq-length 8,16 "
+      "--iterations 1 "
       "--warmup 0";
   ASSERT_EQ(veil(words + " --output-dir alone").code, kExitDone);
   const fs::path alone = only_run(work() / "alone");
@@ -367,17 +394,20 @@ TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbe
     const pid_t child = fork();
     if (child == 0) {
       if (chdir(work().c_str()) != 0) _exit(1);
-      const std::string line = "exec '" VEIL_PROGRAM "' " + words + " --resume '" + run.string() + "' > /dev/null 2>&1";
+      const std::string line = "exec '" + veil_program() + "' " + words + " --resume '" +
+                               run.string() + "' > /dev/null 2>&1";
       execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
       _exit(127);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1500));
     int status = 0;
-    if (waitpid(child, &status, WNOHANG) == child) continue;  // it had ended by itself: nothing was killed
+    // it had ended by itself: nothing was killed
+    if (waitpid(child, &status, WNOHANG) == child) continue;
     ASSERT_EQ(kill(child, killed % 4 == 3 ? SIGINT : SIGKILL), 0);
     waitpid(child, &status, 0);
     ++killed;
-    // Whatever is there is a whole record of its experiment, and equal to the undisturbed one already.
+    // Whatever is there is a whole record of its experiment, and equal to the undisturbed one
+    // already.
     for (const std::string& name : records(run)) {
       ASSERT_TRUE(all.count(name)) << name;
       EXPECT_EQ(timeless(read(run / name), run.string()),
@@ -401,13 +431,16 @@ TEST_F(ProgramModeSuite, KilledTwentyTimesASweepEndsWithTheRecordsOfAnUndisturbe
   }
 }
 
-// An experiment that an earlier call has finished took this one no time: nothing follows from it for the others.
+// An experiment that an earlier call has finished took this one no time: nothing follows from it
+// for the others.
 TEST_F(ProgramModeSuite, TimeLeftIsOfWhatWasMeasuredInThisCall) {
   const std::string words =
-      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8,16,24 --iterations 1 --warmup 0 ";
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8,16,24 --iterations 1 "
+      "--warmup 0 ";
   const Answer first = veil(words + "--output-dir swept");
   ASSERT_EQ(first.code, kExitDone) << first.err;
-  EXPECT_THAT(first.err, HasSubstr("[2/3] no_dp, T=16, ")) << "one was measured, so the others can be told";
+  EXPECT_THAT(first.err, HasSubstr("[2/3] no_dp, T=16, "))
+      << "one was measured, so the others can be told";
   const fs::path run = only_run(work() / "swept");
   fs::remove(run / "no_dp_seq24_result.json");
   const Answer again = veil(words + "--resume '" + run.string() + "'");
@@ -430,10 +463,12 @@ TEST_F(ProgramModeSuite, AFolderWithoutASweepCannotBeGoneOnWith) {
 
 TEST_F(ProgramModeSuite, ASuiteBeginsWithWhatDefinesItInAFewLines) {
   const Answer said = veil(
-      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8 --iterations 1 --warmup 0 --sigma 2");
+      "suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8 --iterations 1 "
+      "--warmup 0 --sigma 2");
   ASSERT_EQ(said.code, kExitDone) << said.err;
   const std::string head = said.out.substr(0, said.out.find("\n\n"));
-  for (const char* const row : {"model", "mode", "seq-length", "batch-size", "iterations", "device", "sigma"})
+  for (const char* const row :
+       {"model", "mode", "seq-length", "batch-size", "iterations", "device", "sigma"})
     EXPECT_THAT(head, ::testing::ContainsRegex(std::string("(^|\n)  ") + row + " +[^ ]")) << row;
   for (const char* const row : {"image-size", "label-drop", "cpu-offload", "momentum"})
     EXPECT_THAT(head, ::testing::Not(HasSubstr(row)));
@@ -444,9 +479,10 @@ TEST_F(ProgramModeSuite, ASuiteBeginsWithWhatDefinesItInAFewLines) {
 }
 
 TEST_F(ProgramModeSuite, OnACpuTheRecordSaysWhatOtherWorkTook) {
-  ASSERT_EQ(
-      veil("suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8 --iterations 1 --warmup 0").code,
-      kExitDone);
+  ASSERT_EQ(veil("suite llama3-dp --preset tiny --device cpu --mode no_dp --seq-length 8 "
+                 "--iterations 1 --warmup 0")
+                .code,
+            kExitDone);
   const Json record = read(only_run(work() / "results") / "no_dp_seq8_result.json");
   ASSERT_TRUE(record.contains("cpu_during"));
   EXPECT_GT(record["cpu_during"]["own_percent"].get<double>(), 0);

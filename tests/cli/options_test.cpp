@@ -10,8 +10,9 @@ namespace veil {
 
 enum class Prefetch { pre, post, none };
 static const NameTable<Prefetch>& names(Prefetch) {
-  static const NameTable<Prefetch> table = {
-      {Prefetch::pre, "pre", {"BACKWARD_PRE"}}, {Prefetch::post, "post", {"BACKWARD_POST"}}, {Prefetch::none, "none"}};
+  static const NameTable<Prefetch> table = {{Prefetch::pre, "pre", {"BACKWARD_PRE"}},
+                                            {Prefetch::post, "post", {"BACKWARD_POST"}},
+                                            {Prefetch::none, "none"}};
   return table;
 }
 
@@ -39,7 +40,8 @@ struct Fixture {
   Options options{"profile", "measure one configuration"};
 
   Fixture() {
-    options.add("batch-size", batch_size, {.aliases = {"batch_sizes"}, .help = "samples", .minimum = 1});
+    options.add("batch-size", batch_size,
+                {.aliases = {"batch_sizes"}, .help = "samples", .minimum = 1});
     options.add("ranks", ranks, {.aliases = {"nproc_per_node"}, .minimum = 1, .maximum = 4096});
     options.add("learning-rate", learning_rate, {.aliases = {"lr"}, .minimum = 0});
     options.add("cpu-offload", offload);
@@ -71,7 +73,8 @@ std::string error_of(const Words& words) {
 }
 
 std::string config_file(const std::string& text) {
-  const std::string path = (std::filesystem::path(::testing::TempDir()) / "veil_options_test.toml").string();
+  const std::string path =
+      (std::filesystem::path(::testing::TempDir()) / "veil_options_test.toml").string();
   std::ofstream(path) << text;
   return path;
 }
@@ -108,7 +111,8 @@ TEST(Options, FlagsAreSetClearedAndGivenValues) {
   other.parse({"--cpu-offload=false", "--shuffle=off"});
   EXPECT_FALSE(other.offload);
   EXPECT_FALSE(other.shuffle);
-  EXPECT_THAT(error_of({"--cpu-offload=perhaps"}), HasSubstr("--cpu-offload perhaps: allowed are true and false"));
+  EXPECT_THAT(error_of({"--cpu-offload=perhaps"}),
+              HasSubstr("--cpu-offload perhaps: allowed are true and false"));
   EXPECT_THAT(error_of({"--no-batch-size"}), HasSubstr("unknown option"));
 }
 
@@ -162,18 +166,21 @@ TEST(Options, ARepeatedOptionKeepsTheCommasOfItsValues) {
 }
 
 TEST(Options, WrongInputIsOneLineThatSaysWhatWasGivenWhatIsAllowedAndWhatWasMeant) {
-  EXPECT_THAT(error_of({"--bath-size", "2"}), AllOf(HasSubstr("--bath-size"), HasSubstr("did you mean --batch-size?")));
-  EXPECT_THAT(error_of({"--zzzzzzzzzzzz"}), AllOf(HasSubstr("unknown option"), Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(error_of({"--bath-size", "2"}),
+              AllOf(HasSubstr("--bath-size"), HasSubstr("did you mean --batch-size?")));
+  EXPECT_THAT(error_of({"--zzzzzzzzzzzz"}),
+              AllOf(HasSubstr("unknown option"), Not(HasSubstr("did you mean"))));
   EXPECT_THAT(error_of({"--batch-size", "0"}),
               AllOf(HasSubstr("--batch-size 0"), HasSubstr("at least 1"), HasSubstr("8192")));
-  EXPECT_THAT(error_of({"--batch-size", "-3"}), HasSubstr("--batch-size -3: allowed is a whole number of at least 1"));
+  EXPECT_THAT(error_of({"--batch-size", "-3"}),
+              HasSubstr("--batch-size -3: allowed is a whole number of at least 1"));
   EXPECT_THAT(error_of({"--batch-size", "2.5"}), HasSubstr("whole number"));
   EXPECT_THAT(error_of({"--batch-size", "99999999999999999999"}), HasSubstr("9223372036854775807"));
   EXPECT_THAT(error_of({"--ranks", "5000"}), HasSubstr("from 1 to 4096"));
   EXPECT_THAT(error_of({"--lr", "nan"}), HasSubstr("number"));
-  EXPECT_THAT(
-      error_of({"--backward-prefetch", "BACKWARD_PRR"}),
-      AllOf(HasSubstr("pre (BACKWARD_PRE), post (BACKWARD_POST), none"), HasSubstr("did you mean BACKWARD_PRE?")));
+  EXPECT_THAT(error_of({"--backward-prefetch", "BACKWARD_PRR"}),
+              AllOf(HasSubstr("pre (BACKWARD_PRE), post (BACKWARD_POST), none"),
+                    HasSubstr("did you mean BACKWARD_PRE?")));
   EXPECT_THAT(error_of({"--batch-size"}), HasSubstr("--batch-size: a value is missing"));
   EXPECT_THAT(error_of({"--batch-size="}), HasSubstr("--batch-size"));
   EXPECT_THAT(error_of({"--seq", "1,,2"}), HasSubstr("--seq-length 1,,2"));
@@ -183,8 +190,10 @@ TEST(Options, WrongInputIsOneLineThatSaysWhatWasGivenWhatIsAllowedAndWhatWasMean
 }
 
 TEST(Options, AnOptionIsGivenOnceUnderWhateverName) {
-  EXPECT_THAT(error_of({"--batch-size", "1", "--batch_sizes", "2"}), HasSubstr("--batch-size is given twice"));
-  EXPECT_THAT(error_of({"--seq", "1", "--seq-length", "2"}), HasSubstr("give a list as --seq-length A,B"));
+  EXPECT_THAT(error_of({"--batch-size", "1", "--batch_sizes", "2"}),
+              HasSubstr("--batch-size is given twice"));
+  EXPECT_THAT(error_of({"--seq", "1", "--seq-length", "2"}),
+              HasSubstr("give a list as --seq-length A,B"));
   EXPECT_THAT(error_of({"--shuffle", "--no-shuffle"}), HasSubstr("given twice"));
 }
 
@@ -211,17 +220,21 @@ TEST(Options, AFileSetsWhatTheCommandLineDoesNot) {
 TEST(Options, AWrongFileIsNamedWithTheKeyAndWhatWasMeant) {
   EXPECT_THAT(error_of({"--config", "/nowhere/x.toml"}), HasSubstr("--config /nowhere/x.toml"));
   EXPECT_THAT(error_of({"--config", ::testing::TempDir()}), HasSubstr("--config"));
-  EXPECT_THAT(
-      error_of({"--config", config_file("batch-sise = 3\n")}),
-      AllOf(HasSubstr("veil_options_test.toml: unknown key 'batch-sise'"), HasSubstr("did you mean batch-size?")));
-  EXPECT_THAT(error_of({"--config", config_file("batch-size = 0\n")}), HasSubstr("batch-size = 0: allowed is"));
-  EXPECT_THAT(error_of({"--config", config_file("[model]\nbatch-size = 1\n")}), HasSubstr("sections"));
+  EXPECT_THAT(error_of({"--config", config_file("batch-sise = 3\n")}),
+              AllOf(HasSubstr("veil_options_test.toml: unknown key 'batch-sise'"),
+                    HasSubstr("did you mean batch-size?")));
+  EXPECT_THAT(error_of({"--config", config_file("batch-size = 0\n")}),
+              HasSubstr("batch-size = 0: allowed is"));
+  EXPECT_THAT(error_of({"--config", config_file("[model]\nbatch-size = 1\n")}),
+              HasSubstr("sections"));
   EXPECT_THAT(error_of({"--config", config_file("ranks = 1\nlr = 1\nranks = 2\n")}),
               HasSubstr("'ranks' is given twice"));
-  EXPECT_THAT(error_of({"--config", config_file("config = \"x\"\n")}), HasSubstr("unknown key 'config'"));
+  EXPECT_THAT(error_of({"--config", config_file("config = \"x\"\n")}),
+              HasSubstr("unknown key 'config'"));
 }
 
-// Older CLI11 cuts a quoted value at '#', newer ones do not: it is refused or read whole, never cut.
+// Older CLI11 cuts a quoted value at '#', newer ones do not: it is refused or read whole, never
+// cut.
 TEST(Options, AQuotedValueWithAHashIsNeverCut) {
   Fixture fixture;
   try {
@@ -240,7 +253,8 @@ TEST(Options, APresetLiesBeneathTheFileAndTheCommandLine) {
   both.parse({"--preset", "tiny", "--config", config_file("batch-size = 7\n"), "--seq", "3"});
   EXPECT_EQ(both.batch_size, 7);
   EXPECT_THAT(both.lengths, ElementsAre(3));
-  EXPECT_THAT(error_of({"--preset", "tinny"}), AllOf(HasSubstr("allowed are tiny"), HasSubstr("did you mean tiny?")));
+  EXPECT_THAT(error_of({"--preset", "tinny"}),
+              AllOf(HasSubstr("allowed are tiny"), HasSubstr("did you mean tiny?")));
 }
 
 TEST(Options, TheTableShowsResolvedValuesAndWhereTheyComeFrom) {
@@ -284,7 +298,8 @@ TEST(Options, HelpNamesEveryOptionItsDefaultAndItsAliases) {
 TEST(Options, WhatIsRequiredIsMissed) {
   std::string folder;
   Options options("report", "draw");
-  options.add("folder", folder, {.help = "results to read", .positional = true, .required = true, .value = "DIR"});
+  options.add("folder", folder,
+              {.help = "results to read", .positional = true, .required = true, .value = "DIR"});
   EXPECT_THROW(options.parse({}), UserError);
   EXPECT_TRUE(options.parse({"results"}));
   EXPECT_EQ(folder, "results");

@@ -22,7 +22,8 @@ class ProgramPlan : public ProgramTest {
   }
   static double gib_after_model(const Json& plan) {
     int64_t sum = 0;
-    for (const auto& [category, bytes] : plan["after_model"]["device"].items()) sum += bytes.get<int64_t>();
+    for (const auto& [category, bytes] : plan["after_model"]["device"].items())
+      sum += bytes.get<int64_t>();
     return to_gib(sum);
   }
 };
@@ -34,7 +35,8 @@ TEST_F(ProgramPlan, AScheduleOfEverySettingIsPrinted) {
   EXPECT_THAT(plan("--schedule --preset tiny --world 4 --strategy zero2"), HasSubstr("gather"));
   EXPECT_THAT(plan("--schedule --preset tiny --checkpointing"), HasSubstr("recompute"));
   EXPECT_THAT(plan("--schedule --preset tiny --cpu-offload --world 2"), HasSubstr("copy"));
-  EXPECT_THAT(plan("--schedule --preset tiny --strategy zero3 --world 2 --accumulation 4 --accumulate whole"),
+  EXPECT_THAT(plan("--schedule --preset tiny --strategy zero3 --world 2 --accumulation 4 "
+                   "--accumulate whole"),
               HasSubstr("tail"));
   EXPECT_THAT(plan("--schedule --preset tiny --buffers --world 2"), HasSubstr("whole"));
 }
@@ -42,32 +44,37 @@ TEST_F(ProgramPlan, AScheduleOfEverySettingIsPrinted) {
 TEST_F(ProgramPlan, MemoryIsPrintedByCategoryAndRow) {
   for (const char* words :
        {"--strategy ddp", "--strategy zero2 --optimizer adamw", "--strategy zero3 --compute bf16",
-        "--strategy zero3 --wrap size --cpu-offload", "--strategy zero3 --wrap none --device cpu"}) {
+        "--strategy zero3 --wrap size --cpu-offload",
+        "--strategy zero3 --wrap none --device cpu"}) {
     const std::string out = plan(std::string("--memory --preset tiny --world 3 ") + words);
-    for (const char* word : {"parameters", "gradients", "activations", "forward", "backward", "update", "peak"}) {
+    for (const char* word :
+         {"parameters", "gradients", "activations", "forward", "backward", "update", "peak"}) {
       EXPECT_THAT(out, HasSubstr(word)) << words;
     }
   }
-  EXPECT_THAT(plan("--memory --preset tiny --world 2 --cpu-offload --device gpu"), HasSubstr("pinned memory"));
+  EXPECT_THAT(plan("--memory --preset tiny --world 2 --cpu-offload --device gpu"),
+              HasSubstr("pinned memory"));
   EXPECT_THAT(plan("--memory --preset tiny --device cpu"), HasSubstr("host memory"));
 }
 
-// The seed's figures for eight ranks: 8 GiB of parameters and 1 GiB of data under ddp; an eighth of the former when sharded.
-TEST_F(ProgramPlan, TheSeedsWorkloadHasTheSeedsBytesAfterModelCreation) {
+// What the FSDP tutorial of ODSC West 2024 prints for eight ranks: 8 GiB of parameters and 1 GiB of
+// data under ddp; an eighth of the former when sharded.
+TEST_F(ProgramPlan, TheTutorialsWorkloadHasItsBytesAfterModelCreation) {
   const Json ddp = Json::parse(plan("--json --world 8 --strategy ddp"));
   EXPECT_NEAR(gib_after_model(ddp), 9.00048828125, 1e-6);
   const Json zero3 = Json::parse(plan("--json --world 8"));
   EXPECT_NEAR(gib_after_model(zero3), 2.0001, 1e-3);
   EXPECT_LE(to_gib(zero3["peak_bytes"]["device"]), 11.02);
   ASSERT_FALSE(zero3["rows"].empty());
-  for (const char* key :
-       {"part", "row", "lane", "op", "on", "after", "creates", "frees", "bytes_after", "bytes_peak"}) {
+  for (const char* key : {"part", "row", "lane", "op", "on", "after", "creates", "frees",
+                          "bytes_after", "bytes_peak"}) {
     EXPECT_TRUE(zero3["rows"][0].contains(key)) << key;
   }
 }
 
 TEST_F(ProgramPlan, ASimulatedWorldIsPlannedLikeARealOne) {
-  EXPECT_EQ(plan("--json --preset tiny --simulate-world 4"), plan("--json --preset tiny --world 4"));
+  EXPECT_EQ(plan("--json --preset tiny --simulate-world 4"),
+            plan("--json --preset tiny --world 4"));
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ const Words kRun{"epsilon", "--sigma", "1", "--q", "0.01", "--steps", "1000", "-
 TEST(Privacy, EpsilonByEveryAccountantIsATable) {
   const Answer answer = privacy_says(kRun + Words{"--accountant", "all"});
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
-  for (const char* text : {"accountant", "epsilon", "error", "note", "pld", "1.828", "rdp", "2.101365", "gdp",
-                           "1.617712", "no guarantee", "order 7.8"})
+  for (const char* text : {"accountant", "epsilon", "error", "note", "pld", "1.828", "rdp",
+                           "2.101365", "gdp", "1.617712", "no guarantee", "order 7.8"})
     EXPECT_THAT(answer.out, HasSubstr(text));
 }
 
@@ -62,14 +62,15 @@ TEST(Privacy, TheDefaultIsPldAloneWithItsError) {
 }
 
 TEST(Privacy, BatchAndEpochsSayTheSameAsRateAndSteps) {
-  const nlohmann::json record = record_of({"epsilon", "--sigma", "1", "--batch", "500", "--data-size", "50000",
-                                           "--epochs", "10", "--delta", "1e-5", "--accountant", "rdp"});
+  const nlohmann::json record =
+      record_of({"epsilon", "--sigma", "1", "--batch", "500", "--data-size", "50000", "--epochs",
+                 "10", "--delta", "1e-5", "--accountant", "rdp"});
   EXPECT_EQ(record["phases"][0]["steps"], 1000);
   EXPECT_EQ(record["phases"][0]["q"], 0.01);
   // 3 / 0.1 is a little over 30 in binary; 1 / 0.3 is not whole.
   const auto steps = [](const char* q, const char* epochs) {
-    return record_of({"epsilon", "--sigma", "1", "--q", q, "--epochs", epochs, "--delta", "1e-5", "--accountant",
-                      "gdp"})["phases"][0]["steps"]
+    return record_of({"epsilon", "--sigma", "1", "--q", q, "--epochs", epochs, "--delta", "1e-5",
+                      "--accountant", "gdp"})["phases"][0]["steps"]
         .get<int64_t>();
   };
   EXPECT_EQ(steps("0.1", "3"), 30);
@@ -78,7 +79,8 @@ TEST(Privacy, BatchAndEpochsSayTheSameAsRateAndSteps) {
 
 TEST(Privacy, PhasesAreRepeatedAndCompose) {
   const nlohmann::json record =
-      record_of({"epsilon", "--phase", "1,0.01,500", "--phase=2,0.02,1000", "--delta", "1e-5", "--accountant", "rdp"});
+      record_of({"epsilon", "--phase", "1,0.01,500", "--phase=2,0.02,1000", "--delta", "1e-5",
+                 "--accountant", "rdp"});
   ASSERT_EQ(record["phases"].size(), 2u);
   EXPECT_NEAR(record["results"][0]["epsilon"].get<double>(), 2.13275156497689, 1e-6);
 }
@@ -90,8 +92,8 @@ TEST(Privacy, NoNoiseIsInfiniteAlsoInJson) {
 }
 
 TEST(Privacy, SigmaKeepsTheBudget) {
-  const nlohmann::json record = record_of(
-      {"sigma", "--epsilon", "8", "--delta", "1e-5", "--q", "0.04", "--steps", "2250", "--accountant", "all"});
+  const nlohmann::json record = record_of({"sigma", "--epsilon", "8", "--delta", "1e-5", "--q",
+                                           "0.04", "--steps", "2250", "--accountant", "all"});
   ASSERT_EQ(record["results"].size(), 3u);
   EXPECT_NEAR(record["results"][0]["sigma"].get<double>(), 1.34589833, 1e-3);
   EXPECT_NEAR(record["results"][1]["sigma"].get<double>(), 1.41578714, 1e-3);
@@ -99,10 +101,12 @@ TEST(Privacy, SigmaKeepsTheBudget) {
 }
 
 TEST(Privacy, JsonAndPlotGoToFiles) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "veil_privacy_test";
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "veil_privacy_test";
   std::filesystem::remove_all(folder);
   const std::string json = folder / "spent.json", plot = folder / "spent.png";
-  const Answer answer = privacy_says(kRun + Words{"--accountant", "rdp", "--json", json, "--plot", plot});
+  const Answer answer =
+      privacy_says(kRun + Words{"--accountant", "rdp", "--json", json, "--plot", plot});
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("2.101365"));
   EXPECT_TRUE(nlohmann::json::parse(std::ifstream(json)).contains("results"));
@@ -118,7 +122,8 @@ TEST(Privacy, JsonAndPlotGoToFiles) {
 }
 
 TEST(Privacy, WithoutGnuplotTheScriptAndItsDataAreLeftAndOneLineSaysSo) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "veil_privacy_no_gnuplot";
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "veil_privacy_no_gnuplot";
   std::filesystem::remove_all(folder);
   const std::string plot = folder / "spent.png", path = std::getenv("PATH");
   setenv("PATH", "/nowhere", 1);
@@ -139,30 +144,48 @@ TEST(Privacy, BadInputIsOneLineAndExitCodeTwo) {
   const std::vector<Case> cases = {
       {{}, "allowed are epsilon and sigma"},
       {{"epsilom"}, "did you mean epsilon?"},
-      {{"epsilon", "--sigma", "-1", "--q", "0.1", "--steps", "5", "--delta", "1e-5"}, "sigma -1"},
-      {{"epsilon", "--sigma", "1", "--q", "1.5", "--steps", "5", "--delta", "1e-5"}, "q 1.5"},
-      {{"epsilon", "--sigma", "1", "--q", "-0.5", "--steps", "5", "--delta", "1e-5"}, "q -0.5"},
-      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "-5", "--delta", "1e-5"}, "steps -5"},
-      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--delta", "1"}, "delta 1"},
-      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--delta", "0"}, "delta 0"},
+      {{"epsilon", "--sigma", "-1", "--q", "0.1", "--steps", "5", "--delta", "1e-5"},
+       "--sigma must be 0 or more, got -1"},
+      {{"epsilon", "--sigma", "1", "--q", "1.5", "--steps", "5", "--delta", "1e-5"},
+       "--q must be a sampling rate from 0 to 1, got 1.5"},
+      {{"epsilon", "--sigma", "1", "--q", "-0.5", "--steps", "5", "--delta", "1e-5"},
+       "--q must be a sampling rate from 0 to 1, got -0.5"},
+      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "-5", "--delta", "1e-5"},
+       "--steps must be 0 or more, got -5"},
+      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--delta", "1"},
+       "--delta must be between 0 and 1, both excluded, got 1"},
+      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--delta", "0"},
+       "--delta must be between 0 and 1, both excluded, got 0"},
       {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5"}, "--delta is missing"},
       {{"epsilon", "--q", "0.5", "--steps", "5", "--delta", "1e-5"}, "--sigma is missing"},
       {{"epsilon", "--sigma", "1", "--steps", "5", "--delta", "1e-5"}, "--q is missing"},
-      {{"epsilon", "--sigma", "1", "--batch", "5", "--steps", "5", "--delta", "1e-5"}, "--data-size is missing"},
-      {{"epsilon", "--sigma", "1", "--data-size", "5", "--steps", "5", "--delta", "1e-5"}, "--batch is missing"},
-      {{"epsilon", "--sigma", "1", "--batch", "6", "--data-size", "5", "--steps", "5", "--delta", "1e-5"}, "--batch 6"},
-      {{"epsilon", "--sigma", "1", "--batch", "0", "--data-size", "0", "--steps", "5", "--delta", "1e-5"},
+      {{"epsilon", "--sigma", "1", "--batch", "5", "--steps", "5", "--delta", "1e-5"},
+       "--data-size is missing"},
+      {{"epsilon", "--sigma", "1", "--data-size", "5", "--steps", "5", "--delta", "1e-5"},
+       "--batch is missing"},
+      {{"epsilon", "--sigma", "1", "--batch", "6", "--data-size", "5", "--steps", "5", "--delta",
+        "1e-5"},
+       "--batch 6"},
+      {{"epsilon", "--sigma", "1", "--batch", "0", "--data-size", "0", "--steps", "5", "--delta",
+        "1e-5"},
        "--data-size 0"},
       {{"epsilon", "--sigma", "1", "--q", "0.5", "--delta", "1e-5"}, "--steps is missing"},
-      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--epochs", "2", "--delta", "1e-5"}, "--epochs"},
+      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--epochs", "2", "--delta",
+        "1e-5"},
+       "--epochs"},
       {{"epsilon", "--sigma", "1", "--q", "0", "--epochs", "2", "--delta", "1e-5"}, "--epochs 2"},
       {{"epsilon", "--phase", "1,0.1", "--delta", "1e-5"}, "--phase 1,0.1"},
-      {{"epsilon", "--phase", "1,2,3", "--delta", "1e-5"}, "q 2"},
+      {{"epsilon", "--phase", "1,2,3", "--delta", "1e-5"},
+       "--q must be a sampling rate from 0 to 1, got 2"},
       {{"epsilon", "--phase", "1,0.1,3", "--sigma", "1", "--delta", "1e-5"}, "allowed is one way"},
-      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--delta", "1e-5", "--accountant", "rpd"}, "rdp"},
+      {{"epsilon", "--sigma", "1", "--q", "0.5", "--steps", "5", "--delta", "1e-5", "--accountant",
+        "rpd"},
+       "rdp"},
       {{"sigma", "--q", "0.5", "--steps", "5", "--delta", "1e-5"}, "--epsilon is missing"},
-      {{"sigma", "--epsilon", "-1", "--q", "0.5", "--steps", "5", "--delta", "1e-5"}, "epsilon -1"},
-      {{"sigma", "--epsilon", "0.01", "--q", "0.5", "--steps", "5", "--delta", "1e-10", "--accountant", "rdp"},
+      {{"sigma", "--epsilon", "-1", "--q", "0.5", "--steps", "5", "--delta", "1e-5"},
+       "--epsilon must be positive, got -1"},
+      {{"sigma", "--epsilon", "0.01", "--q", "0.5", "--steps", "5", "--delta", "1e-10",
+        "--accountant", "rdp"},
        "reaches no less than"},
   };
   for (const Case& tried : cases) {
@@ -176,7 +199,8 @@ TEST(Privacy, BadInputIsOneLineAndExitCodeTwo) {
 }
 
 TEST(Privacy, HelpIsThereForBoth) {
-  for (const Words& words : {Words{"--help"}, Words{"epsilon", "--help"}, Words{"sigma", "--help"}}) {
+  for (const Words& words :
+       {Words{"--help"}, Words{"epsilon", "--help"}, Words{"sigma", "--help"}}) {
     const Answer answer = privacy_says(words);
     EXPECT_EQ(answer.code, kExitDone);
     EXPECT_THAT(answer.out, HasSubstr("usage: veil privacy"));

@@ -1,4 +1,5 @@
-// The program itself, run in a folder of its own as a person would. For tests whose suites are named Program...
+// The program itself, run in a folder of its own as a person would. For tests whose suites are
+// named Program...
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +14,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "base/test_paths.h"
 
 namespace veil {
 
@@ -46,8 +49,9 @@ class ProgramTest : public ::testing::Test {
   // Runs `veil WORDS` in work(). `words` and `environment` are pieces of a shell's line.
   Answer veil(const std::string& words, const std::string& environment = "") const {
     const std::string out = (folder_ / "out").string(), err = (folder_ / "err").string();
-    const std::string line = "cd '" + work().string() + "' && unset VEIL_PROFILE && " + environment +
-                             " OMP_NUM_THREADS=1 '" VEIL_PROGRAM "' " + words + " >'" + out + "' 2>'" + err + "'";
+    const std::string line = "cd '" + work().string() + "' && unset VEIL_PROFILE && " +
+                             environment + " OMP_NUM_THREADS=1 '" + veil_program() + "' " + words +
+                             " >'" + out + "' 2>'" + err + "'";
     const int status = std::system(line.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text(out), text(err)};
   }

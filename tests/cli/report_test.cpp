@@ -53,7 +53,8 @@ TEST(ReportCommand, NoFolderNoRecordOrNoPlaceToWriteIsOneLineAndExitCodeTwo) {
   const Answer unwritable = report_says({folder.path(), "--output-dir", folder.path("file/below")});
   expect_one_line(unwritable);
   EXPECT_THAT(unwritable.err, HasSubstr("file"));
-  expect_one_line(report_says({folder.path(), "--output-dir", "/proc/veil"}));  // refused even to root
+  // refused even to root
+  expect_one_line(report_says({folder.path(), "--output-dir", "/proc/veil"}));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A run that is killed at a random moment and resumed ends with the parameters of one left alone. Label `resume`: it takes a minute.
+// A run that is killed at a random moment and resumed ends with the parameters of one left alone.
+// Label `resume`: it takes a minute.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,16 +25,19 @@ TEST_F(ProgramResume, KilledAtARandomMomentARunEndsWithTheSameParametersTwentyTi
   int killed = 0, killed_while_saving = 0;
   for (int i = 0; i < kRuns; ++i) {
     const bool ranks = i % 4 == 3 && built_with_mpi(), twice = i % 3 == 2;
-    const std::string settings = fmt::format("--steps {}{}{}", kSteps, i % 2 ? " --compute bf16" : "",
-                                             ranks ? " --ranks 2 --strategy zero3" : "");
+    const std::string settings =
+        fmt::format("--steps {}{}{}", kSteps, i % 2 ? " --compute bf16" : "",
+                    ranks ? " --ranks 2 --strategy zero3" : "");
     if (left_alone[settings].empty()) {
       ASSERT_EQ(veil(words(settings + " --output-dir alone --export left_alone")).code, kExitDone);
       left_alone[settings] = weight_bytes(work() / "left_alone");
       ASSERT_FALSE(left_alone[settings].empty());
     }
-    const fs::path run = work() / fmt::format("run{}", i), exported = work() / fmt::format("model{}", i);
+    const fs::path run = work() / fmt::format("run{}", i),
+                   exported = work() / fmt::format("model{}", i);
     fs::create_directory(run);
-    const std::string line = words(settings + " --resume '" + run.string() + "' --export '" + exported.string() + "'");
+    const std::string line =
+        words(settings + " --resume '" + run.string() + "' --export '" + exported.string() + "'");
     std::string moments;
     for (int kill = 0; kill < (twice ? 2 : 1); ++kill) {
       // Any step of those that are left, or the time before the first; then some milliseconds more.
@@ -51,20 +55,22 @@ TEST_F(ProgramResume, KilledAtARandomMomentARunEndsWithTheSameParametersTwentyTi
           saving |= entry.path().extension() == ".unfinished";
       }
       killed_while_saving += saving;
-      moments += fmt::format(" {} us after step {}{}", later.count(), step, saving ? " while saving" : "");
+      moments +=
+          fmt::format(" {} us after step {}{}", later.count(), step, saving ? " while saving" : "");
     }
     std::printf("run %2d: %s, killed%s\n", i, settings.c_str(), moments.c_str());
     std::fflush(stdout);
     const Answer answer = veil(line);
     ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
-    EXPECT_TRUE(weight_bytes(exported) == left_alone[settings]) << "run " << i << " ended with other parameters";
+    EXPECT_TRUE(weight_bytes(exported) == left_alone[settings])
+        << "run " << i << " ended with other parameters";
     EXPECT_EQ(logged_steps(run), steps_to(kSteps)) << "run " << i;
     EXPECT_EQ(logged_steps(run, "held_out_loss"), std::vector<int64_t>{kSteps}) << "run " << i;
     fs::remove_all(run);
     fs::remove_all(exported);
   }
-  std::printf("seed %u: %d kills hit a live run, %d of them a checkpoint that was being written\n", kSeed, killed,
-              killed_while_saving);
+  std::printf("seed %u: %d kills hit a live run, %d of them a checkpoint that was being written\n",
+              kSeed, killed, killed_while_saving);
   EXPECT_GE(killed, kRuns);
 }
 

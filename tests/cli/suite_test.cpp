@@ -18,7 +18,9 @@ const std::vector<std::string> kSetUps = {"ddp", "fsdp", "fsdp_memory", "fsdp_pe
 
 class ProgramSuite : public ProgramTest {
  protected:
-  static fs::path record_in(const fs::path& run, const std::string& set_up) { return run / (set_up + "_result.json"); }
+  static fs::path record_in(const fs::path& run, const std::string& set_up) {
+    return run / (set_up + "_result.json");
+  }
   // The one folder that a suite made below `parent`.
   static fs::path only_run(const fs::path& parent) {
     const std::vector<fs::path> runs(fs::directory_iterator(parent), fs::directory_iterator{});
@@ -29,7 +31,8 @@ class ProgramSuite : public ProgramTest {
 
 TEST_F(ProgramSuite, FourSetUpsLeaveFourRecordsAndATableAndAreNotRunAgain) {
   const std::string ranks = built_with_mpi() ? " --ranks 2" : "";
-  const std::string words = "suite linear --preset tiny --device cpu --batch-size 32 --iterations 2" + ranks;
+  const std::string words =
+      "suite linear --preset tiny --device cpu --batch-size 32 --iterations 2" + ranks;
   const Answer answer = veil(words + " --output-dir results");
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
   const fs::path run = only_run(work() / "results");
@@ -48,16 +51,19 @@ TEST_F(ProgramSuite, FourSetUpsLeaveFourRecordsAndATableAndAreNotRunAgain) {
   EXPECT_EQ(read(record_in(run, "fsdp_memory"))["config"]["cpu-offload"], true);
   EXPECT_EQ(read(record_in(run, "fsdp_performance"))["config"]["backward-prefetch"], "post");
   const std::string table = answer.out.substr(answer.out.find("\nset-up "));
-  for (const char* title : {"basic DDP", "basic FSDP", "memory-optimised FSDP", "performance-optimised FSDP"}) {
+  for (const char* title :
+       {"basic DDP", "basic FSDP", "memory-optimised FSDP", "performance-optimised FSDP"}) {
     EXPECT_THAT(table, HasSubstr(title));
   }
 
   const Answer again = veil(words + " --resume '" + run.string() + "'");
   EXPECT_EQ(again.code, kExitDone) << again.err;
   for (const std::string& set_up : kSetUps) {
-    EXPECT_EQ(fs::last_write_time(record_in(run, set_up)), written[set_up]) << set_up << " was run again";
+    EXPECT_EQ(fs::last_write_time(record_in(run, set_up)), written[set_up])
+        << set_up << " was run again";
   }
-  EXPECT_THAT(again.out.substr(again.out.find("\nset-up ")), HasSubstr("performance-optimised FSDP"));
+  EXPECT_THAT(again.out.substr(again.out.find("\nset-up ")),
+              HasSubstr("performance-optimised FSDP"));
 
   fs::remove(record_in(run, "fsdp"));
   EXPECT_EQ(veil(words + " --resume '" + run.string() + "'").code, kExitDone);
@@ -90,11 +96,12 @@ TEST_F(ProgramSuite, RecordsToStandardOutputAreAllThatStandsThere) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(records[i]["experiment"], kSetUps[i]);
 }
 
-// Seed 002's command line, word for word behind the program's name.
+// The command line of a ZeRO comparison script, word for word after the program's name.
 TEST_F(ProgramSuite, TheZeroSuiteTakesTheSeedsWordsAndListsItsExperiments) {
   fs::create_directory(work() / "data");
   const std::string seed =
-      "suite zero --data_folder=data --batch_sizes 2 4 8 16 --grad_accum_steps 1 2 4 --num_steps=50 --nproc_per_node=2 "
+      "suite zero --data_folder=data --batch_sizes 2 4 8 16 --grad_accum_steps 1 2 4 "
+      "--num_steps=50 --nproc_per_node=2 "
       "--output_dir=comparison_results --device cpu --dry-run --json";
   const Answer answer = veil(seed);
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
@@ -107,15 +114,16 @@ TEST_F(ProgramSuite, TheZeroSuiteTakesTheSeedsWordsAndListsItsExperiments) {
     for (const Json* list : {&plan, &defaults}) {
       std::string words;
       for (const auto& word : (*list)[i]["arguments"]) words += word.get<std::string>() + " ";
-      for (const char* piece :
-           {"--model qwen1.5-1.8b ", "--seq-length 2048 ", "--iterations 50 ", "--ranks 2 ", "--data data "})
+      for (const char* piece : {"--model qwen1.5-1.8b ", "--seq-length 2048 ", "--iterations 50 ",
+                                "--ranks 2 ", "--data data "})
         EXPECT_THAT(words, HasSubstr(piece)) << i;
     }
   }
   EXPECT_FALSE(fs::exists(work() / "comparison_results"));
-  const Json three = Json::parse(veil("suite zero --strategies ddp,shard_grad_op,full_shard --batch-sizes 2 "
-                                      "--accumulations 1 --simulate-world 8 --device cpu --dry-run --json")
-                                     .out);
+  const Json three =
+      Json::parse(veil("suite zero --strategies ddp,shard_grad_op,full_shard --batch-sizes 2 "
+                       "--accumulations 1 --simulate-world 8 --device cpu --dry-run --json")
+                      .out);
   ASSERT_EQ(three.size(), 3u);
   EXPECT_EQ(three[0]["experiment"], "ddp_bs2_ga1");
   EXPECT_THAT(three[1]["arguments"].dump(), HasSubstr("simulate-world"));
@@ -141,8 +149,9 @@ TEST_F(ProgramSuite, TheZeroSuiteLeavesItsTreeAndItsAnswer) {
   fs::create_directory(work() / "data");
   std::ofstream(work() / "data" / "text.txt") << std::string(5000, 'a');
   const std::string ranks = built_with_mpi() ? "" : " --simulate-world 2";
-  const Answer answer =
-      veil("suite zero --preset tiny --device cpu --batch-sizes 2 --accumulations 1,2 --iterations 2" + ranks);
+  const Answer answer = veil(
+      "suite zero --preset tiny --device cpu --batch-sizes 2 --accumulations 1,2 --iterations 2" +
+      ranks);
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
   const fs::path run = only_run(work() / "comparison_results");
   for (const char* name : {"zero2_bs2_ga1", "zero2_bs2_ga2", "zero3_bs2_ga1", "zero3_bs2_ga2"}) {
@@ -154,8 +163,9 @@ TEST_F(ProgramSuite, TheZeroSuiteLeavesItsTreeAndItsAnswer) {
   }
   for (const char* file :
        {"comparison.csv", "raw_metrics.json", "summary.txt", "summary.md", "index.html",
-        "visualizations/tokens_per_second.gp", "visualizations/memory.gp", "visualizations/communication_overhead.gp",
-        "visualizations/utilisation_heatmap.gp", "visualizations/overhead_breakdown.gp"})
+        "visualizations/tokens_per_second.gp", "visualizations/memory.gp",
+        "visualizations/communication_overhead.gp", "visualizations/utilisation_heatmap.gp",
+        "visualizations/overhead_breakdown.gp"})
     EXPECT_TRUE(fs::exists(run / file)) << file;
   EXPECT_THAT(answer.out, HasSubstr("ZeRO 2 or ZeRO 3"));
   EXPECT_THAT(answer.out, HasSubstr("Take zero"));

@@ -1,4 +1,5 @@
-// What each suite's tiny preset leaves behind, file by file: the seeds' names, and Veil's own beside them.
+// What each suite's tiny preset leaves behind, file by file: the names that other
+// profilers of private training use, and Veil's own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,8 @@ struct Tree {
 
 class ProgramSuiteTree : public ProgramTest {
  protected:
-  // Runs the suite as a person does, and compares what lies in its folder: nothing is missing, nothing lies there besides.
+  // Runs the suite as a person does, and compares what lies in its folder: nothing is missing,
+  // nothing lies there besides.
   void expect_tree(const std::string& suite, const std::string& parent, const Tree& tree,
                    const std::string& more = "") {
     const auto begin = std::chrono::steady_clock::now();
@@ -33,17 +35,21 @@ class ProgramSuiteTree : public ProgramTest {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
     EXPECT_LT(took.count(), kMostSeconds);
-    const std::vector<fs::path> runs(fs::directory_iterator(work() / parent), fs::directory_iterator{});
+    const std::vector<fs::path> runs(fs::directory_iterator(work() / parent),
+                                     fs::directory_iterator{});
     ASSERT_EQ(runs.size(), 1u);
     const fs::path& run = runs[0];
     EXPECT_THAT(run.filename().string(), ::testing::MatchesRegex("run_[0-9]{8}_[0-9]{6}"));
 
-    std::set<std::string> expected = {"index.html", "summary.csv", "summary.md", "summary.txt", "sweep.json"}, traces;
+    std::set<std::string> expected = {"index.html", "summary.csv", "summary.md", "summary.txt",
+                                      "sweep.json"},
+                          traces;
     expected.insert(tree.others.begin(), tree.others.end());
     const bool drawn = std::system("gnuplot --version > /dev/null 2>&1") == 0;
     const auto plot = [&](const std::string& name) {
       for (const char* const ending : {".png", ".svg", ".gp"}) {
-        if (drawn || std::string(ending) == ".gp") expected.insert("visualizations/" + name + ending);
+        if (drawn || std::string(ending) == ".gp")
+          expected.insert("visualizations/" + name + ending);
       }
     };
     for (const std::string& name : tree.plots) plot(name);
@@ -55,7 +61,8 @@ class ProgramSuiteTree : public ProgramTest {
       EXPECT_EQ(record["outcome"].get<std::string>(), "ok") << name;
       for (const Json& trace : record["traces"]) traces.insert(trace.get<std::string>());
     }
-    // Traces are named by process and time, as TensorBoard's plugin wants them: the records say which there are.
+    // Traces are named by process and time, as TensorBoard's plugin wants them: the records say
+    // which there are.
     std::set<std::string> found, found_traces;
     for (const auto& entry : fs::recursive_directory_iterator(run)) {
       if (!entry.is_regular_file()) continue;
@@ -71,7 +78,9 @@ class ProgramSuiteTree : public ProgramTest {
   }
 };
 
-// Seed 000: results/run_*/{mode}_seq{N}_result.json, visualizations/{memory_comparison,time_comparison,memory_vs_time_tradeoff,overhead_analysis}.png, summary.txt
+// As other profilers of private training name them: results/run_*/{mode}_seq{N}_result.json,
+// visualizations/{memory_comparison,time_comparison,memory_vs_time_tradeoff,overhead_analysis}.png,
+// summary.txt
 TEST_F(ProgramSuiteTree, Llama3Dp) {
   Tree tree;
   for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp"}) {
@@ -96,7 +105,7 @@ TEST_F(ProgramSuiteTree, Bottlenecks) {
   expect_tree("bottlenecks", "results", tree);
 }
 
-// Seed 002: comparison_results/ with five plots, a CSV table and raw metrics
+// comparison_results/ with five plots, a CSV table and raw metrics
 TEST_F(ProgramSuiteTree, Zero) {
   Tree tree;
   for (const char* const strategy : {"zero2", "zero3"}) {
@@ -105,26 +114,37 @@ TEST_F(ProgramSuiteTree, Zero) {
         tree.experiments.push_back(std::string(strategy) + "_bs" + batch + "_ga" + accumulation);
     }
   }
-  tree.plots = {"tokens_per_second", "memory", "communication_overhead", "utilisation_heatmap", "overhead_breakdown"};
+  tree.plots = {"tokens_per_second", "memory", "communication_overhead", "utilisation_heatmap",
+                "overhead_breakdown"};
   tree.others = {"comparison.csv", "raw_metrics.json"};
   tree.timelines = false;
   expect_tree("zero", "comparison_results", tree, built_with_mpi() ? "" : " --simulate-world 2");
 }
 
-// Seed 003: the four set-ups of its text
 TEST_F(ProgramSuiteTree, Linear) {
-  expect_tree("linear", "results",
-              {.experiments = {"ddp", "fsdp", "fsdp_memory", "fsdp_performance"},
-               .plots = {"time_comparison", "phase_breakdown", "memory_breakdown", "memory_stages"}});
+  expect_tree(
+      "linear", "results",
+      {.experiments = {"ddp", "fsdp", "fsdp_memory", "fsdp_performance"},
+       .plots = {"time_comparison", "phase_breakdown", "memory_breakdown", "memory_stages"}});
 }
 
-// Seed 004: memory_profiling_results/run_*/{vanilla,ghost,...}_result.json, visualizations/{memory_breakdown_comparison,memory_timeline,performance_tradeoff}.png, summary.txt
+// memory_profiling_results/run_*/{vanilla,ghost,...}_result.json,
+// visualizations/{memory_breakdown_comparison,memory_timeline,performance_tradeoff}.png,
+// summary.txt
 TEST_F(ProgramSuiteTree, DitDp) {
   expect_tree("dit-dp", "memory_profiling_results",
-              {.experiments = {"vanilla", "ghost", "flash_clip", "bookkeeping", "flash_clip_bookkeeping", "auto"},
-               .plots = {"memory_breakdown_comparison", "memory_timeline", "performance_tradeoff", "time_comparison",
-                         "phase_breakdown", "memory_stages"},
+              {.experiments = {"vanilla", "ghost", "flash_clip", "bookkeeping",
+                               "flash_clip_bookkeeping", "auto"},
+               .plots = {"memory_breakdown_comparison", "memory_timeline", "performance_tradeoff",
+                         "time_comparison", "phase_breakdown", "memory_stages"},
                .others = {"visualizations/summary.txt"}});
+}
+
+TEST_F(ProgramSuiteTree, Checkpointing) {
+  expect_tree(
+      "checkpointing", "results",
+      {.experiments = {"none", "selective", "full"},
+       .plots = {"time_comparison", "phase_breakdown", "memory_breakdown", "memory_stages"}});
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ class CommandTokenize : public data::FolderTest {
     ::testing::internal::CaptureStderr();
     const int code = run_veil(arguments);
     std::fflush(stdout);
-    return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+    return {code, ::testing::internal::GetCapturedStdout(),
+            ::testing::internal::GetCapturedStderr()};
   }
   // The one line of an answer that must be wrong usage and leave nothing behind.
   std::string refused(std::vector<std::string> arguments) const {
@@ -39,7 +40,8 @@ class CommandTokenize : public data::FolderTest {
     EXPECT_EQ(std::count(answer.err.begin(), answer.err.end(), '\n'), 1) << answer.err;
     EXPECT_THAT(answer.err, StartsWith("veil: "));
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-      EXPECT_EQ(entry.path().filename().string().find("refused"), std::string::npos) << entry.path();
+      EXPECT_EQ(entry.path().filename().string().find("refused"), std::string::npos)
+          << entry.path();
     }
     return answer.err;
   }
@@ -60,8 +62,8 @@ TEST_F(CommandTokenize, AFolderBecomesAStoreAndALineSaysHowMuch) {
 
 TEST_F(CommandTokenize, JsonToStdoutIsAllThatStandsThere) {
   write("data/b.jsonl", "{\"body\": \"x\", \"label\": \"no\"}\n{\"body\": \"yy\", \"label\": 4}\n");
-  const Answer answer = tokenize({path("data"), "--output", path("a.tokens"), "--text-key", "body", "--label-key",
-                                  "label", "--labels", "yes,no", "--json"});
+  const Answer answer = tokenize({path("data"), "--output", path("a.tokens"), "--text-key", "body",
+                                  "--label-key", "label", "--labels", "yes,no", "--json"});
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   const auto record = nlohmann::json::parse(answer.out);
   EXPECT_EQ(record["documents"].get<int>(), 2);
@@ -74,10 +76,12 @@ TEST_F(CommandTokenize, JsonToStdoutIsAllThatStandsThere) {
 
 TEST_F(CommandTokenize, BadLinesStopTheRunUnlessTheyAreSkippedAndCounted) {
   write("data/a.jsonl", "{\"text\": \"x\"}\n{\"text\": \n{\"text\": \"y\"}\n[]\n");
-  EXPECT_THAT(refused({path("data")}), AllOf(HasSubstr("a.jsonl:2: this is not JSON"), HasSubstr("--skip-bad")));
+  EXPECT_THAT(refused({path("data")}),
+              AllOf(HasSubstr("a.jsonl:2: this is not JSON"), HasSubstr("--skip-bad")));
   const Answer answer = tokenize({path("data"), "--skip-bad", "--output", path("a.tokens")});
   EXPECT_EQ(answer.code, kExitDone);
-  EXPECT_THAT(answer.err, AllOf(HasSubstr("left out: " + path("data/a.jsonl") + ":2: "), HasSubstr("a.jsonl:4: ")));
+  EXPECT_THAT(answer.err, AllOf(HasSubstr("left out: " + path("data/a.jsonl") + ":2: "),
+                                HasSubstr("a.jsonl:4: ")));
   EXPECT_THAT(answer.out, AllOf(HasSubstr("2 documents"), HasSubstr("2 bad lines left out")));
 }
 
@@ -88,13 +92,17 @@ TEST_F(CommandTokenize, WrongInputIsOneLineAndLeavesNothing) {
   write("blank/a.txt", "");
   EXPECT_THAT(refused({path("blank")}), HasSubstr("holds no document with text"));
   write("data/a.txt", "hello");
-  EXPECT_THAT(refused({path("data"), "--tokenizer", path("data")}), HasSubstr("holds no tokenizer.json"));
+  EXPECT_THAT(refused({path("data"), "--tokenizer", path("data")}),
+              HasSubstr("holds no tokenizer.json"));
   EXPECT_THAT(refused({path("data"), "--tokenizer", path("none.json")}), HasSubstr("cannot read"));
-  EXPECT_THAT(refused({path("data"), "--label-key", "label"}), HasSubstr("a.txt:1: a .txt file has no label"));
-  const std::string pieces = write("wordpiece.json", "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}");
+  EXPECT_THAT(refused({path("data"), "--label-key", "label"}),
+              HasSubstr("a.txt:1: a .txt file has no label"));
+  const std::string pieces =
+      write("wordpiece.json", "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}");
   EXPECT_THAT(refused({path("data"), "--tokenizer", pieces}),
               AllOf(HasSubstr("WordPiece"), HasSubstr("byte-level BPE")));
-  const std::string unigram = write("unigram.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0.5]]}}");
+  const std::string unigram =
+      write("unigram.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0.5]]}}");
   EXPECT_THAT(refused({path("data"), "--tokenizer", unigram}), HasSubstr("Unigram"));
   EXPECT_EQ(tokenize({}).code, kExitUsage);
   EXPECT_EQ(tokenize({path("data"), "--output", path("data")}).code, kExitUsage);
@@ -106,7 +114,8 @@ TEST_F(CommandTokenize, EveryTokenizerOfTheGoldensWritesAStoreThatReadsBack) {
   write("data/a.txt", text);
   for (const auto& entry : std::filesystem::directory_iterator(data::tokenizer_goldens())) {
     if (entry.path().extension() != ".json") continue;
-    const Answer answer = tokenize({path("data"), "--tokenizer", entry.path().string(), "--output", path("a.tokens")});
+    const Answer answer = tokenize(
+        {path("data"), "--tokenizer", entry.path().string(), "--output", path("a.tokens")});
     ASSERT_EQ(answer.code, kExitDone) << answer.err;
     const auto store = data::TokenStore::open(path("a.tokens"));
     const auto tokenizer = data::load_tokenizer(entry.path().string());

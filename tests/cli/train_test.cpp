@@ -2,9 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/test_paths.h"
 #include "cli/training.h"
 #include "comm/communicator.h"
-#include "data/byte_alphabet.h"
+#include "data/bpe.h"
 #include "data/utf8.h"
 
 namespace veil {
@@ -23,7 +24,8 @@ class ProgramTrain : public TrainingTest {
     std::ofstream(work() / name) << content;
   }
   static std::string labelled(const std::string& data) {
-    return "train --model llama-tiny --task sequence-classification --labels 2 --seq-length 16 --device cpu --data " +
+    return "train --model llama-tiny --task sequence-classification --labels 2 --seq-length 16 "
+           "--device cpu --data " +
            data;
   }
 };
@@ -32,11 +34,13 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   fs::create_directory(work() / "empty");
   write("good/a.txt", std::string(8000, 'x'));
   write("broken/a.jsonl", "{\"text\": \"good\"}\n{\"text\": \n");
-  write("labels/a.jsonl", "{\"text\": \"one\", \"label\": 1}\n{\"text\": \"three\", \"label\": 3}\n");
+  write("labels/a.jsonl",
+        "{\"text\": \"one\", \"label\": 1}\n{\"text\": \"three\", \"label\": 3}\n");
   const std::string plain = "train --model llama-tiny --device cpu --data good ",
                     good = plain + "--seq-length 16 --held-out 0 ";
   expect_refused("train --model llama-tiny --device cpu --data nowhere", "there is no 'nowhere'");
-  expect_refused("train --model llama-tiny --device cpu --data empty", "holds no .txt, .json or .jsonl file");
+  expect_refused("train --model llama-tiny --device cpu --data empty",
+                 "holds no .txt, .json or .jsonl file");
   expect_refused("train --model llama-tiny --device cpu --data broken", "broken/a.jsonl:2");
   expect_refused(labelled("labels"), "pass --labels 4");
   expect_refused(labelled("good"), "label");
@@ -45,15 +49,16 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused("train --device cpu --data good", "veil profile");
   expect_refused("train --model gpt2-tiny --device cpu --data good --held-out 0 --seq-length 2048",
                  "positions for 1 to 1024");
-  expect_refused(plain + "--seq-length 16", "another --held-out");
+  expect_refused(plain + "--seq-length 16", "leaves no document");
   expect_refused(good + "--batch-size 100000", "fewer than one batch");
-  expect_refused(good + "--warmup-steps 9 --steps 4", "warm-up");
+  expect_refused(good + "--warmup-steps 9 --steps 4", "from 0 to the run's 4");
   expect_refused(good + "--graph on", "no GPU");
   expect_refused(good + "--resume nowhere", "no such folder");
   expect_refused(good + "--output-dir good/a.txt/runs", "not a folder");
   expect_refused(good + "--export good/a.txt/model", "not a folder");
   if (built_with_mpi())
-    expect_refused("train --model llama-tiny --device cpu --data nowhere --ranks 2", "there is no 'nowhere'");
+    expect_refused("train --model llama-tiny --device cpu --data nowhere --ranks 2",
+                   "there is no 'nowhere'");
 }
 
 TEST_F(ProgramTrain, TokensBeyondTheModelsVocabularyAreRefused) {
@@ -79,17 +84,22 @@ TEST_F(ProgramTrain, AResumedRunKeepsWhatDecidesItsSteps) {
   ASSERT_EQ(veil(words("--steps 2 --batch-size 4 --output-dir runs")).code, kExitDone);
   const std::string resumed = words("--steps 4 --resume --output-dir runs ");
   expect_refused(words("--steps 4 --resume --output-dir runs --batch-size 4 --seed 7"), "--seed 7");
-  expect_refused(words("--steps 4 --resume --output-dir runs --batch-size 4 --optimizer sgd"), "--optimizer sgd");
+  expect_refused(words("--steps 4 --resume --output-dir runs --batch-size 4 --optimizer sgd"),
+                 "--optimizer sgd");
   expect_refused(
-      "train --model gpt2-tiny --seq-length 16 --batch-size 4 --device cpu --resume --data '" VEIL_SOURCE_ROOT
-      "/examples/text'",
+      "train --model gpt2-tiny --seq-length 16 --batch-size 4 --device cpu --resume --data "
+      "'" +
+          source_root() + "/examples/text'",
       "--model gpt2-tiny");
   expect_refused(
-      "train --model llama-tiny --seq-length 8 --batch-size 4 --device cpu --resume --data '" VEIL_SOURCE_ROOT
-      "/examples/text'",
+      "train --model llama-tiny --seq-length 8 --batch-size 4 --device cpu --resume --data "
+      "'" +
+          source_root() + "/examples/text'",
       "--seq-length 8");
   expect_refused(resumed + "--batch-size 8", "pass --total-batch-size 4");
-  EXPECT_EQ(veil(resumed + "--batch-size 2 --accumulation 2 --strategy ddp --checkpointing full").code, kExitDone);
+  EXPECT_EQ(
+      veil(resumed + "--batch-size 2 --accumulation 2 --strategy ddp --checkpointing full").code,
+      kExitDone);
 }
 
 TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {
@@ -105,10 +115,10 @@ TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {
 // A shorter version of the demo's (scripts/demo.sh), which comes below 2.2 in 200 steps.
 TEST_F(ProgramTrain, ATinyModelLearnsTheExamples) {
   fs::create_directory(work() / "run");
-  const Answer answer = veil(
-      "train --model llama-tiny --data '" VEIL_SOURCE_ROOT
-      "/examples/text' --tokenizer byte --device cpu --seq-length 128 --batch-size 16 --steps 60 --learning-rate 5e-3 "
-      "--warmup-steps 10 --log-every 20 --resume run");
+  const Answer answer = veil("train --model llama-tiny --data '" + source_root() +
+                             "/examples/text' --tokenizer byte --device cpu --seq-length 128 "
+                             "--batch-size 16 --steps 60 --learning-rate 5e-3 "
+                             "--warmup-steps 10 --log-every 20 --resume run");
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   std::vector<Json> lines;
   std::istringstream metrics(text(work() / "run" / "metrics.jsonl"));
@@ -160,7 +170,8 @@ void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more) 
     EXPECT_EQ(text(work() / "child.err"), "");
     EXPECT_THAT(text(work() / "child.out"), HasSubstr("goes on"));
     logged.push_back(logged_steps(run).size());
-    EXPECT_TRUE(fs::exists(run / "checkpoints" / fmt::format("step_{:08}", logged.back()) / "state.json"));
+    EXPECT_TRUE(
+        fs::exists(run / "checkpoints" / fmt::format("step_{:08}", logged.back()) / "state.json"));
   }
   EXPECT_GT(logged[1], logged[0]);
   ASSERT_EQ(veil(line).code, kExitDone);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/test_paths.h"
 #include "cli/program.h"
 #include "models/weights.h"
 
@@ -21,9 +22,13 @@ class TrainingTest : public ProgramTest {
  protected:
   // A tiny model on sequences of 16 bytes; a checkpoint every other step if nothing else is said.
   static std::string words(const std::string& more) {
-    return "train --model llama-tiny --data '" VEIL_SOURCE_ROOT
-           "/examples/text' --seq-length 16 --device cpu --learning-rate 0.003 --evaluation-samples 8 " +
-           std::string(more.find("--checkpoint-every") == std::string::npos ? "--checkpoint-every 2 " : "") + more;
+    return "train --model llama-tiny --data '" + source_root() +
+           "/examples/text' --seq-length 16 --device cpu --learning-rate 0.003 "
+           "--evaluation-samples 8 " +
+           std::string(more.find("--checkpoint-every") == std::string::npos
+                           ? "--checkpoint-every 2 "
+                           : "") +
+           more;
   }
 
   // One line, exit code 2, and nothing made.
@@ -54,8 +59,8 @@ class TrainingTest : public ProgramTest {
       if (pid_ != 0) return;
       setpgid(0, 0);
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing running
-      const std::string program = "cd '" + folder_.string() + "' && exec env OMP_NUM_THREADS=1 '" VEIL_PROGRAM "' " +
-                                  line + " >child.out 2>child.err";
+      const std::string program = "cd '" + folder_.string() + "' && exec env OMP_NUM_THREADS=1 '" +
+                                  veil_program() + "' " + line + " >child.out 2>child.err";
       execl("/bin/sh", "sh", "-c", program.c_str(), nullptr);
       _exit(127);
     }
@@ -75,7 +80,8 @@ class TrainingTest : public ProgramTest {
       ended_ = true;
       return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
     }
-    // Its group, and the ranks that mpirun has put into groups of their own: they are known by the folder in their command lines.
+    // Its group, and the ranks that mpirun has put into groups of their own: they are known by the
+    // folder in their command lines.
     void kill_all() {
       kill(-pid_, SIGKILL);
       for (int round = 0; round < 200; ++round) {
@@ -106,7 +112,8 @@ class TrainingTest : public ProgramTest {
   };
 
   // The steps in metrics.jsonl, in its order.
-  static std::vector<int64_t> logged_steps(const std::filesystem::path& run, const char* of = "loss") {
+  static std::vector<int64_t> logged_steps(const std::filesystem::path& run,
+                                           const char* of = "loss") {
     std::vector<int64_t> steps;
     std::istringstream lines(text(run / "metrics.jsonl"));
     for (std::string line; std::getline(lines, line);) {
@@ -122,7 +129,8 @@ class TrainingTest : public ProgramTest {
   }
   // Until so many steps are logged, or the child has ended.
   static void wait_for_steps(Child& child, const std::filesystem::path& run, size_t count) {
-    while (child.runs() && logged_steps(run).size() < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (child.runs() && logged_steps(run).size() < count)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   static std::string weight_bytes(const std::filesystem::path& exported) {
@@ -138,7 +146,8 @@ class TrainingTest : public ProgramTest {
       EXPECT_EQ(left.elements, right.elements);
       one.read(left, 0, left.elements, x.data(), StoredType::f32);
       other.read(right, 0, right.elements, y.data(), StoredType::f32);
-      for (size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(double{x[i]} - double{y[i]}));
+      for (size_t i = 0; i < x.size(); ++i)
+        largest = std::max(largest, std::abs(double{x[i]} - double{y[i]}));
     }
     return largest;
   }

@@ -29,19 +29,27 @@ TEST_F(ProgramVerify, EveryModeAndStrategyOfATinyModelPasses) {
     EXPECT_LE(row["max_grad_diff"].get<double>(), 1e-10);
     if (row["mode"].get<std::string>() == "no_dp") continue;
     EXPECT_LE(row["max_norm_diff"].get<double>(), 1e-10);
-    EXPECT_NEAR(row["sum_clipped_norms"].get<double>(), row["expected_sum_clipped_norms"].get<double>(), 1e-9);
-    EXPECT_THAT(row["not_private"].get<std::vector<std::string>>(), ::testing::Contains("sum_clipped_norms"));
+    EXPECT_NEAR(row["sum_clipped_norms"].get<double>(),
+                row["expected_sum_clipped_norms"].get<double>(), 1e-9);
+    EXPECT_THAT(row["not_private"].get<std::vector<std::string>>(),
+                ::testing::Contains("sum_clipped_norms"));
   }
 }
 
 TEST_F(ProgramVerify, OtherTypesClipFunctionsAndCheckpointingPassToo) {
-  verified("--model gpt2-tiny --seq-length 12 --mode bookkeeping,materialize --strategy zero3 --checkpointing full");
   verified(
-      "--model llama-tiny --task sequence-classification --seq-length 12 --dtype bf16 --mode flash,auto --strategy "
+      "--model gpt2-tiny --seq-length 12 --mode bookkeeping,materialize --strategy zero3 "
+      "--checkpointing full");
+  verified(
+      "--model llama-tiny --task sequence-classification --seq-length 12 --dtype bf16 --mode "
+      "flash,auto --strategy "
       "ddp");
-  verified("--model linear-stack --clip per-layer --mode ghost,flash_fsdp --strategy zero2 --accumulation 3");
   verified(
-      "--model llama-tiny --seq-length 12 --clip automatic --clip-norm 0.5 --rule flash --tile-size 5 --mode "
+      "--model linear-stack --clip per-layer --mode ghost,flash_fsdp --strategy zero2 "
+      "--accumulation 3");
+  verified(
+      "--model llama-tiny --seq-length 12 --clip automatic --clip-norm 0.5 --rule flash "
+      "--tile-size 5 --mode "
       "bookkeeping "
       "--strategy ddp --rng secure,philox --accumulation 1");
 }
@@ -51,29 +59,35 @@ TEST_F(ProgramVerify, ADiffusionTransformerPassesInEveryModeWithPaddingAndOneMic
   EXPECT_EQ(record["rows"].size(), 7u * 3u);
   for (const Json& row : record["rows"]) EXPECT_LE(row["max_grad_diff"].get<double>(), 1e-10);
   verified(
-      "--model dit-tiny --clip per-layer --mode flash,bookkeeping --strategy zero3 --accumulation 1 --checkpointing "
+      "--model dit-tiny --clip per-layer --mode flash,bookkeeping --strategy zero3 --accumulation "
+      "1 --checkpointing "
       "full");
   verified("--model dit-tiny --dtype bf16 --mode ghost,materialize --strategy zero2 --layers 1");
 }
 
 // Nothing of a frozen parameter is clipped, and it has no noise.
 TEST_F(ProgramVerify, FrozenParametersPassToo) {
-  verified("--model llama-tiny-tied --freeze model.embed_tokens.* --mode ghost,materialize --strategy ddp,zero3");
+  verified(
+      "--model llama-tiny-tied --freeze model.embed_tokens.* --mode ghost,materialize --strategy "
+      "ddp,zero3");
   verified("--model dit-tiny --train-only blocks.0.* --mode flash,bookkeeping --strategy zero2");
 }
 
 TEST_F(ProgramVerify, NormsAndPhasesAreShownOnRequestAndMarked) {
   const Answer answer = veil(
-      "verify --device cpu --model llama-tiny --seq-length 8 --mode flash --strategy ddp --verbose --enable-profiling");
+      "verify --device cpu --model llama-tiny --seq-length 8 --mode flash --strategy ddp --verbose "
+      "--enable-profiling");
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
-  for (const char* text : {"norms, not private", "before clipping", "padding: does not count", "* not private",
-                           "milliseconds a step, by phase", "backward", "rows pass at fp32"})
+  for (const char* text :
+       {"norms, not private", "before clipping", "padding: does not count", "* not private",
+        "milliseconds a step, by phase", "backward", "rows pass at fp32"})
     EXPECT_THAT(answer.out, HasSubstr(text));
 }
 
 TEST_F(ProgramVerify, TwoWorldsAreOneTableAndTheirNoiseHasTheSameBits) {
   if (!built_with_mpi()) GTEST_SKIP() << "ranks need MPI here";
-  const Json record = verified("--model gpt2-tiny --seq-length 8 --mode ghost,materialize --ranks 1,2");
+  const Json record =
+      verified("--model gpt2-tiny --seq-length 8 --mode ghost,materialize --ranks 1,2");
   ASSERT_EQ(record["rows"].size(), 2u * 3u * 2u);
   ASSERT_EQ(record["noise"].size(), 6u);
   for (const Json& row : record["noise"])
@@ -83,8 +97,9 @@ TEST_F(ProgramVerify, TwoWorldsAreOneTableAndTheirNoiseHasTheSameBits) {
 
 TEST_F(ProgramVerify, BadInputIsOneLineAndExitCodeTwo) {
   for (const char* words :
-       {"--simulate-world 8", "--dtype fp16", "--model lama-tiny", "--mode gost", "--ranks 0", "--pass-plan per-layer",
-        "--optimizer adamw", "--moments bf16", "--batch-size 0", "--freeze nobody"}) {
+       {"--simulate-world 8", "--dtype fp16", "--model lama-tiny", "--mode gost", "--ranks 0",
+        "--pass-plan per-layer", "--optimizer adamw", "--moments bf16", "--batch-size 0",
+        "--freeze nobody"}) {
     const Answer answer = veil(std::string("verify ") + words);
     EXPECT_EQ(answer.code, kExitUsage) << words;
     EXPECT_EQ(answer.complaints(), 1) << words << "\n" << answer.err;

@@ -66,7 +66,8 @@ TEST(Launch, MpirunsVariablesAreRead) {
   const RankInfo info = rank_info_from_environment();
   EXPECT_EQ(info.launcher, Launcher::mpirun);
   EXPECT_TRUE(info.by_mpi);
-  EXPECT_EQ(std::tuple(info.rank, info.world, info.local_rank, info.local_world), std::tuple(5, 8, 1, 4));
+  EXPECT_EQ(std::tuple(info.rank, info.world, info.local_rank, info.local_world),
+            std::tuple(5, 8, 1, 4));
 }
 
 TEST(Launch, TorchrunsVariablesAreReadAndItsAgentsPortIsLeftAlone) {
@@ -80,7 +81,8 @@ TEST(Launch, TorchrunsVariablesAreReadAndItsAgentsPortIsLeftAlone) {
     const Environment environment(base);
     const RankInfo info = rank_info_from_environment();
     EXPECT_EQ(info.launcher, Launcher::torchrun);
-    EXPECT_EQ(std::tuple(info.rank, info.world, info.local_rank, info.local_world), std::tuple(2, 4, 0, 2));
+    EXPECT_EQ(std::tuple(info.rank, info.world, info.local_rank, info.local_world),
+              std::tuple(2, 4, 0, 2));
     EXPECT_EQ(info.master_address, "node7");
     EXPECT_EQ(info.master_port, 1234);
   }
@@ -91,10 +93,12 @@ TEST(Launch, TorchrunsVariablesAreReadAndItsAgentsPortIsLeftAlone) {
 }
 
 TEST(Launch, SrunsVariablesAreReadInsideAStepOnly) {
-  std::map<std::string, std::string> variables = {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "1"}};
+  std::map<std::string, std::string> variables = {
+      {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "6"}, {"SLURM_LOCALID", "1"}};
   {
     const Environment environment(variables);
-    EXPECT_EQ(rank_info_from_environment().launcher, Launcher::none) << "a batch script is not a rank";
+    EXPECT_EQ(rank_info_from_environment().launcher, Launcher::none)
+        << "a batch script is not a rank";
   }
   variables.emplace("SLURM_STEP_ID", "0");
   const Environment environment(variables);

@@ -1,5 +1,5 @@
-// However a rank fails, all ranks end within ten seconds, one line says which rank it was and why, and the exit code
-// tells.
+// However a rank fails, all ranks end within ten seconds, one line says which rank it was and why,
+// and the exit code tells.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/test_paths.h"
 #include "comm/communicator.h"
 
 namespace veil {
@@ -64,18 +65,19 @@ class RankFailure : public testing::TestWithParam<Failure> {
     if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, RankFailure,
-                         testing::Values(Failure{"throw", "veil: rank 2: the loss is not a number", 1},
-                                         Failure{"user", "veil: rank 2: no such file", 2},
-                                         Failure{"thread", "veil: rank 2: thrown in a thread", 1},
-                                         Failure{"kill", "veil: rank 2: died (signal 9, Killed)", 137},
-                                         Failure{"segfault", "veil: rank 2: died (signal 11, Segmentation fault)", 139},
-                                         Failure{"exit", "veil: rank 2: ended without a word (exit code 7)", 7},
-                                         Failure{"quit", "veil: rank 2: ended without a word (exit code 1)", 1}),
-                         [](const auto& way) { return way.param.how; });
+INSTANTIATE_TEST_SUITE_P(
+    Ways, RankFailure,
+    testing::Values(Failure{"throw", "veil: rank 2: the loss is not a number", 1},
+                    Failure{"user", "veil: rank 2: no such file", 2},
+                    Failure{"thread", "veil: rank 2: thrown in a thread", 1},
+                    Failure{"kill", "veil: rank 2: died (signal 9, Killed)", 137},
+                    Failure{"segfault", "veil: rank 2: died (signal 11, Segmentation fault)", 139},
+                    Failure{"exit", "veil: rank 2: ended without a word (exit code 7)", 7},
+                    Failure{"quit", "veil: rank 2: ended without a word (exit code 1)", 1}),
+    [](const auto& way) { return way.param.how; });
 
 TEST_P(RankFailure, EndsAllRanksWithOneLineThatNamesTheRank) {
-  const Outcome outcome = run(VEIL_FAILING_RANK " --ranks 3 " + GetParam().how + " 2");
+  const Outcome outcome = run(failing_rank() + " --ranks 3 " + GetParam().how + " 2");
   EXPECT_EQ(outcome.joined, 3);
   EXPECT_THAT(outcome.lines, ElementsAre(GetParam().line));
   EXPECT_EQ(outcome.exit_code, GetParam().exit_code);
@@ -84,7 +86,7 @@ TEST_P(RankFailure, EndsAllRanksWithOneLineThatNamesTheRank) {
 
 TEST(RankFailures, RanksThatEndWellSayNothing) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  const Outcome outcome = run(VEIL_FAILING_RANK " --ranks 3 none 0");
+  const Outcome outcome = run(failing_rank() + " --ranks 3 none 0");
   EXPECT_EQ(outcome.joined, 3);
   EXPECT_TRUE(outcome.lines.empty()) << outcome.lines[0];
   EXPECT_EQ(outcome.exit_code, 0);
@@ -92,14 +94,14 @@ TEST(RankFailures, RanksThatEndWellSayNothing) {
 
 TEST(RankFailures, WhenAllRanksFailOneIsTold) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  const Outcome outcome = run(VEIL_FAILING_RANK " --ranks 3 all 0");
+  const Outcome outcome = run(failing_rank() + " --ranks 3 all 0");
   EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr(": all ranks fail")));
   EXPECT_EQ(outcome.exit_code, kExitFailed);
 }
 
 TEST(RankFailures, ARankThatEndsBeforeItJoinsEndsTheOthers) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  const Outcome outcome = run(VEIL_FAILING_RANK " --ranks 3 early 1");
+  const Outcome outcome = run(failing_rank() + " --ranks 3 early 1");
   ASSERT_FALSE(outcome.lines.empty());
   EXPECT_EQ(outcome.lines[0], "veil: a rank ended before it had joined (exit code 9)");
   EXPECT_EQ(outcome.exit_code, 9);
@@ -108,7 +110,7 @@ TEST(RankFailures, ARankThatEndsBeforeItJoinsEndsTheOthers) {
 
 TEST(RankFailures, AMissingMpirunIsAMissingBackend) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  const Outcome outcome = run("PATH=/nowhere " VEIL_FAILING_RANK " --ranks 3 none 0");
+  const Outcome outcome = run("PATH=/nowhere " + failing_rank() + " --ranks 3 none 0");
   EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("apt-get install openmpi-bin")));
   EXPECT_EQ(outcome.exit_code, kExitMissing);
 }
@@ -116,12 +118,14 @@ TEST(RankFailures, AMissingMpirunIsAMissingBackend) {
 // Ranks as torchrun starts them, without MPI. The exit code is `witness`'s.
 Outcome run_over_tcp(const std::string& how, int failing, int witness) {
   const int port = 20000 + static_cast<int>(getpid()) % 20000;
-  std::string command = "export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + "; ";
+  std::string command =
+      "export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + "; ";
   for (int rank = 0; rank < 3; ++rank) {
-    command += fmt::format("RANK={0} {1} {2} {3} & p{0}=$!; ", rank, VEIL_FAILING_RANK, how, failing);
+    command += fmt::format("RANK={0} {1} {2} {3} & p{0}=$!; ", rank, failing_rank(), how, failing);
   }
   Outcome outcome = run(command + fmt::format("wait $p{}; code=$?; wait; exit $code", witness));
-  std::erase_if(outcome.lines, [](const std::string& line) { return line.ends_with("Killed"); });  // the shell's word
+  // the shell's word
+  std::erase_if(outcome.lines, [](const std::string& line) { return line.ends_with("Killed"); });
   return outcome;
 }
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/communicator.h"
-#include "tensor/graph.h"
+#include "tensor/stream.h"
 
 namespace veil {
 namespace {
@@ -21,7 +21,8 @@ TEST(Simulated, AllGatherFillsTheOwnSlotExactlyAndTheOthersWithValuesOfTheSameSp
       const Tensor slot = whole.narrow(0, r * n, n);
       EXPECT_EQ(at::equal(slot, shard), r == rank) << r;
       EXPECT_TRUE(at::equal(std::get<0>(slot.sort()), std::get<0>(shard.sort()))) << r;
-      EXPECT_EQ(at::equal(slot, whole.narrow(0, 0, n)), r == 0) << "slots 0 and " << r << " are alike";
+      EXPECT_EQ(at::equal(slot, whole.narrow(0, 0, n)), r == 0)
+          << "slots 0 and " << r << " are alike";
     }
   }
 }
@@ -52,7 +53,8 @@ TEST(Simulated, SumsAreTheOwnContribution) {
 }
 
 TEST(Simulated, TimesFollowTheRing) {
-  const auto comm = make_simulated_communicator(0, 4, cpu_device(), {.bandwidth_bytes_per_s = 1e9, .latency_s = 1e-3});
+  const auto comm = make_simulated_communicator(0, 4, cpu_device(),
+                                                {.bandwidth_bytes_per_s = 1e9, .latency_s = 1e-3});
   const Tensor shard = at::zeros({250'000}),
                whole = at::zeros({1'000'000});  // 1 MB shards: 1 ms a message and 1 ms latency
   EXPECT_NEAR(comm->all_gather(shard, whole)->modelled_ms(), 3 * 2.0, 1e-9);

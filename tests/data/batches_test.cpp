@@ -17,10 +17,11 @@ using ::testing::HasSubstr;
 constexpr int64_t kEnd = 256, kPadding = 257;
 
 // A store of documents whose tokens are the bytes of their texts.
-std::shared_ptr<const TokenStore> store_of(const std::vector<std::string>& texts, bool labelled = false,
-                                           bool end = true) {
+std::shared_ptr<const TokenStore> store_of(const std::vector<std::string>& texts,
+                                           bool labelled = false, bool end = true) {
   const auto tokenizer = byte_tokenizer();
-  StoreHeader header{.tokenizer = tokenizer->identity(), .special_added = false, .labelled = labelled};
+  StoreHeader header{
+      .tokenizer = tokenizer->identity(), .special_added = false, .labelled = labelled};
   if (!end) header.tokenizer.end_of_text.reset();
   StoreInMemory memory(header);
   int32_t count = 0;
@@ -54,25 +55,30 @@ Filled fill(const Samples& samples, int64_t sample) {
 
 TEST(Samples, PackedSequencesAreTheStreamOfDocumentsJoinedByTheEndOfText) {
   const auto store = store_of({"abc", "", "d", "efgh"});
-  const std::vector<int64_t> stream = {'a', 'b', 'c', kEnd, kEnd, 'd', kEnd, 'e', 'f', 'g', 'h', kEnd};
+  const std::vector<int64_t> stream = {'a',  'b', 'c', kEnd, kEnd, 'd',
+                                       kEnd, 'e', 'f', 'g',  'h',  kEnd};
   for (const int64_t length : {1, 2, 3, 4, 5, 11}) {
     const Samples samples(store, {.kind = SampleKind::packed, .length = length});
     ASSERT_EQ(samples.count(), 11 / length);
     for (int64_t sample = 0; sample < samples.count(); ++sample) {
       const Filled filled = fill(samples, sample);
       const auto begin = stream.begin() + sample * length;
-      EXPECT_EQ(filled.inputs, std::vector<int64_t>(begin, begin + length)) << length << " " << sample;
-      EXPECT_EQ(filled.targets, std::vector<int64_t>(begin + 1, begin + length + 1)) << length << " " << sample;
+      EXPECT_EQ(filled.inputs, std::vector<int64_t>(begin, begin + length))
+          << length << " " << sample;
+      EXPECT_EQ(filled.targets, std::vector<int64_t>(begin + 1, begin + length + 1))
+          << length << " " << sample;
       EXPECT_EQ(filled.length, length);
     }
   }
   EXPECT_THAT(complaint([&] { Samples(store, {.length = 12}); }),
               HasSubstr("12 tokens, fewer than one sequence of 12"));
-  EXPECT_THAT(complaint([&] { Samples(store, {.length = 0}); }), HasSubstr("sequence length of 0"));
+  EXPECT_THAT(complaint([&] { Samples(store, {.length = 0}); }),
+              HasSubstr("seq_length must be at least 1, got 0"));
 }
 
 TEST(Samples, ADocumentIsOneSampleThatHoldsNoOthersText) {
-  const Samples samples(store_of({"abc", "d", "efgh"}), {.kind = SampleKind::document, .length = 3});
+  const Samples samples(store_of({"abc", "d", "efgh"}),
+                        {.kind = SampleKind::document, .length = 3});
   ASSERT_EQ(samples.count(), 3);
   EXPECT_EQ(fill(samples, 0).inputs, (std::vector<int64_t>{'a', 'b', 'c'}));
   EXPECT_EQ(fill(samples, 0).targets, (std::vector<int64_t>{'b', 'c', kEnd}));
@@ -88,50 +94,64 @@ TEST(Samples, WithoutAnEndOfTextDocumentsAreJoinedAsTheyAre) {
   const Samples packed(store, {.kind = SampleKind::packed, .length = 5});
   EXPECT_EQ(fill(packed, 0).inputs, (std::vector<int64_t>{'a', 'b', 'c', 'd', 'e'}));
   EXPECT_EQ(fill(packed, 0).targets.back(), 'f');
-  EXPECT_EQ(Samples(store, {.kind = SampleKind::document, .length = 5}).count(), 2);  // "d" has no target
+  // "d" has no target
+  EXPECT_EQ(Samples(store, {.kind = SampleKind::document, .length = 5}).count(), 2);
 }
 
 TEST(Samples, ALabelledDocumentIsPaddedOrCut) {
-  const Samples samples(store_of({"abc", "d", "efgh", "i"}, true), {.kind = SampleKind::labelled, .length = 3});
+  const Samples samples(store_of({"abc", "d", "efgh", "i"}, true),
+                        {.kind = SampleKind::labelled, .length = 3});
   ASSERT_EQ(samples.count(), 4);
   EXPECT_EQ(fill(samples, 1).inputs, (std::vector<int64_t>{'d', kPadding, kPadding}));
   EXPECT_EQ(fill(samples, 1).targets, (std::vector<int64_t>{1}));
   EXPECT_EQ(fill(samples, 1).length, 1);
   EXPECT_EQ(fill(samples, 2).inputs, (std::vector<int64_t>{'e', 'f', 'g'}));
   EXPECT_EQ(fill(samples, 3).targets, (std::vector<int64_t>{0}));
-  EXPECT_THAT(complaint([&] { Samples(store_of({"a"}), {.kind = SampleKind::labelled, .length = 3}); }),
-              HasSubstr("no labels"));
+  EXPECT_THAT(
+      complaint([&] { Samples(store_of({"a"}), {.kind = SampleKind::labelled, .length = 3}); }),
+      HasSubstr("no labels"));
 }
 
 TEST(Split, ItIsDecidedByTheTextAloneAndTheFractionHolds) {
   const auto texts = numbered_texts(4000);
   const auto store = store_of(texts);
   const auto part = [&](Split split, double fraction) {
-    return Samples(store, {.kind = SampleKind::document, .length = 20, .split = split, .held_out_fraction = fraction});
+    return Samples(store, {.kind = SampleKind::document,
+                           .length = 20,
+                           .split = split,
+                           .held_out_fraction = fraction});
   };
   const Samples train = part(Split::train, 0.1), held_out = part(Split::held_out, 0.1);
   EXPECT_EQ(train.count() + held_out.count(), 4000);
   EXPECT_NEAR(static_cast<double>(held_out.count()), 400, 60);  // 3 sigma
   std::set<std::vector<int64_t>> seen;
-  for (int64_t sample = 0; sample < held_out.count(); ++sample) seen.insert(fill(held_out, sample).inputs);
-  for (int64_t sample = 0; sample < train.count(); ++sample) EXPECT_FALSE(seen.contains(fill(train, sample).inputs));
+  for (int64_t sample = 0; sample < held_out.count(); ++sample)
+    seen.insert(fill(held_out, sample).inputs);
+  for (int64_t sample = 0; sample < train.count(); ++sample)
+    EXPECT_FALSE(seen.contains(fill(train, sample).inputs));
 
   // Fewer documents before it do not move a document to the other side.
   const std::vector<std::string> later(texts.begin() + 1000, texts.end());
-  const Samples rest(store_of(later),
-                     {.kind = SampleKind::document, .length = 20, .split = Split::held_out, .held_out_fraction = 0.1});
-  for (int64_t sample = 0; sample < rest.count(); ++sample) EXPECT_TRUE(seen.contains(fill(rest, sample).inputs));
+  const Samples rest(store_of(later), {.kind = SampleKind::document,
+                                       .length = 20,
+                                       .split = Split::held_out,
+                                       .held_out_fraction = 0.1});
+  for (int64_t sample = 0; sample < rest.count(); ++sample)
+    EXPECT_TRUE(seen.contains(fill(rest, sample).inputs));
 
   EXPECT_EQ(part(Split::train, 0).count(), 4000);
-  EXPECT_THAT(complaint([&] { part(Split::held_out, 0); }), HasSubstr("no document in the held-out part"));
-  EXPECT_THAT(complaint([&] { part(Split::train, 1.0); }), HasSubstr("held-out fraction of 1"));
+  EXPECT_THAT(complaint([&] { part(Split::held_out, 0); }),
+              HasSubstr("no document in the held-out part"));
+  EXPECT_THAT(complaint([&] { part(Split::train, 1.0); }),
+              HasSubstr("held_out must be from 0 to less than 1, got 1"));
   // The split of these texts is part of the format: another program version must find the same.
   EXPECT_EQ(content_hash(""), 0xf52a15e9a9b5e89bu);
   EXPECT_EQ(content_hash("document 0"), 0xbf86f84b3d717ba2u);
 }
 
 TEST(Order, AnEpochTakesEverySampleOnceAndTheNextOneInAnotherOrder) {
-  const auto first = shuffled(1000, 7, 0), second = shuffled(1000, 7, 1), other = shuffled(1000, 8, 0);
+  const auto first = shuffled(1000, 7, 0), second = shuffled(1000, 7, 1),
+             other = shuffled(1000, 8, 0);
   auto sorted = first;
   std::sort(sorted.begin(), sorted.end());
   for (uint32_t index = 0; index < 1000; ++index) ASSERT_EQ(sorted[index], index);
@@ -146,7 +166,8 @@ TEST(Order, EveryPermutationOfFourIsEquallyLikely) {
   for (uint64_t seed = 0; seed < 4800; ++seed) ++counts[shuffled(4, seed, 3)];
   EXPECT_EQ(counts.size(), 24u);
   double chi_squared = 0;
-  for (const auto& [order, count] : counts) chi_squared += (count - 200.0) * (count - 200.0) / 200.0;
+  for (const auto& [order, count] : counts)
+    chi_squared += (count - 200.0) * (count - 200.0) / 200.0;
   EXPECT_LT(chi_squared, 49.7);  // 23 degrees of freedom, 0.1 %
 }
 
@@ -171,9 +192,14 @@ TEST(Order, TheRanksTogetherTakeTheSameSamplesWhateverTheirNumber) {
   EXPECT_EQ(seen.size(), 96u);  // none twice
   EXPECT_EQ(alone.after({2, 6}), (Position{2, 7}));
   EXPECT_EQ(alone.after({2, 7}), (Position{3, 0}));
-  EXPECT_THAT(complaint([] { ShuffledOrder(10, 12, 0); }), HasSubstr("10 samples, fewer than one batch of 12"));
-  EXPECT_THAT(complaint([] { ShuffledOrder(100, 10, 0, 0, 3); }), HasSubstr("10 samples over 3 ranks"));
-  EXPECT_THAT(complaint([&] { alone.samples({0, 8}); }), HasSubstr("step 8 of an epoch that has 8"));
+  EXPECT_THAT(complaint([] { ShuffledOrder(10, 12, 0); }),
+              HasSubstr("10 samples, fewer than one batch of 12"));
+  EXPECT_THAT(complaint([] { ShuffledOrder(100, 10, 0, 0, 3); }),
+              HasSubstr("10 samples over 3 ranks"));
+  EXPECT_THAT(complaint([&] {
+                alone.samples({0, 8});
+              }),
+              HasSubstr("step 8 of an epoch that has 8"));
 }
 
 TEST(Order, EvaluationTakesAllInOrderAndFillsTheLastBatchUp) {
@@ -191,7 +217,8 @@ TEST(Order, EvaluationTakesAllInOrderAndFillsTheLastBatchUp) {
 TEST(Position, ItGoesThroughJson) {
   const Position position{3, 141};
   EXPECT_EQ(position_from_json(nlohmann::json::parse(position_json(position).dump())), position);
-  for (const char* wrong : {"{}", "[1]", "{\"epoch\": -1, \"step\": 0}", "{\"epoch\": \"x\", \"step\": 0}"}) {
+  for (const char* wrong :
+       {"{}", "[1]", "{\"epoch\": -1, \"step\": 0}", "{\"epoch\": \"x\", \"step\": 0}"}) {
     EXPECT_THAT(complaint([&] { position_from_json(nlohmann::json::parse(wrong)); }),
                 HasSubstr("no position in the data"));
   }
@@ -201,16 +228,19 @@ class BatchesTest : public ::testing::Test {
  protected:
   std::shared_ptr<const Samples> samples_ = std::make_shared<Samples>(
       store_of(numbered_texts(100)), SampleOptions{.kind = SampleKind::document, .length = 8});
-  std::unique_ptr<Batches> loader(Position start, int64_t rank = 0, int64_t world = 1, int64_t ahead = 4) const {
-    return std::make_unique<Batches>(samples_, std::make_unique<ShuffledOrder>(samples_->count(), 12, 1, rank, world),
-                                     start, ahead);
+  std::unique_ptr<Batches> loader(Position start, int64_t rank = 0, int64_t world = 1,
+                                  int64_t ahead = 4) const {
+    return std::make_unique<Batches>(
+        samples_, std::make_unique<ShuffledOrder>(samples_->count(), 12, 1, rank, world), start,
+        ahead);
   }
 };
 
 TEST_F(BatchesTest, AResumedLoaderDeliversWhatTheUninterruptedOneDoes) {
   const auto whole = loader({});
   std::vector<Batch> expected;
-  for (int step = 0; step < 30; ++step) expected.push_back(*whole->next());  // almost four epochs of 8
+  // almost four epochs of 8
+  for (int step = 0; step < 30; ++step) expected.push_back(*whole->next());
   for (const int stop : {0, 1, 7, 8, 20}) {
     const auto before = loader({});
     for (int step = 0; step < stop; ++step) before->next();
@@ -232,11 +262,14 @@ TEST_F(BatchesTest, ABatchHasItsSamplesRowByRow) {
   const Batch batch = make_batch(*samples_, {3, kNoSample, 99});
   EXPECT_EQ(batch.rows, 3);
   EXPECT_EQ(batch.inputs.size(), 24u);
-  EXPECT_EQ(std::vector<int64_t>(batch.inputs.begin(), batch.inputs.begin() + 8), fill(*samples_, 3).inputs);
+  EXPECT_EQ(std::vector<int64_t>(batch.inputs.begin(), batch.inputs.begin() + 8),
+            fill(*samples_, 3).inputs);
   EXPECT_EQ(std::vector<int64_t>(batch.inputs.begin() + 8, batch.inputs.begin() + 16),
             std::vector<int64_t>(8, kPadding));
-  EXPECT_EQ(std::vector<int64_t>(batch.targets.begin() + 8, batch.targets.begin() + 16), std::vector<int64_t>(8, -100));
-  EXPECT_EQ(std::vector<int64_t>(batch.targets.begin() + 16, batch.targets.end()), fill(*samples_, 99).targets);
+  EXPECT_EQ(std::vector<int64_t>(batch.targets.begin() + 8, batch.targets.begin() + 16),
+            std::vector<int64_t>(8, -100));
+  EXPECT_EQ(std::vector<int64_t>(batch.targets.begin() + 16, batch.targets.end()),
+            fill(*samples_, 99).targets);
   EXPECT_EQ(batch.lengths, (std::vector<int64_t>{8, 0, 8}));
   EXPECT_EQ(make_batch(*samples_, {}).rows, 0);  // an empty draw is a batch too
 }
@@ -275,12 +308,15 @@ class SlowOrder : public Order {
     if (position.step == 2) user_error("the third step fails");
     return {position.step};
   }
-  std::optional<Position> after(const Position& position) const override { return Position{0, position.step + 1}; }
+  std::optional<Position> after(const Position& position) const override {
+    return Position{0, position.step + 1};
+  }
 };
 
 TEST_F(BatchesTest, WaitingIsCountedAndAFailureArrivesInItsTurn) {
   double waited_ms = 0;
-  // A busy machine may hold this thread back until a batch is there, and then nothing was waited for.
+  // A busy machine may hold this thread back until a batch is there, and then nothing was waited
+  // for.
   for (int attempt = 0; attempt < 10 && waited_ms < 30; ++attempt) {
     Batches batches(samples_, std::make_unique<SlowOrder>());
     EXPECT_EQ(batches.next()->samples, std::vector<int64_t>{0});

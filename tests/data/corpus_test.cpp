@@ -32,9 +32,9 @@ class CorpusTest : public FolderTest {
   std::string first_bad(const std::string& name, const std::string& content) {
     const std::string file = write(name, content);
     const std::string said = complaint([&] { texts(); });
-    EXPECT_THAT(said, HasSubstr("--skip-bad"));
+    EXPECT_THAT(said, HasSubstr("skip_bad"));
     texts({.skip_bad = true});
-    EXPECT_EQ(said, bad_.at(0).message() + "; --skip-bad leaves such lines out");
+    EXPECT_EQ(said, bad_.at(0).message() + "; `skip_bad` leaves such lines out");
     return said.substr(file.size());
   }
   CorpusCounts counts_;
@@ -42,16 +42,19 @@ class CorpusTest : public FolderTest {
 };
 
 TEST_F(CorpusTest, EveryKindOfFileBelowTheFolderIsReadInTheOrderOfPaths) {
-  write("b/two.jsonl", "{\"text\": \"line one\"}\r\n\n{\"text\": \"line \\u00e9\\u0000\", \"other\": [1]}");
+  write("b/two.jsonl",
+        "{\"text\": \"line one\"}\r\n\n{\"text\": \"line \\u00e9\\u0000\", \"other\": [1]}");
   write("a.txt", "\xEF\xBB\xBFwhole file\nof two lines\n");
   write("c.json", "{\"text\": \"one object\"}");
-  write("d.JSON", "[\n {\"text\": \"first ] of list\"},\n {\"text\": \"second \\\" of {list\"}\n]\n");
+  write("d.JSON",
+        "[\n {\"text\": \"first ] of list\"},\n {\"text\": \"second \\\" of {list\"}\n]\n");
   write("e.json", "{\"text\": \"after\"}\n{\"text\": \"another\"}\n");
   write("f.json", "[]");
   write("empty.txt", "");
   write("ignored.csv", "text\nno\n");
-  EXPECT_THAT(texts(), ElementsAre("whole file\nof two lines\n", "line one", std::string("line \u00e9\0", 8),
-                                   "one object", "first ] of list", "second \" of {list", "after", "another"));
+  EXPECT_THAT(texts(), ElementsAre("whole file\nof two lines\n", "line one",
+                                   std::string("line \u00e9\0", 8), "one object", "first ] of list",
+                                   "second \" of {list", "after", "another"));
   EXPECT_EQ(counts_.files, 7);
   EXPECT_EQ(counts_.empty, 1);
   EXPECT_EQ(counts_.bad, 0);
@@ -63,7 +66,8 @@ TEST_F(CorpusTest, EveryKindOfFileBelowTheFolderIsReadInTheOrderOfPaths) {
 
 TEST_F(CorpusTest, AnotherKeyCanHoldTheTextAndAnotherTheLabel) {
   write("a.jsonl", "{\"body\": \"x\", \"label\": 2}\n{\"body\": \"y\", \"label\": \"good\"}\n");
-  const auto found = documents({.text_key = "body", .label_key = "label", .label_names = {"bad", "good"}});
+  const auto found =
+      documents({.text_key = "body", .label_key = "label", .label_names = {"bad", "good"}});
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].label, 2);
   EXPECT_EQ(found[1].label, 1);
@@ -75,10 +79,13 @@ TEST_F(CorpusTest, ABadLineIsNamedByFileAndLine) {
               AllOf(HasSubstr(":3: "), HasSubstr("not JSON")));
   EXPECT_EQ(counts_.bad, 1);
   EXPECT_EQ(counts_.documents, 2);
-  EXPECT_THAT(first_bad("a.jsonl", "[\"text\"]"), HasSubstr(":1: this is no object with the key 'text'"));
-  EXPECT_THAT(first_bad("a.jsonl", "{\"txt\": \"x\"}"), HasSubstr(":1: there is no key 'text'; --text-key"));
+  EXPECT_THAT(first_bad("a.jsonl", "[\"text\"]"),
+              HasSubstr(":1: this is no object with the key 'text'"));
+  EXPECT_THAT(first_bad("a.jsonl", "{\"txt\": \"x\"}"),
+              HasSubstr(":1: there is no key 'text'; `text_key`"));
   EXPECT_THAT(first_bad("a.jsonl", "{\"text\": 7}"), HasSubstr("'text' is no text"));
-  EXPECT_THAT(first_bad("a.jsonl", "{\"text\": \"x\"}\n{\"text\": \"\xFF\"}"), HasSubstr(":2: byte 0xFF is not UTF-8"));
+  EXPECT_THAT(first_bad("a.jsonl", "{\"text\": \"x\"}\n{\"text\": \"\xFF\"}"),
+              HasSubstr(":2: byte 0xFF is not UTF-8"));
   EXPECT_THAT(first_bad("a.jsonl", "{\"text\": \"\\ud800\"}"), HasSubstr(":1: this is not JSON"));
   EXPECT_THAT(first_bad("a.jsonl", std::string(100000, '[')), HasSubstr(":1: this is not JSON"));
 }
@@ -87,10 +94,13 @@ TEST_F(CorpusTest, ABadPlaceInAJsonListIsNamedByItsLine) {
   EXPECT_THAT(first_bad("a.json", "[\n{\"text\": \"x\"},\n{\"txt\": \"y\"},\n{\"text\": \"z\"}]"),
               HasSubstr(":3: there is no key"));
   EXPECT_EQ(counts_.documents, 2);
-  EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"},\n{\"text\":\n \"y\n\"}]"), HasSubstr(":3: this is not JSON"));
+  EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"},\n{\"text\":\n \"y\n\"}]"),
+              HasSubstr(":3: this is not JSON"));
   EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"}\n"), HasSubstr(":2: the list is not closed"));
-  EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"},\n]"), HasSubstr(":2: a comma before the list's end"));
-  EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"}\n\n {\"text\": \"y\"}]"), HasSubstr(":3: a comma is missing"));
+  EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"},\n]"),
+              HasSubstr(":2: a comma before the list's end"));
+  EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"}\n\n {\"text\": \"y\"}]"),
+              HasSubstr(":3: a comma is missing"));
   EXPECT_THAT(first_bad("a.json", "[{\"text\": \"x\"}]]"), HasSubstr(":1: unexpected ']'"));
   EXPECT_THAT(first_bad("a.json", "nonsense"), HasSubstr(":1: this is not JSON"));
   EXPECT_THAT(first_bad("a.json", "{\"text\": \"x\""), HasSubstr(":1: this is not JSON"));
@@ -98,16 +108,19 @@ TEST_F(CorpusTest, ABadPlaceInAJsonListIsNamedByItsLine) {
 
 TEST_F(CorpusTest, ATextThatIsNotUtf8IsBadAtItsLine) {
   write("good.jsonl", "{\"text\": \"x\"}");
-  EXPECT_THAT(first_bad("bad.txt", "fine\nfine\nnot \xE9t\xE9\n"), HasSubstr(":3: byte 0xE9 is not UTF-8"));
+  EXPECT_THAT(first_bad("bad.txt", "fine\nfine\nnot \xE9t\xE9\n"),
+              HasSubstr(":3: byte 0xE9 is not UTF-8"));
   EXPECT_EQ(counts_.documents, 1);
 }
 
 TEST_F(CorpusTest, LabelsThatAreNoneAreBad) {
   for (const char* line :
-       {"{\"text\": \"x\"}", "{\"text\": \"x\", \"label\": -1}", "{\"text\": \"x\", \"label\": 1.5}",
-        "{\"text\": \"x\", \"label\": \"good\"}", "{\"text\": \"x\", \"label\": 99999999999999999999}"}) {
+       {"{\"text\": \"x\"}", "{\"text\": \"x\", \"label\": -1}",
+        "{\"text\": \"x\", \"label\": 1.5}", "{\"text\": \"x\", \"label\": \"good\"}",
+        "{\"text\": \"x\", \"label\": 99999999999999999999}"}) {
     write("a.jsonl", line);
-    EXPECT_THAT(complaint([&] { texts({.label_key = "label"}); }), HasSubstr("a.jsonl:1: ")) << line;
+    EXPECT_THAT(complaint([&] { texts({.label_key = "label"}); }), HasSubstr("a.jsonl:1: "))
+        << line;
   }
 }
 
@@ -115,7 +128,8 @@ TEST_F(CorpusTest, AFolderWithoutDataIsAComplaint) {
   EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("holds no .txt, .json or .jsonl file"));
   EXPECT_THAT(complaint([&] { Corpus(path("nowhere"), {}); }), HasSubstr("there is no"));
   EXPECT_THAT(complaint([&] { Corpus(write("a.csv", "x"), {}); }), HasSubstr("is no data"));
-  std::filesystem::create_symlink(path("nowhere"), path("gone.txt"));  // data that was meant to be there
+  // data that was meant to be there
+  std::filesystem::create_symlink(path("nowhere"), path("gone.txt"));
   EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("gone.txt': No such file"));
 }
 

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "base/files.h"
-#include "data/digest.h"
 #include "data/http.h"
 #include "models/test_weight_files.h"
 
@@ -18,18 +17,30 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 TEST(Hub, ThePlacesAreThoseOfTheHubsOwnTools) {
-  EXPECT_EQ(
-      hub_cache_root({.hf_home = "", .hf_hub_cache = "", .hf_token_path = "", .xdg_cache_home = "", .home = "/me"}),
-      "/me/.cache/huggingface/hub");
-  EXPECT_EQ(
-      hub_cache_root({.hf_home = "", .hf_hub_cache = "", .hf_token_path = "", .xdg_cache_home = "/x", .home = "/me"}),
-      "/x/huggingface/hub");
-  const HubVariables home{
-      .hf_home = "/hf", .hf_hub_cache = "", .hf_token_path = "", .xdg_cache_home = "/x", .home = "/me"};
+  EXPECT_EQ(hub_cache_root({.hf_home = "",
+                            .hf_hub_cache = "",
+                            .hf_token_path = "",
+                            .xdg_cache_home = "",
+                            .home = "/me"}),
+            "/me/.cache/huggingface/hub");
+  EXPECT_EQ(hub_cache_root({.hf_home = "",
+                            .hf_hub_cache = "",
+                            .hf_token_path = "",
+                            .xdg_cache_home = "/x",
+                            .home = "/me"}),
+            "/x/huggingface/hub");
+  const HubVariables home{.hf_home = "/hf",
+                          .hf_hub_cache = "",
+                          .hf_token_path = "",
+                          .xdg_cache_home = "/x",
+                          .home = "/me"};
   EXPECT_EQ(hub_cache_root(home), "/hf/hub");
   EXPECT_EQ(hub_token_file(home), "/hf/token");
-  const HubVariables all{
-      .hf_home = "/hf", .hf_hub_cache = "/c", .hf_token_path = "/t", .xdg_cache_home = "/x", .home = "/me"};
+  const HubVariables all{.hf_home = "/hf",
+                         .hf_hub_cache = "/c",
+                         .hf_token_path = "/t",
+                         .xdg_cache_home = "/x",
+                         .home = "/me"};
   EXPECT_EQ(hub_cache_root(all), "/c");
   EXPECT_EQ(hub_token_file(all), "/t");
   EXPECT_EQ(hub_model_folder("/c", "org/name"), "/c/models--org--name");
@@ -37,16 +48,19 @@ TEST(Hub, ThePlacesAreThoseOfTheHubsOwnTools) {
 }
 
 TEST(Hub, NamesThatAHubAllowsAreAllowed) {
-  for (const char* name : {"gpt2", "meta-llama/Llama-3.1-8B-Instruct", "a/b_c.d"}) EXPECT_TRUE(is_hub_id(name)) << name;
-  for (const char* name : {"", "/", "a/", "/a", "a/b/c", "../a", "a/..", "a--b/c", "-a/b", "a/b.", "a b", "a/b\n",
-                           "a/b?x", "ä/b", "a/b.git"}) {
+  for (const char* name : {"gpt2", "meta-llama/Llama-3.1-8B-Instruct", "a/b_c.d"})
+    EXPECT_TRUE(is_hub_id(name)) << name;
+  for (const char* name : {"", "/", "a/", "/a", "a/b/c", "../a", "a/..", "a--b/c", "-a/b", "a/b.",
+                           "a b", "a/b\n", "a/b?x", "ä/b", "a/b.git"}) {
     EXPECT_FALSE(is_hub_id(name)) << name;
   }
 }
 
 TEST(Hub, PathsThatLeadOutOfTheFolderAreNotSafe) {
-  for (const char* path : {"a", "a/b.json", "..a", "a..b/c", ".hidden"}) EXPECT_TRUE(is_safe_path(path)) << path;
-  for (const char* path : {"", "/a", "a/", "../a", "a/../b", "a/..", ".", "./a", "a//b", "a\\b", "a\nb", "a\x7f"})
+  for (const char* path : {"a", "a/b.json", "..a", "a..b/c", ".hidden"})
+    EXPECT_TRUE(is_safe_path(path)) << path;
+  for (const char* path :
+       {"", "/a", "a/", "../a", "a/../b", "a/..", ".", "./a", "a//b", "a\\b", "a\nb", "a\x7f"})
     EXPECT_FALSE(is_safe_path(path)) << path;
   EXPECT_FALSE(is_safe_path(std::string("a\0b", 3)));
   EXPECT_FALSE(is_safe_path(std::string(256, 'a')));
@@ -69,7 +83,8 @@ TEST(Hub, AModelIsAFolderOrASnapshotInTheCache) {
   EXPECT_FALSE(resolve_model_folder("org/name", cache, "evil"));
   EXPECT_EQ(resolve_model_folder(files.path("own"), cache), files.path("own"));
 
-  EXPECT_THAT(complaint([&] { model_not_found("org/none", cache); }), HasSubstr("`veil fetch org/none` brings it"));
+  EXPECT_THAT(complaint([&] { model_not_found("org/none", cache); }),
+              HasSubstr("`veil fetch org/none` downloads it"));
   EXPECT_THAT(complaint([&] { model_not_found("a b", cache); }),
               HasSubstr("a folder with config.json and a hub's name"));
   fs::create_directories(files.path("empty"));
@@ -81,11 +96,14 @@ TEST(Hub, AModelNeedsItsConfigurationTokenizerAndOneLayoutOfItsWeights) {
   EXPECT_THAT(
       files_of_a_model({".gitattributes", "README.md", "config.json", "consolidated.safetensors",
                         "generation_config.json", "merges.txt", "model-00001-of-00002.safetensors",
-                        "model-00002-of-00002.safetensors", "model.safetensors.index.json", "onnx/model.safetensors",
-                        "original/consolidated.00.pth", "pytorch_model.bin", "tokenizer.json"}),
-      ElementsAre("config.json", "generation_config.json", "merges.txt", "model-00001-of-00002.safetensors",
-                  "model-00002-of-00002.safetensors", "model.safetensors.index.json", "tokenizer.json"));
-  EXPECT_THAT(files_of_a_model({"weights.safetensors", "x.bin"}), ElementsAre("weights.safetensors"));
+                        "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+                        "onnx/model.safetensors", "original/consolidated.00.pth",
+                        "pytorch_model.bin", "tokenizer.json"}),
+      ElementsAre("config.json", "generation_config.json", "merges.txt",
+                  "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                  "model.safetensors.index.json", "tokenizer.json"));
+  EXPECT_THAT(files_of_a_model({"weights.safetensors", "x.bin"}),
+              ElementsAre("weights.safetensors"));
 }
 
 TEST(Hub, ChecksumsAreTheKnownOnes) {
@@ -103,8 +121,8 @@ TEST(Hub, AddressesAreTakenApartAsCurlDoes) {
   if (!built_with_http()) GTEST_SKIP() << "without libcurl and OpenSSL";
   EXPECT_EQ(url_origin("https://Hub.example/a/b?c"), "https://hub.example:443");
   EXPECT_EQ(url_origin("http://hub.example:81"), "http://hub.example:81");
-  for (const char* url : {"", "hub.example", "ftp://hub.example", "file:///etc/passwd", "https://me:secret@hub.example",
-                          "https://me@hub.example"}) {
+  for (const char* url : {"", "hub.example", "ftp://hub.example", "file:///etc/passwd",
+                          "https://me:secret@hub.example", "https://me@hub.example"}) {
     EXPECT_EQ(url_origin(url), "") << url;
   }
   EXPECT_EQ(resolve_url("https://h/a/b", "/c?d=1"), "https://h/c?d=1");

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 Picture plain(int64_t width, int64_t height, uint8_t red, uint8_t green, uint8_t blue) {
   Picture picture{width, height, {}};
-  for (int64_t i = 0; i < width * height; ++i) picture.rgb.insert(picture.rgb.end(), {red, green, blue});
+  for (int64_t i = 0; i < width * height; ++i)
+    picture.rgb.insert(picture.rgb.end(), {red, green, blue});
   return picture;
 }
 
@@ -57,16 +58,22 @@ TEST_F(Images, APngComesBackAsItWasWritten) {
 
 // 8 x 4 pixels of (230, 120, 40), as libjpeg wrote them at quality 90; in hexadecimal.
 constexpr const char* kJpeg =
-    "ffd8ffe000104a46494600010100000100010000ffdb0043000302020302020303030304030304050805050404050a070706"
-    "080c0a0c0c0b0a0b0b0d0e12100d0e110e0b0b1016101113141515150c0f171816141812141514ffdb004301030404050405"
-    "09050509140d0b0d141414141414141414141414141414141414141414141414141414141414141414141414141414141414"
-    "1414141414141414ffc00011080004000803011100021101031101ffc40014000100000000000000000000000000000006ff"
-    "c40014100100000000000000000000000000000000ffc40014010100000000000000000000000000000008ffc40014110100"
+    "ffd8ffe000104a46494600010100000100010000ffdb0043000302020302020303030304030304050805050404050a"
+    "070706"
+    "080c0a0c0c0b0a0b0b0d0e12100d0e110e0b0b1016101113141515150c0f171816141812141514ffdb004301030404"
+    "050405"
+    "09050509140d0b0d141414141414141414141414141414141414141414141414141414141414141414141414141414"
+    "141414"
+    "1414141414141414ffc00011080004000803011100021101031101ffc4001400010000000000000000000000000000"
+    "0006ff"
+    "c40014100100000000000000000000000000000000ffc40014010100000000000000000000000000000008ffc40014"
+    "110100"
     "000000000000000000000000000000ffda000c03010002110311003f00563114afffd9";
 
 std::string bytes_of(const std::string& digits) {
   std::string bytes;
-  for (size_t i = 0; i < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  for (size_t i = 0; i < digits.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
   return bytes;
 }
 
@@ -92,7 +99,9 @@ std::string png_head(uint32_t width, uint32_t height) {
     return big_endian(size, 4) + content + big_endian(checksum(content), 4);
   };
   return std::string("\x89PNG\r\n\x1A\n") +
-         chunk("IHDR" + big_endian(width, 4) + big_endian(height, 4) + std::string("\x8\x2\0\0\0", 5), 13) +
+         chunk(
+             "IHDR" + big_endian(width, 4) + big_endian(height, 4) + std::string("\x8\x2\0\0\0", 5),
+             13) +
          chunk("IDAT", 0);
 }
 
@@ -120,7 +129,8 @@ TEST_F(Images, AJpegIsDecodedAndTruncatedOnesAreRefused) {
   write_file_atomically(at("dogs/whole.jpg"), bytes + "x");
   EXPECT_NE(folder.hash(0), hash);
   write_file_atomically(at("dogs/cut.jpg"), bytes.substr(0, bytes.size() / 3));
-  EXPECT_NE(message_of([&] { read_picture(at("dogs/cut.jpg")); }).find("dogs/cut.jpg"), std::string::npos);
+  EXPECT_NE(message_of([&] { read_picture(at("dogs/cut.jpg")); }).find("dogs/cut.jpg"),
+            std::string::npos);
 }
 
 TEST_F(Images, PaddingIsAnEmptyImageWithoutAClassOfItsOwn) {
@@ -168,7 +178,8 @@ TEST_F(Images, BadFilesAreNamedAndCanBeLeftOut) {
   write_file_atomically(at("dogs/cut.png"), sound.substr(0, sound.size() / 2));
   write_file_atomically(at("dogs/text.jpg"), "this is no image");
   write_file_atomically(at("dogs/void.png"), "");
-  write_file_atomically(at("dogs/broken.jpeg"), std::string("\xFF\xD8\xFF\xE0 and then nonsense", 21));
+  write_file_atomically(at("dogs/broken.jpeg"),
+                        std::string("\xFF\xD8\xFF\xE0 and then nonsense", 21));
   for (const char* name : {"dogs/cut.png", "dogs/text.jpg", "dogs/void.png", "dogs/broken.jpeg"}) {
     const std::string message = message_of([&] { read_picture(at(name)); });
     EXPECT_EQ(message.find(at(name)), 0U) << message;
@@ -186,8 +197,9 @@ TEST_F(Images, EveryFileCanBeDecodedAtOnce) {
   const std::string sound = read_file(at("cats/good.png"));
   write_file_atomically(at("dogs/cut.png"), sound.substr(0, sound.size() - 20));
   EXPECT_EQ(message_of([&] { ImageFolder(root_.string(), BadImages::seen_when_read, 2); }), "");
-  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), BadImages::refused, 2); }).find("dogs/cut.png"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { ImageFolder(root_.string(), BadImages::refused, 2); }).find("dogs/cut.png"),
+      std::string::npos);
 }
 
 // Otherwise the last image of a class would decide the labels of all classes behind it.
@@ -196,7 +208,8 @@ TEST_F(Images, AnEmptySubFolderIsStillAClass) {
   write_png(at("cats/c.png"), plain(4, 4, 0, 255, 0));
   fs::create_directories(at("bees"));
   const ImageFolder folder(root_.string(), BadImages::seen_when_read, 1);
-  EXPECT_EQ(folder.class_names(), (std::vector<std::string>{"ants", "bees", "cats", "dogs", "empty"}));
+  EXPECT_EQ(folder.class_names(),
+            (std::vector<std::string>{"ants", "bees", "cats", "dogs", "empty"}));
   EXPECT_EQ(folder.label(1), 2);
 }
 
@@ -206,22 +219,28 @@ TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   const auto expect_refused = [&](const std::string& name, const std::function<void()>& work) {
-    EXPECT_EQ(message_of(work), at(name) + ": 60000 x 60000 pixels are more than the 134217728 that are allowed");
+    EXPECT_EQ(message_of(work),
+              at(name) + ": 60000 x 60000 pixels are more than the 134217728 that are allowed");
   };
   for (const char* name : {"dogs/huge.png", "dogs/huge.jpg"}) {
     expect_refused(name, [&] { read_picture(at(name)); });
     expect_refused(name, [&] { read_picture_size(at(name)); });
   }
   getrusage(RUSAGE_SELF, &after);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1 << 20) << "kB; the pixels would have been 10.8 GB";
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1 << 20)
+      << "kB; the pixels would have been 10.8 GB";
   write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
   EXPECT_EQ(ImageFolder(root_.string(), BadImages::left_out, 1).left_out().size(), 2U);
 }
 
 TEST_F(Images, AFolderWithoutImagesIsSaid) {
-  EXPECT_NE(message_of([&] { ImageFolder(root_.string(), BadImages::seen_when_read, 1); }).find("holds no images"),
+  EXPECT_NE(message_of([&] {
+              ImageFolder(root_.string(), BadImages::seen_when_read, 1);
+            }).find("holds no images"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { ImageFolder(at("nowhere"), BadImages::seen_when_read, 1); }).find("is no folder"),
+  EXPECT_NE(message_of([&] {
+              ImageFolder(at("nowhere"), BadImages::seen_when_read, 1);
+            }).find("is no folder"),
             std::string::npos);
 }
 
@@ -233,7 +252,8 @@ TEST(ImageBatches, AreTheOrdersAndGoOnWhereTheyWereLeft) {
   for (int i = 0; i < 3; ++i) taken.push_back(all.next().value());
   for (const ImageBatch& batch : taken) {
     EXPECT_EQ(batch.samples, order()->samples(batch.position));
-    for (size_t i = 0; i < batch.samples.size(); ++i) EXPECT_EQ(batch.labels[i], batch.samples[i] % 4);
+    for (size_t i = 0; i < batch.samples.size(); ++i)
+      EXPECT_EQ(batch.labels[i], batch.samples[i] % 4);
   }
   ImageBatches later(shapes, order(), 8, 3, taken[2].position, 1);
   EXPECT_EQ(later.next()->pixels, taken[2].pixels);
@@ -258,8 +278,10 @@ TEST(ImageSplit, HoldsAPartOutThatTrainingNeverSees) {
 }
 
 TEST(ImageSplit, AnotherImageMovesNone) {
-  const std::set<uint64_t> few = hashes_of(*split_images(std::make_shared<Shapes>(500, 3), 0.2, 1).held_out);
-  const std::set<uint64_t> more = hashes_of(*split_images(std::make_shared<Shapes>(501, 3), 0.2, 1).held_out);
+  const std::set<uint64_t> few =
+      hashes_of(*split_images(std::make_shared<Shapes>(500, 3), 0.2, 1).held_out);
+  const std::set<uint64_t> more =
+      hashes_of(*split_images(std::make_shared<Shapes>(501, 3), 0.2, 1).held_out);
   for (const uint64_t hash : few) EXPECT_EQ(more.count(hash), 1U);
   EXPECT_LE(more.size(), few.size() + 1);
 }
@@ -268,7 +290,8 @@ TEST(ImageSplit, AnotherImageMovesNone) {
 TEST_F(Images, TheFirstHeldOutOnesAreOfAllClasses) {
   for (const char* name : {"cats", "dogs"}) {
     for (uint8_t i = 0; i < 20; ++i)
-      write_png(at(name) + "/" + std::to_string(i) + ".png", plain(2, 2, i, name[0] == 'c' ? 0 : 255, 0));
+      write_png(at(name) + "/" + std::to_string(i) + ".png",
+                plain(2, 2, i, name[0] == 'c' ? 0 : 255, 0));
   }
   const auto folder = std::make_shared<ImageFolder>(root_.string(), BadImages::seen_when_read, 1);
   const ImageSplit split = split_images(folder, 0.9, 2);
@@ -293,9 +316,11 @@ TEST_F(Images, ACopyFallsOnTheSameSide) {
 
 TEST(ImageBatches, GreyIsTheColoursMean) {
   const Shapes shapes(4, 1);
-  const ImageBatch grey = make_image_batch(shapes, {2}, 6, 1), color = make_image_batch(shapes, {2}, 6, 3);
+  const ImageBatch grey = make_image_batch(shapes, {2}, 6, 1),
+                   color = make_image_batch(shapes, {2}, 6, 3);
   for (size_t p = 0; p < 36; ++p)
-    EXPECT_NEAR(grey.pixels[p], (color.pixels[p] + color.pixels[36 + p] + color.pixels[72 + p]) / 3, 1e-6);
+    EXPECT_NEAR(grey.pixels[p], (color.pixels[p] + color.pixels[36 + p] + color.pixels[72 + p]) / 3,
+                1e-6);
 }
 
 TEST(Shapes, DifferByClassAndComeBackTheSame) {

@@ -10,11 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "base/test_paths.h"
+
 namespace veil::data {
 
 // $VEIL_GOLDENS, else the goldens beside the repository, else the copy in it.
 inline std::filesystem::path tokenizer_goldens() {
-  const std::filesystem::path root = VEIL_SOURCE_ROOT;
+  const std::filesystem::path root = source_root();
   std::vector<std::filesystem::path> folders{root / "../shared/goldens", root / "tests/goldens"};
   if (const char* const given = std::getenv("VEIL_GOLDENS")) folders = {given};
   for (const auto& folder : folders) {

@@ -35,14 +35,16 @@ TestRequest parse(const std::string& raw) {
     std::string name = line.substr(0, colon);
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    request.headers[name] = line.substr(colon + 2, line.size() - colon - 3);  // ": " before, "\r" behind
+    // ": " before, "\r" behind
+    request.headers[name] = line.substr(colon + 2, line.size() - colon - 3);
   }
   return request;
 }
 
 }  // namespace
 
-TestHttpServer::TestHttpServer(std::function<TestAnswer(const TestRequest&)> answer) : answer_(std::move(answer)) {
+TestHttpServer::TestHttpServer(std::function<TestAnswer(const TestRequest&)> answer)
+    : answer_(std::move(answer)) {
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in place{};
   place.sin_family = AF_INET;
@@ -101,13 +103,16 @@ void TestHttpServer::converse(int connection) {
   const TestAnswer answer = answer_(request);
   std::ostringstream head;
   head << "HTTP/1.1 " << answer.status << " Some Words\r\nConnection: close\r\nContent-Length: "
-       << (answer.claimed_length >= 0 ? answer.claimed_length : static_cast<int64_t>(answer.body.size())) << "\r\n";
+       << (answer.claimed_length >= 0 ? answer.claimed_length
+                                      : static_cast<int64_t>(answer.body.size()))
+       << "\r\n";
   for (const auto& [name, value] : answer.headers) head << name << ": " << value << "\r\n";
   head << "\r\n";
   send_all(connection, head.str());
   if (request.method == "HEAD") return;
-  const size_t length =
-      answer.cut_after < 0 ? answer.body.size() : std::min(answer.body.size(), static_cast<size_t>(answer.cut_after));
+  const size_t length = answer.cut_after < 0
+                            ? answer.body.size()
+                            : std::min(answer.body.size(), static_cast<size_t>(answer.cut_after));
   send_all(connection, std::string_view(answer.body).substr(0, length));
 }
 

@@ -1,4 +1,5 @@
-// A web server on a port of this machine, for tests: one request a connection, answered by a function.
+// A web server on a port of this machine, for tests: one request a connection, answered by a
+// function.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/digest.h"
+#include "data/http.h"
 
 namespace veil {
 
@@ -11,7 +11,8 @@ TestHubServer::TestHubServer()
       store_([this](const TestRequest& request) { return answer_store(request); }) {}
 
 void TestHubServer::add(const std::string& name, const std::string& content, bool large) {
-  Digest digest(large ? DigestKind::sha256 : DigestKind::git_blob, static_cast<int64_t>(content.size()));
+  Digest digest(large ? DigestKind::sha256 : DigestKind::git_blob,
+                static_cast<int64_t>(content.size()));
   digest.add(content);
   files_[name] = {content, digest.hex(), large};
   if (large) names_in_store_[files_[name].checksum] = name;
@@ -38,7 +39,8 @@ TestAnswer TestHubServer::answer_hub(const TestRequest& request) {
     return {.status = status, .headers = {{"Retry-After", "0"}}};
   }
   const auto authorization = request.headers.find("authorization");
-  if (!token.empty() && (authorization == request.headers.end() || authorization->second != "Bearer " + token)) {
+  if (!token.empty() &&
+      (authorization == request.headers.end() || authorization->second != "Bearer " + token)) {
     return {.status = 401, .headers = {{"X-Error-Code", "RepoNotFound"}}, .body = "{}"};
   }
   const std::string listing = "/api/models/" + model + "/revision/";
@@ -53,9 +55,11 @@ TestAnswer TestHubServer::answer_hub(const TestRequest& request) {
     for (const auto& name : listed_besides) answer["siblings"].push_back({{"rfilename", name}});
     return {.body = answer.dump()};
   }
-  if (!request.path.starts_with(resolved)) return {.status = 404, .headers = {{"X-Error-Code", "RepoNotFound"}}};
+  if (!request.path.starts_with(resolved))
+    return {.status = 404, .headers = {{"X-Error-Code", "RepoNotFound"}}};
   if (gated)
-    return {.status = authorization == request.headers.end() ? 401 : 403, .headers = {{"X-Error-Code", "GatedRepo"}}};
+    return {.status = authorization == request.headers.end() ? 401 : 403,
+            .headers = {{"X-Error-Code", "GatedRepo"}}};
   const std::string name = request.path.substr(resolved.size());
   const auto found = files_.find(name);
   if (found == files_.end()) return {.status = 404, .headers = {{"X-Error-Code", "EntryNotFound"}}};
@@ -94,8 +98,9 @@ TestAnswer TestHubServer::bytes(const std::string& name, const TestRequest& requ
   if (ranges && range != request.headers.end()) {
     const size_t first = std::stoull(range->second.substr(std::string("bytes=").size()));
     if (first >= answer.body.size()) return {.status = 416};
-    answer.headers["Content-Range"] = "bytes " + std::to_string(first) + "-" + std::to_string(answer.body.size() - 1) +
-                                      "/" + std::to_string(answer.body.size());
+    answer.headers["Content-Range"] = "bytes " + std::to_string(first) + "-" +
+                                      std::to_string(answer.body.size() - 1) + "/" +
+                                      std::to_string(answer.body.size());
     answer.status = 206;
     answer.body = answer.body.substr(first);
   }

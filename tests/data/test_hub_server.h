@@ -1,4 +1,5 @@
-// A model hub on this machine, with a second server that it points to for large files, as the real one does. Its faults are set by tests.
+// A model hub on this machine, with a second server that it points to for large files, as the real
+// one does. Its faults are set by tests.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,8 @@ class TestHubServer {
  public:
   TestHubServer();
 
-  // A large file has its SHA-256 for a name and lies on the other server; a small one has git's checksum and lies here.
+  // A large file has its SHA-256 for a name and lies on the other server; a small one has git's
+  // checksum and lies here.
   void add(const std::string& name, const std::string& content, bool large);
   std::string checksum(const std::string& name) const;
   std::string content(const std::string& name) const { return files_.at(name).content; }
@@ -25,13 +27,14 @@ class TestHubServer {
 
   std::string model = "org/tiny";
   std::string commit = std::string(40, 'c');
-  std::string token;                                // required where not ""
-  bool gated = false;                               // files are refused, as for an account without access
-  std::vector<std::string> listed_besides;          // names in the listing that have no file
-  std::map<std::string, std::deque<int64_t>> cuts;  // by file: bytes after which the next downloads end, one each
-  std::map<std::string, std::string> instead;       // by file: what is sent instead of its content
-  std::map<std::string, std::string>
-      headers_besides;   // by file: its X-Linked-Size or ETag instead of the right one, "Name: value"
+  std::string token;                        // required where not ""
+  bool gated = false;                       // files are refused, as for an account without access
+  std::vector<std::string> listed_besides;  // names in the listing that have no file
+  // by file: bytes after which the next downloads end, one each
+  std::map<std::string, std::deque<int64_t>> cuts;
+  std::map<std::string, std::string> instead;  // by file: what is sent instead of its content
+  // by file: its X-Linked-Size or ETag instead of the right one, "Name: value"
+  std::map<std::string, std::string> headers_besides;
   std::deque<int> busy;  // statuses of the next answers, before all else
   bool ranges = true;    // whether a part can be asked for
 

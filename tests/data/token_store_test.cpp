@@ -26,9 +26,12 @@ StoreHeader header_of(int64_t vocabulary, bool labelled = false) {
 
 std::vector<EncodedDocument> some_documents(bool labelled) {
   std::vector<EncodedDocument> result;
-  for (const std::vector<int32_t>& tokens : {std::vector<int32_t>{1, 2, 999}, {}, {7}, {5, 4, 3, 2, 1}}) {
-    result.push_back(
-        {.tokens = tokens, .hash = content_hash(fmt::format("x{}", result.size())), .text_bytes = 10, .label = {}});
+  for (const std::vector<int32_t>& tokens :
+       {std::vector<int32_t>{1, 2, 999}, {}, {7}, {5, 4, 3, 2, 1}}) {
+    result.push_back({.tokens = tokens,
+                      .hash = content_hash(fmt::format("x{}", result.size())),
+                      .text_bytes = 10,
+                      .label = {}});
     if (labelled) result.back().label = static_cast<int32_t>(result.size());
   }
   return result;
@@ -61,7 +64,8 @@ class TokenStoreTest : public FolderTest {
 };
 
 TEST_F(TokenStoreTest, WhatIsWrittenIsReadInMemoryAndFromAFileOfEitherWidth) {
-  for (const int64_t vocabulary : {int64_t{1000}, int64_t{65536}, int64_t{65537}, int64_t{200000}}) {
+  for (const int64_t vocabulary :
+       {int64_t{1000}, int64_t{65536}, int64_t{65537}, int64_t{200000}}) {
     for (const bool labelled : {false, true}) {
       const TokenStore store = TokenStore::open(written(vocabulary, labelled));
       expect_holds(store, some_documents(labelled));
@@ -93,10 +97,13 @@ TEST_F(TokenStoreTest, EveryShorterOrLongerFileIsRefused) {
   const std::string whole = read_file(written(1000, true));
   for (size_t size = 0; size < whole.size(); size += size < 4096 ? 512 : 1) {
     const std::string cut = write("cut.tokens", whole.substr(0, size));
-    EXPECT_THAT(complaint([&] { TokenStore::open(cut); }), HasSubstr("is no token store that can be used")) << size;
+    EXPECT_THAT(complaint([&] { TokenStore::open(cut); }),
+                HasSubstr("is no token store that can be used"))
+        << size;
   }
   write("cut.tokens", whole + "x");
-  EXPECT_THAT(complaint([&] { TokenStore::open(path("cut.tokens")); }), HasSubstr("where its header asks for"));
+  EXPECT_THAT(complaint([&] { TokenStore::open(path("cut.tokens")); }),
+              HasSubstr("where its header asks for"));
   EXPECT_THAT(complaint([&] { TokenStore::open(path("nowhere")); }), HasSubstr("cannot read"));
   EXPECT_THAT(complaint([&] { TokenStore::open(folder_); }), HasSubstr("is no token store"));
 }
@@ -123,12 +130,16 @@ TEST_F(TokenStoreTest, AHeaderThatLiesIsRefused) {
   const std::string no_store = "is no token store that can be used";
   EXPECT_THAT(with("VEILTOKS", "VEILTOKX"), HasSubstr("does not begin as one"));
   EXPECT_THAT(with("\"documents\":4", "\"documents\":5"), HasSubstr(no_store));
-  EXPECT_THAT(with("\"documents\":4", "\"documents\":9223372036854775807"), HasSubstr("counts are impossible"));
+  EXPECT_THAT(with("\"documents\":4", "\"documents\":9223372036854775807"),
+              HasSubstr("counts are impossible"));
   EXPECT_THAT(with("\"tokens\":9", "\"tokens\":-1"), HasSubstr(no_store));
-  EXPECT_THAT(with("\"tokens\":9", "\"tokens\":10"), HasSubstr("do not follow each other"));  // padded to the same size
+  // padded to the same size
+  EXPECT_THAT(with("\"tokens\":9", "\"tokens\":10"), HasSubstr("do not follow each other"));
   EXPECT_THAT(with("\"vocabulary_size\":1000", "\"vocabulary_size\":0"), HasSubstr(no_store));
-  EXPECT_THAT(with("\"vocabulary_size\":1000", "\"vocabulary_size\":99999"), HasSubstr("of another size"));
-  EXPECT_THAT(with("\"end_of_text\":3", "\"end_of_text\":1000"), HasSubstr("end_of_text is beyond"));
+  EXPECT_THAT(with("\"vocabulary_size\":1000", "\"vocabulary_size\":99999"),
+              HasSubstr("of another size"));
+  EXPECT_THAT(with("\"end_of_text\":3", "\"end_of_text\":1000"),
+              HasSubstr("end_of_text is beyond"));
   EXPECT_THAT(with("\"labelled\":true", "\"labelled\":7"), HasSubstr("header cannot be read"));
   EXPECT_THAT(with("{", "["), HasSubstr("header cannot be read"));
   std::string version = whole;
@@ -162,8 +173,10 @@ TEST_F(TokenStoreTest, ATokenBeyondTheVocabularyIsAComplaintWhereItIsRead) {
   int64_t tokens[3];
   store.copy(0, 0, 3, tokens);
   EXPECT_EQ(tokens[2], 999);
-  EXPECT_THAT(complaint([&] { store.copy(2, 0, 1, tokens); }), HasSubstr("token 1000 of document 2"));
-  EXPECT_THAT(complaint([&] { store.require_vocabulary(999); }), HasSubstr("beyond the model's vocabulary of 999"));
+  EXPECT_THAT(complaint([&] { store.copy(2, 0, 1, tokens); }),
+              HasSubstr("token 1000 of document 2"));
+  EXPECT_THAT(complaint([&] { store.require_vocabulary(999); }),
+              HasSubstr("beyond the model's vocabulary of 999"));
   store.require_vocabulary(1000);
 }
 
@@ -179,7 +192,8 @@ class EncodeTest : public FolderTest {
   void write_many(int documents) {
     std::string lines;
     for (int index = 0; index < documents; ++index) {
-      const std::string text(static_cast<size_t>(1000 + 37 * (index % 100)), static_cast<char>('a' + index % 26));
+      const std::string text(static_cast<size_t>(1000 + 37 * (index % 100)),
+                             static_cast<char>('a' + index % 26));
       lines += fmt::format("{{\"text\": \"{}\"}}\n", text);
     }
     write("data/many.jsonl", lines);
@@ -227,7 +241,8 @@ TEST_F(EncodeTest, AFolderAndItsStoreHoldTheSame) {
     mapped->copy(document, 0, memory->size(document), b.data());
     EXPECT_EQ(a, b);
   }
-  EXPECT_THAT(complaint([&] { load_data(path("data"), nullptr, {}, {}); }), HasSubstr("no tokenizer is given"));
+  EXPECT_THAT(complaint([&] { load_data(path("data"), nullptr, {}, {}); }),
+              HasSubstr("tokenizer is missing"));
   EXPECT_THAT(complaint([&] { load_data(path("a.tokens"), nullptr, {.label_key = "label"}, {}); }),
               HasSubstr("has no labels"));
 }

@@ -15,7 +15,8 @@ namespace {
 class TokenizerGolden : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!build_info().unicode) GTEST_SKIP() << "this build has no PCRE2 and utf8proc (VEIL_UNICODE)";
+    if (!build_info().unicode)
+      GTEST_SKIP() << "this build has no PCRE2 and utf8proc (VEIL_UNICODE)";
   }
 
   const Tokenizer& tokenizer(const std::string& name) {
@@ -33,7 +34,8 @@ TEST_F(TokenizerGolden, EveryTextEncodesAndDecodesAsTheReferenceDoes) {
     const auto name = row["tokenizer"].get<std::string>();
     const auto ids = row["ids"].get<std::vector<int32_t>>();
     seen.insert(name);
-    const auto found = tokenizer(name).encode(row["text"].get<std::string>(), row["add_special_tokens"].get<bool>());
+    const auto found = tokenizer(name).encode(row["text"].get<std::string>(),
+                                              row["add_special_tokens"].get<bool>());
     EXPECT_EQ(found, ids) << row;
     EXPECT_EQ(tokenizer(name).decode(ids), row["decoded"].get<std::string>()) << row;
   }
@@ -48,7 +50,9 @@ TEST_F(TokenizerGolden, EveryTextEncodesAndDecodesAsTheReferenceDoes) {
 TEST_F(TokenizerGolden, TokensCutInsideACharacterDecodeAsTheReferenceDoes) {
   for (const auto& row : json_lines(tokenizer_goldens() / "decode_cases.jsonl")) {
     const auto ids = row["ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer(row["tokenizer"].get<std::string>()).decode(ids), row["decoded"].get<std::string>()) << row;
+    EXPECT_EQ(tokenizer(row["tokenizer"].get<std::string>()).decode(ids),
+              row["decoded"].get<std::string>())
+        << row;
   }
 }
 

@@ -9,7 +9,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "data/nfc.h"
+#include "base/test_paths.h"
 #include "data/pattern.h"
 #include "data/test_goldens.h"
 
@@ -70,13 +70,19 @@ TEST_F(TokenizerKinds, OtherKindsAreRefusedByTheirNames) {
     return write("tokenizer.json", changed.dump());
   };
   const std::string allowed = "allowed is byte-level BPE";
-  EXPECT_THAT(complaint_of(with("/model/type", "WordPiece")), AllOf(HasSubstr("WordPiece"), HasSubstr(allowed)));
-  EXPECT_THAT(complaint_of(with("/model/type", "Unigram")), AllOf(HasSubstr("Unigram"), HasSubstr(allowed)));
-  EXPECT_THAT(complaint_of(with("/model/byte_fallback", true)), AllOf(HasSubstr("SentencePiece"), HasSubstr(allowed)));
-  EXPECT_THAT(complaint_of(with("/pre_tokenizer", {{"type", "Metaspace"}})), HasSubstr("SentencePiece"));
+  EXPECT_THAT(complaint_of(with("/model/type", "WordPiece")),
+              AllOf(HasSubstr("WordPiece"), HasSubstr(allowed)));
+  EXPECT_THAT(complaint_of(with("/model/type", "Unigram")),
+              AllOf(HasSubstr("Unigram"), HasSubstr(allowed)));
+  EXPECT_THAT(complaint_of(with("/model/byte_fallback", true)),
+              AllOf(HasSubstr("SentencePiece"), HasSubstr(allowed)));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer", {{"type", "Metaspace"}})),
+              HasSubstr("SentencePiece"));
   EXPECT_THAT(complaint_of(with("/pre_tokenizer", nullptr)), HasSubstr("without a byte-level"));
-  EXPECT_THAT(complaint_of(with("/normalizer", {{"type", "Lowercase"}})), HasSubstr("normalizer Lowercase"));
-  EXPECT_THAT(complaint_of(with("/post_processor", {{"type", "BertProcessing"}})), HasSubstr("BertProcessing"));
+  EXPECT_THAT(complaint_of(with("/normalizer", {{"type", "Lowercase"}})),
+              HasSubstr("normalizer Lowercase"));
+  EXPECT_THAT(complaint_of(with("/post_processor", {{"type", "BertProcessing"}})),
+              HasSubstr("BertProcessing"));
   EXPECT_THAT(complaint_of(with("/model/dropout", 0.5)), HasSubstr("dropout"));
   EXPECT_THAT(complaint_of(with("/added_tokens/0/single_word", true)), HasSubstr("single_word"));
 }
@@ -88,20 +94,24 @@ TEST_F(TokenizerKinds, ABrokenFileIsOneLineThatNamesIt) {
     changed.erase(key);
     return write("tokenizer.json", changed.dump());
   };
-  EXPECT_THAT(complaint_of(write("tokenizer.json", "{\"model\": ")), HasSubstr("tokenizer.json' is no tokenizer"));
+  EXPECT_THAT(complaint_of(write("tokenizer.json", "{\"model\": ")),
+              HasSubstr("tokenizer.json' is no tokenizer"));
   EXPECT_THAT(complaint_of(write("tokenizer.json", "[]")), HasSubstr("no JSON object"));
   EXPECT_THAT(complaint_of(without("model")), HasSubstr("as Hugging Face writes it"));
   EXPECT_THAT(complaint_of(without("decoder")), HasSubstr("decoder"));
-  EXPECT_THAT(complaint_of("/nowhere/tokenizer.json"), HasSubstr("cannot read '/nowhere/tokenizer.json'"));
+  EXPECT_THAT(complaint_of("/nowhere/tokenizer.json"),
+              HasSubstr("cannot read '/nowhere/tokenizer.json'"));
   write("empty/readme", "x");
   EXPECT_THAT(complaint_of(join_path(folder_, "empty")), HasSubstr("holds no tokenizer.json"));
 
   json changed = whole;
   changed["model"]["merges"].push_back("zz yy");
-  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("which the vocabulary lacks"));
+  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())),
+              HasSubstr("which the vocabulary lacks"));
   changed = whole;
   changed["model"]["vocab"]["a"] = 1LL << 40;
-  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("token 1099511627776"));
+  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())),
+              HasSubstr("token 1099511627776"));
   changed = whole;
   changed["model"]["vocab"].erase("a");
   changed["model"]["merges"] = json::array();
@@ -111,54 +121,77 @@ TEST_F(TokenizerKinds, ABrokenFileIsOneLineThatNamesIt) {
 class BpeTokenizerTest : public Files {
  protected:
   void SetUp() override {
-    if (!build_info().unicode) GTEST_SKIP() << "this build has no PCRE2 and utf8proc (VEIL_UNICODE)";
+    if (!build_info().unicode)
+      GTEST_SKIP() << "this build has no PCRE2 and utf8proc (VEIL_UNICODE)";
   }
+};
+
+// What a tokenizer.json itself says, read without the tokenizer under test.
+struct TokenIds {
+  explicit TokenIds(const std::string& path) {
+    const json file = json::parse(read_file(path));
+    for (const auto& [token, id] : file["model"]["vocab"].items()) ids[token] = id;
+    for (const json& added : file["added_tokens"]) ids[added["content"]] = added["id"];
+    for (const auto& [token, id] : ids) size = std::max(size, id + 1);
+  }
+  int32_t of(const std::string& token) const { return ids.at(token); }
+  std::map<std::string, int32_t> ids;
+  int32_t size = 0;
 };
 
 TEST_F(BpeTokenizerTest, ATokenBeyondTheVocabularyIsAnError) {
   const auto tokenizer = load_tokenizer(golden("gpt2"));
-  EXPECT_EQ(tokenizer->identity().vocabulary_size, 1074);
-  EXPECT_THROW(tokenizer->decode({1074}), UserError);
+  const TokenIds file(golden("gpt2"));
+  EXPECT_EQ(tokenizer->identity().vocabulary_size, file.size);
+  EXPECT_THROW(tokenizer->decode({file.size}), UserError);
   EXPECT_THROW(tokenizer->decode({-1}), UserError);
   EXPECT_THROW(tokenizer->encode("\xC3(", false), UserError);
 }
 
 TEST_F(BpeTokenizerTest, SpecialTokensAreKnownByNameOrByTheConfigurationBesideTheFile) {
-  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().begin_of_text, 1081);
-  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().end_of_text, 1082);
-  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().padding, 1083);
-  EXPECT_EQ(load_tokenizer(golden("gpt2"))->identity().end_of_text, 1073);
+  const TokenIds llama(golden("llama3")), gpt(golden("gpt2")), qwen(golden("qwen2"));
+  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().begin_of_text,
+            llama.of("<|begin_of_text|>"));
+  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().end_of_text, llama.of("<|end_of_text|>"));
+  EXPECT_EQ(load_tokenizer(golden("llama3"))->identity().padding,
+            llama.of("<|finetune_right_pad_id|>"));
+  EXPECT_EQ(load_tokenizer(golden("gpt2"))->identity().end_of_text, gpt.of("<|endoftext|>"));
 
   const std::string file = read_file(golden("qwen2"));
   write("mine/tokenizer.json", file);
-  write("mine/tokenizer_config.json",
-        R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null, "pad_token": "<|endoftext|>"})");
+  write(
+      "mine/tokenizer_config.json",
+      R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null, "pad_token": "<|endoftext|>"})");
   const auto tokenizer = load_tokenizer(join_path(folder_, "mine"));
   EXPECT_EQ(tokenizer->identity().name, "mine");
   EXPECT_EQ(tokenizer->identity().hash, load_tokenizer(golden("qwen2"))->identity().hash);
   EXPECT_NE(tokenizer->identity().hash, load_tokenizer(golden("gpt2"))->identity().hash);
-  EXPECT_EQ(tokenizer->identity().end_of_text, 1075);
-  EXPECT_EQ(tokenizer->identity().padding, 1073);
+  EXPECT_EQ(tokenizer->identity().end_of_text, qwen.of("<|im_end|>"));
+  EXPECT_EQ(tokenizer->identity().padding, qwen.of("<|endoftext|>"));
   EXPECT_FALSE(tokenizer->identity().begin_of_text);
 }
 
 TEST_F(BpeTokenizerTest, AnAddedTokenCanTakeTheSpaceBesideIt) {
   json changed = json::parse(read_file(golden("gpt2")));
+  const int32_t mask = TokenIds(golden("gpt2")).size, longer = mask + 1;
   changed["added_tokens"].push_back(
-      {{"id", 1074}, {"content", "<mask>"}, {"lstrip", true}, {"rstrip", true}, {"special", true}});
-  changed["added_tokens"].push_back({{"id", 1075}, {"content", "<mask>er"}, {"special", true}});
+      {{"id", mask}, {"content", "<mask>"}, {"lstrip", true}, {"rstrip", true}, {"special", true}});
+  changed["added_tokens"].push_back({{"id", longer}, {"content", "<mask>er"}, {"special", true}});
   const auto tokenizer = load_tokenizer(write("tokenizer.json", changed.dump()));
   const auto a = tokenizer->encode("a", false), b = tokenizer->encode("b", false),
              space = tokenizer->encode(" ", false);
-  EXPECT_EQ(tokenizer->encode("a\u3000 <mask>\t b", false), (std::vector<int32_t>{a[0], 1074, b[0]}));
-  EXPECT_EQ(tokenizer->encode("a <mask>er b", false).size(), 4u);  // the longer of two that begin alike
-  EXPECT_EQ(tokenizer->encode("a <mask>er b", false)[2], 1075);
+  EXPECT_EQ(tokenizer->encode("a\u3000 <mask>\t b", false),
+            (std::vector<int32_t>{a[0], mask, b[0]}));
+  // the longer of two that begin alike
+  EXPECT_EQ(tokenizer->encode("a <mask>er b", false).size(), 4u);
+  EXPECT_EQ(tokenizer->encode("a <mask>er b", false)[2], longer);
 }
 
 TEST_F(BpeTokenizerTest, APrefixSpaceIsAddedWhereTheFileAsks) {
   json changed = json::parse(read_file(golden("gpt2")));
   changed["pre_tokenizer"]["add_prefix_space"] = true;
-  const auto with = load_tokenizer(write("tokenizer.json", changed.dump())), without = load_tokenizer(golden("gpt2"));
+  const auto with = load_tokenizer(write("tokenizer.json", changed.dump())),
+             without = load_tokenizer(golden("gpt2"));
   EXPECT_EQ(with->encode("the end", false), without->encode(" the end", false));
   EXPECT_EQ(with->encode(" the end", false), without->encode(" the end", false));
 }
@@ -193,10 +226,11 @@ double processor_ms() {
 std::string english_and_code() {
   std::vector<std::filesystem::path> paths;
   for (const char* folder : {"docs", "src"}) {
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(std::filesystem::path(VEIL_SOURCE_ROOT) / folder)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(
+             std::filesystem::path(source_root()) / folder)) {
       const auto extension = entry.path().extension();
-      if (extension == ".md" || extension == ".cpp" || extension == ".h") paths.push_back(entry.path());
+      if (extension == ".md" || extension == ".cpp" || extension == ".h")
+        paths.push_back(entry.path());
     }
   }
   std::string text;
@@ -233,11 +267,12 @@ TEST_F(BpeTokenizerTest, AMegabyteWithoutABreakTakesSecondsNotHours) {
     while (text.size() < size) text += unit;
     return text;
   };
-  // Letters, white space that ends in a letter, marks of falling classes (NFC sorts them), what begins like a special
-  // token, and a word that the vocabulary has merges for.
-  const std::vector<std::string> hostile = {repeated("a"),    repeated(" ") + "x", "a" + repeated("\u0345\u0300\u0334"),
-                                            repeated("<|"),   repeated("there"),   repeated("\u4e00"),
-                                            repeated("\n \r")};
+  // Letters, white space that ends in a letter, marks of falling classes (NFC sorts them), what
+  // begins like a special token, and a word that the vocabulary has merges for.
+  const std::vector<std::string> hostile = {
+      repeated("a"),    repeated(" ") + "x", "a" + repeated("\u0345\u0300\u0334"),
+      repeated("<|"),   repeated("there"),   repeated("\u4e00"),
+      repeated("\n \r")};
   for (const char* name : {"llama3", "qwen2", "gpt2"}) {
     const auto tokenizer = load_tokenizer(golden(name));
     for (const std::string& text : hostile) {
@@ -245,7 +280,8 @@ TEST_F(BpeTokenizerTest, AMegabyteWithoutABreakTakesSecondsNotHours) {
       const auto tokens = tokenizer->encode(text, false);
       const double seconds = (processor_ms() - begin) / 1000;
       EXPECT_LT(seconds, 10) << name << " on " << text.substr(0, 8);
-      EXPECT_EQ(tokenizer->decode(tokens), std::string(name) == "qwen2" ? to_nfc(text) : text) << name;
+      EXPECT_EQ(tokenizer->decode(tokens), std::string(name) == "qwen2" ? to_nfc(text) : text)
+          << name;
     }
   }
 }
@@ -253,10 +289,11 @@ TEST_F(BpeTokenizerTest, AMegabyteWithoutABreakTakesSecondsNotHours) {
 TEST_F(BpeTokenizerTest, NormalFormCIsUnicodes) {
   EXPECT_EQ(to_nfc("e\u0301"), "\u00e9");
   EXPECT_EQ(to_nfc("\u212B \u2126"), "\u00c5 \u03a9");
-  EXPECT_EQ(to_nfc("q\u0307\u0323"), "q\u0323\u0307");                           // marks in order of their classes
-  EXPECT_EQ(to_nfc("\u1100\u1161\u11A8"), "\uAC01");                             // Hangul
-  EXPECT_EQ(to_nfc("\u0958"), "\u0915\u093C");                                   // excluded from composition
-  EXPECT_EQ(to_nfc("a\u0315\u0300\u05ae\u0300b"), "\u00e0\u05ae\u0300\u0315b");  // NormalizationTest.txt
+  EXPECT_EQ(to_nfc("q\u0307\u0323"), "q\u0323\u0307");  // marks in order of their classes
+  EXPECT_EQ(to_nfc("\u1100\u1161\u11A8"), "\uAC01");    // Hangul
+  EXPECT_EQ(to_nfc("\u0958"), "\u0915\u093C");          // excluded from composition
+  // NormalizationTest.txt
+  EXPECT_EQ(to_nfc("a\u0315\u0300\u05ae\u0300b"), "\u00e0\u05ae\u0300\u0315b");
   EXPECT_EQ(to_nfc(std::string("e\0\u0301", 4)), std::string("e\0\u0301", 4));
   EXPECT_EQ(to_nfc("\u00e9"), "\u00e9");
 }
@@ -264,13 +301,15 @@ TEST_F(BpeTokenizerTest, NormalFormCIsUnicodes) {
 TEST_F(BpeTokenizerTest, WhiteSpaceIsUnicodesAndNotPcre2s) {
   Pattern::Matching matching;
   Span span;
-  for (const char* space :
-       {"\t", "\n", "\v", "\f", "\r", " ", "\u0085", "\u00a0", "\u1680", "\u2000", "\u2028", "\u3000"}) {
-    EXPECT_TRUE(Pattern("^\\s$").find(space, 0, span, matching)) << ::testing::PrintToString(std::string(space));
+  for (const char* space : {"\t", "\n", "\v", "\f", "\r", " ", "\u0085", "\u00a0", "\u1680",
+                            "\u2000", "\u2028", "\u3000"}) {
+    EXPECT_TRUE(Pattern("^\\s$").find(space, 0, span, matching))
+        << ::testing::PrintToString(std::string(space));
     EXPECT_FALSE(Pattern("[\\S]").find(space, 0, span, matching));
   }
   for (const char* other : {"a", "\u180e", "\u200b", "\ufeff"}) {
-    EXPECT_FALSE(Pattern("[\\s]").find(other, 0, span, matching)) << ::testing::PrintToString(std::string(other));
+    EXPECT_FALSE(Pattern("[\\s]").find(other, 0, span, matching))
+        << ::testing::PrintToString(std::string(other));
     EXPECT_TRUE(Pattern("^\\S$").find(other, 0, span, matching));
   }
   EXPECT_THROW(Pattern("(("), UserError);

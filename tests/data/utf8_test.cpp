@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/byte_alphabet.h"
+#include "data/bpe.h"
 
 namespace veil::data {
 namespace {
@@ -11,27 +11,30 @@ using namespace std::string_literals;
 
 TEST(Utf8, IllFormedBytesAreFoundWhereTheyStand) {
   const auto none = std::string_view::npos;
-  const std::vector<std::pair<std::string, size_t>> table = {{"", none},
-                                                             {"plain and long enough for eight", none},
-                                                             {"\u00e9\u20ac\U0001F600", none},
-                                                             {"a\0b"s, none},
-                                                             {"\xF4\x8F\xBF\xBF", none},
-                                                             {"\xED\x9F\xBF", none},
-                                                             {"abc\x80", 3},
-                                                             {"\xC0\x80", 0},
-                                                             {"\xE0\x9F\xBF", 0},
-                                                             {"\xED\xA0\x80", 0},
-                                                             {"\xF4\x90\x80\x80", 0},
-                                                             {"\xF5", 0},
-                                                             {"12345678\xE2\x82", 8},
-                                                             {"\xC3", 0}};
-  for (const auto& [text, place] : table) EXPECT_EQ(find_invalid_utf8(text), place) << ::testing::PrintToString(text);
+  const std::vector<std::pair<std::string, size_t>> table = {
+      {"", none},
+      {"plain and long enough for eight", none},
+      {"\u00e9\u20ac\U0001F600", none},
+      {"a\0b"s, none},
+      {"\xF4\x8F\xBF\xBF", none},
+      {"\xED\x9F\xBF", none},
+      {"abc\x80", 3},
+      {"\xC0\x80", 0},
+      {"\xE0\x9F\xBF", 0},
+      {"\xED\xA0\x80", 0},
+      {"\xF4\x90\x80\x80", 0},
+      {"\xF5", 0},
+      {"12345678\xE2\x82", 8},
+      {"\xC3", 0}};
+  for (const auto& [text, place] : table)
+    EXPECT_EQ(find_invalid_utf8(text), place) << ::testing::PrintToString(text);
 }
 
 TEST(Utf8, EachMaximalPrefixIsReplacedByOneCharacter) {
   EXPECT_EQ(repair_utf8("a\xE2\x82z"), "a\uFFFDz");
   EXPECT_EQ(repair_utf8("\xE2\x82"), "\uFFFD");
-  EXPECT_EQ(repair_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");  // a surrogate has no well-formed prefix but its lead
+  // a surrogate has no well-formed prefix but its lead
+  EXPECT_EQ(repair_utf8("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(repair_utf8("\xF0\x9F\x98"
                         "\xF0\x9F\x98\x80"),
             "\uFFFD\U0001F600");
@@ -39,8 +42,8 @@ TEST(Utf8, EachMaximalPrefixIsReplacedByOneCharacter) {
 }
 
 TEST(Utf8, CharactersGoInAndComeOut) {
-  for (const char32_t character :
-       {U'\0', U'a', U'\x7f', U'\x80', U'\x7ff', U'\x800', U'\uffff', U'\U00010000', U'\U0010ffff'}) {
+  for (const char32_t character : {U'\0', U'a', U'\x7f', U'\x80', U'\x7ff', U'\x800', U'\uffff',
+                                   U'\U00010000', U'\U0010ffff'}) {
     std::string text;
     append_character(text, character);
     EXPECT_EQ(find_invalid_utf8(text), std::string::npos) << static_cast<uint32_t>(character);

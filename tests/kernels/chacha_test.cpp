@@ -33,21 +33,25 @@ TEST(ChaCha, BlocksAreThoseOfTheStandard) {
   const Vector vectors[] = {
       {counting_key(),  // RFC 8439, 2.3.2
        {1, 0x09000000, 0x4a000000, 0},
-       {0xe4e7f110, 0x15593bd1, 0x1fdd0f50, 0xc47120a3, 0xc7f4d1c7, 0x0368c033, 0x9aaa2204, 0x4e6cd4c3,  //
-        0x466482d2, 0x09aa9f07, 0x05d7c214, 0xa2028bd9, 0xd19c12b5, 0xb94e16de, 0xe883d0cb, 0x4e3c50a2}},
+       {0xe4e7f110, 0x15593bd1, 0x1fdd0f50, 0xc47120a3, 0xc7f4d1c7, 0x0368c033, 0x9aaa2204,
+        0x4e6cd4c3, 0x466482d2, 0x09aa9f07, 0x05d7c214, 0xa2028bd9, 0xd19c12b5, 0xb94e16de,
+        0xe883d0cb, 0x4e3c50a2}},
       {{},  // RFC 8439, A.1, 1
        {0, 0, 0, 0},
-       {0xade0b876, 0x903df1a0, 0xe56a5d40, 0x28bd8653, 0xb819d2bd, 0x1aed8da0, 0xccef36a8, 0xc70d778b,  //
-        0x7c5941da, 0x8d485751, 0x3fe02477, 0x374ad8b8, 0xf4b8436a, 0x1ca11815, 0x69b687c3, 0x8665eeb2}},
+       {0xade0b876, 0x903df1a0, 0xe56a5d40, 0x28bd8653, 0xb819d2bd, 0x1aed8da0, 0xccef36a8,
+        0xc70d778b, 0x7c5941da, 0x8d485751, 0x3fe02477, 0x374ad8b8, 0xf4b8436a, 0x1ca11815,
+        0x69b687c3, 0x8665eeb2}},
       {{},  // RFC 8439, A.1, 2
        {1, 0, 0, 0},
-       {0xbee7079f, 0x7a385155, 0x7c97ba98, 0x0d082d73, 0xa0290fcb, 0x6965e348, 0x3e53c612, 0xed7aee32,  //
-        0x7621b729, 0x434ee69c, 0xb03371d5, 0xd539d874, 0x281fed31, 0x45fb0a51, 0x1f0ae1ac, 0x6f4d794b}},
+       {0xbee7079f, 0x7a385155, 0x7c97ba98, 0x0d082d73, 0xa0290fcb, 0x6965e348, 0x3e53c612,
+        0xed7aee32, 0x7621b729, 0x434ee69c, 0xb03371d5, 0xd539d874, 0x281fed31, 0x45fb0a51,
+        0x1f0ae1ac, 0x6f4d794b}},
   };
   for (const Vector& vector : vectors) {
     const uint32_t* c = vector.counter;
     const ChaChaBlock made = chacha20(vector.key, c[0], c[1], c[2], c[3]);
-    for (int i = 0; i < 16; ++i) EXPECT_EQ(made.word[i], vector.answer[i]) << "counter " << c[0] << " word " << i;
+    for (int i = 0; i < 16; ++i)
+      EXPECT_EQ(made.word[i], vector.answer[i]) << "counter " << c[0] << " word " << i;
   }
 }
 
@@ -66,7 +70,8 @@ TEST(StreamKey, EveryByteOfSecretAndNonceAndTheDomainChangeTheWholeKey) {
     ++keys;
   };
   add({}, {}, KeyDomain::noise);
-  for (const KeyDomain domain : {KeyDomain::sampling, KeyDomain::clip_count, KeyDomain::rounding}) add({}, {}, domain);
+  for (const KeyDomain domain : {KeyDomain::sampling, KeyDomain::clip_count, KeyDomain::rounding})
+    add({}, {}, domain);
   for (size_t i = 0; i < 32; ++i) {
     RunSecret secret{};
     secret[i] = 1;

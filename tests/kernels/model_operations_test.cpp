@@ -1,5 +1,6 @@
-// What the operations of language models promise beyond the table's values: what is ignored stays out whatever it holds,
-// what a caller got wrong is said, and a captured graph may hold them. On CPU and on the GPU.
+// What the operations of language models promise beyond the table's values: what is ignored stays
+// out whatever it holds, what a caller got wrong is said, and a captured graph may hold them. On
+// CPU and on the GPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -13,13 +14,11 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding_grad.h"
 #include "kernels/exponential.h"
-#include "kernels/layer_norm.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "kernels/squared_norm.h"
 #include "kernels/test_operations.h"
 #include "kernels/token_sum.h"
-#include "tensor/graph.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -35,7 +34,8 @@ struct Entropy {
 Entropy entropy_of(const Tensor& logits, const Tensor& targets, int64_t batch) {
   const DType real = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto options = logits.options().dtype(real);
-  Entropy e{at::full({batch}, 77, options.dtype(at::kDouble)), logits.clone(), at::full({batch}, 77, options)};
+  Entropy e{at::full({batch}, 77, options.dtype(at::kDouble)), logits.clone(),
+            at::full({batch}, 77, options)};
   // Whatever memory held before: rows that are ignored never get a state.
   const Tensor state = at::full({logits.size(0), 3}, std::nan(""), options);
   token_weights(targets, e.weights);
@@ -58,10 +58,12 @@ void what_is_ignored_becomes_exactly_zero(Device device) {
       logits[3].fill_(kInfinity);
       logits[4].fill_(-kInfinity);
       logits[5].fill_(std::nan(""));
-      const Tensor targets =
-          at::tensor({int64_t{1}, kIgnoreTarget, int64_t{0}, kIgnoreTarget, kIgnoreTarget, kIgnoreTarget}, at::kLong);
+      const Tensor targets = at::tensor(
+          {int64_t{1}, kIgnoreTarget, int64_t{0}, kIgnoreTarget, kIgnoreTarget, kIgnoreTarget},
+          at::kLong);
       const Entropy e = entropy_of(logits.to(device), targets.to(device), 2);
-      for (const int64_t row : {1, 3, 4, 5}) EXPECT_TRUE(all_zero(e.grad[row])) << dtype_name(dtype) << " row " << row;
+      for (const int64_t row : {1, 3, 4, 5})
+        EXPECT_TRUE(all_zero(e.grad[row])) << dtype_name(dtype) << " row " << row;
       EXPECT_FALSE(all_zero(e.grad[0]));
       EXPECT_EQ(e.weights[0].item<double>(), 0.5);
       EXPECT_EQ(e.weights[1].item<double>(), 0.0);
@@ -71,11 +73,13 @@ void what_is_ignored_becomes_exactly_zero(Device device) {
   }
 }
 
-// A weight of 0 takes a sample out, even one whose logits are not finite: 0 times infinity is not 0.
+// A weight of 0 takes a sample out, even one whose logits are not finite: 0 times infinity is not
+// 0.
 void a_weight_of_zero_selects_a_sample_out(Device device) {
   const Tensor logits = at::full({2, 8}, kInfinity, at::kFloat).to(device),
                targets = at::zeros({2}, at::kLong).to(device);
-  const Tensor state = at::full({2, 3}, 77, logits.options()), weights = at::zeros({1}, logits.options());
+  const Tensor state = at::full({2, 3}, 77, logits.options()),
+               weights = at::zeros({1}, logits.options());
   const Tensor losses = at::full({1}, 77, logits.options().dtype(at::kDouble));
   cross_entropy_scan(logits, 0, targets, state);
   cross_entropy_losses(state, targets, weights, losses);
@@ -108,7 +112,8 @@ void what_is_not_finite_shows_in_the_loss(Device device) {
   }
   // So does a target that no block of columns holds.
   const Tensor outside = at::full({1}, 16, at::kLong).to(device);
-  EXPECT_TRUE(std::isnan(entropy_of(at::zeros({1, 16}).to(device), outside, 1).losses.item<double>()));
+  EXPECT_TRUE(
+      std::isnan(entropy_of(at::zeros({1, 16}).to(device), outside, 1).losses.item<double>()));
 }
 
 void the_overflow_of_squares_is_fp64s_alone(Device device) {
@@ -137,7 +142,9 @@ TEST(ModelOperations, TheExponentialIsWithinTwoUnitsInTheLastPlace) {
   for (double x = -87.2; x < 88.3; x += 0.00173) {
     const float given = static_cast<float>(x);
     const double exact = std::exp(static_cast<double>(given));
-    ASSERT_LE(std::abs(static_cast<double>(exponential(given)) - exact), exact * std::ldexp(1.0, -22)) << given;
+    ASSERT_LE(std::abs(static_cast<double>(exponential(given)) - exact),
+              exact * std::ldexp(1.0, -22))
+        << given;
   }
   EXPECT_EQ(exponential(0.0f), 1.0f);
   EXPECT_EQ(exponential(-std::numeric_limits<float>::infinity()), 0.0f);
@@ -162,14 +169,17 @@ TEST(ModelOperations, WhatDoesNotMatchIsRefused) {
   const Tensor x = at::zeros({2, 8}), weight = at::zeros({8}), rstd = at::zeros({2});
   EXPECT_THROW(rms_norm(x, {}, at::zeros({7}), 1e-5, {}, x, rstd), std::logic_error);
   EXPECT_THROW(rms_norm(x, {}, weight.to(at::kHalf), 1e-5, {}, x, rstd), std::logic_error);
-  EXPECT_THROW(rms_norm(x, x, weight, 1e-5, {}, x, rstd), std::logic_error) << "a sum with nowhere to go";
+  EXPECT_THROW(rms_norm(x, x, weight, 1e-5, {}, x, rstd), std::logic_error)
+      << "a sum with nowhere to go";
   RopeFrequencies three;
   three.count = 3;
   EXPECT_THROW(rope(at::zeros({1, 2, 1, 8}), 1, three), std::logic_error);
-  EXPECT_THROW(rope(at::zeros({1, 2, 1, 6}), 2, three), std::logic_error) << "more heads than there are";
+  EXPECT_THROW(rope(at::zeros({1, 2, 1, 6}), 2, three), std::logic_error)
+      << "more heads than there are";
   const Tensor ids = at::full({1}, 3, at::kLong);
   EXPECT_THROW(embedding_grad(ids, at::zeros({1, 4}), at::zeros({3, 4}), false), std::logic_error);
-  EXPECT_THROW(embedding_grad(ids, at::zeros({1, 4}), at::zeros({9, 4}, at::kDouble), false), std::logic_error);
+  EXPECT_THROW(embedding_grad(ids, at::zeros({1, 4}), at::zeros({9, 4}, at::kDouble), false),
+               std::logic_error);
 }
 
 class GpuModelOperations : public testing::Test {
@@ -200,8 +210,8 @@ TEST_F(GpuModelOperations, SquaresOfFp32DoNotOverflow) {
 // Nothing waits for the device or reads from it, sorting included.
 TEST_F(GpuModelOperations, ACapturedGraphGivesTheSameBits) {
   std::vector<Row> rows;
-  for (const auto add :
-       {add_norms, add_ropes, add_activations, add_cross_entropies, add_embedding_grads, add_sums, add_modulations}) {
+  for (const auto add : {add_norms, add_ropes, add_activations, add_cross_entropies,
+                         add_embedding_grads, add_sums, add_modulations}) {
     add(rows);
   }
   const StreamGuard guard(Stream::create(gpu_));
@@ -210,7 +220,8 @@ TEST_F(GpuModelOperations, ACapturedGraphGivesTheSameBits) {
     if (row.name.find("bf16") == std::string::npos) continue;
     auto placed = [&] {
       Tensors inputs;
-      for (const Tensor& input : row.inputs) inputs.push_back(input.to(gpu_, /*non_blocking=*/false, /*copy=*/true));
+      for (const Tensor& input : row.inputs)
+        inputs.push_back(input.to(gpu_, /*non_blocking=*/false, /*copy=*/true));
       return inputs;
     };
     const Tensors expected = row.run(placed()), inputs = placed();

@@ -1,4 +1,5 @@
-// The noise that privacy rests on: its law, its reach, and that an element's value depends on nothing but its place.
+// The noise that privacy rests on: its law, its reach, and that an element's value depends on
+// nothing but its place.
 #include "kernels/noise.h"
 
 #include <ATen/Parallel.h>
@@ -15,7 +16,6 @@
 #include <vector>
 
 #include "kernels/stream_key.h"
-#include "tensor/graph.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -44,7 +44,8 @@ std::vector<double> values_of(const Tensor& tensor) {
   return {at, at + tensor.numel()};
 }
 
-// Every bound below is five standard errors of the statistic over kCount independent normals, unless it says otherwise.
+// Every bound below is five standard errors of the statistic over kCount independent normals,
+// unless it says otherwise.
 constexpr int64_t kCount = 3'000'000;
 
 TEST(NoiseLaw, MomentsAreThoseOfTheNormal) {
@@ -70,14 +71,17 @@ TEST(NoiseLaw, TheDistributionFunctionIsTheNormals) {
     std::sort(z.begin(), z.end());
     double distance = 0;
     for (size_t i = 0; i < z.size(); ++i) {
-      const double expected = 0.5 * std::erfc(-z[i] / std::sqrt(2.0)), n = static_cast<double>(z.size());
-      distance = std::max({distance, expected - static_cast<double>(i) / n, static_cast<double>(i + 1) / n - expected});
+      const double expected = 0.5 * std::erfc(-z[i] / std::sqrt(2.0)),
+                   n = static_cast<double>(z.size());
+      distance = std::max({distance, expected - static_cast<double>(i) / n,
+                           static_cast<double>(i + 1) / n - expected});
     }
     EXPECT_LT(distance * std::sqrt(static_cast<double>(z.size())), 2.2) << name_of(generator);
   }
 }
 
-// Beyond 4 and 5 deviations: 2 Phi(-4) = 6.334e-5 and 2 Phi(-5) = 5.733e-7, so 1520 and 13.8 of 24 million.
+// Beyond 4 and 5 deviations: 2 Phi(-4) = 6.334e-5 and 2 Phi(-5) = 5.733e-7, so 1520 and 13.8 of 24
+// million.
 TEST(NoiseLaw, TheTailsHaveTheirShare) {
   for (const NoiseGenerator generator : kGenerators) {
     const NoiseSource source = source_of(generator);
@@ -91,27 +95,34 @@ TEST(NoiseLaw, TheTailsHaveTheirShare) {
       }
       count += kCount;
     }
-    const double four = 6.334e-5 * static_cast<double>(count), five = 5.733e-7 * static_cast<double>(count);
+    const double four = 6.334e-5 * static_cast<double>(count),
+                 five = 5.733e-7 * static_cast<double>(count);
     EXPECT_NEAR(static_cast<double>(beyond_four), four, 5 * std::sqrt(four)) << name_of(generator);
     EXPECT_NEAR(static_cast<double>(beyond_five), five, 4 * std::sqrt(five)) << name_of(generator);
     EXPECT_GT(beyond_five, 0) << name_of(generator);
   }
 }
 
-// The counters as they are laid out: a run that is resumed by a later program must find the same noise.
+// The counters as they are laid out: a run that is resumed by a later program must find the same
+// noise.
 TEST(Noise, WordsAreTheGeneratorsOwn) {
   const ChaChaKey key = source_of(NoiseGenerator::secure).key;
   const uint64_t step = 0x7766'55443322ull, group = 0x0A11'99887766ull;
   const uint32_t parameter = 0xDEADBEEF;
   for (const bool further : {false, true}) {
-    const ChaChaBlock secure = noise_words(NoiseGenerator::secure, key, step, parameter, group, further);
-    const ChaChaBlock expected = chacha20(key, 0x99887766, further ? 0x77668A11 : 0x77660A11, 0x55443322, 0xDEADBEEF);
+    const ChaChaBlock secure =
+        noise_words(NoiseGenerator::secure, key, step, parameter, group, further);
+    const ChaChaBlock expected =
+        chacha20(key, 0x99887766, further ? 0x77668A11 : 0x77660A11, 0x55443322, 0xDEADBEEF);
     for (int i = 0; i < 16; ++i) EXPECT_EQ(secure.word[i], expected.word[i]) << i;
-    const ChaChaBlock philox = noise_words(NoiseGenerator::philox, key, step, parameter, group, further);
+    const ChaChaBlock philox =
+        noise_words(NoiseGenerator::philox, key, step, parameter, group, further);
     for (uint32_t call = 0; call < 4; ++call) {
       const uint64_t low = (group << 2 | call) | (further ? 0x7766'8000ull : 0x7766'0000ull) << 32;
-      const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], low, 0xDEADBEEF'55443322ull);
-      for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(philox.word[4 * call + i], four.word[i]) << call << " " << i;
+      const Philox4 four =
+          philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], low, 0xDEADBEEF'55443322ull);
+      for (uint32_t i = 0; i < 4; ++i)
+        EXPECT_EQ(philox.word[4 * call + i], four.word[i]) << call << " " << i;
     }
   }
 }
@@ -133,10 +144,12 @@ TEST(Noise, ARadiusReachesAsFarAsSixtyFourBitsAllow) {
   EXPECT_FLOAT_EQ(radius<float>(0, 0), static_cast<float>(largest));
   const double smallest = std::sqrt(2 * std::ldexp(1.0, -65));
   EXPECT_NEAR(radius<double>(kLast, kLast), smallest, 1e-15 * smallest);
-  EXPECT_NEAR(radius<float>(kLast, kLast), static_cast<float>(smallest), 1e-6f * static_cast<float>(smallest));
+  EXPECT_NEAR(radius<float>(kLast, kLast), static_cast<float>(smallest),
+              1e-6f * static_cast<float>(smallest));
 }
 
-// At both ends, where neighbours lie far apart, where further words begin and end, and at 1/2, where the formula changes.
+// At both ends, where neighbours lie far apart, where further words begin and end, and at 1/2,
+// where the formula changes.
 TEST(Noise, EveryRadiusIsSmallerThanTheOneBefore) {
   for (uint32_t i = 0; i < 1000; ++i) {
     ASSERT_GT(radius<double>(0, i), radius<double>(0, i + 1)) << i;
@@ -156,7 +169,8 @@ TEST(NoiseLaw, Fp32IsFp64RoundedToAFewUnits) {
   for (const NoiseGenerator generator : kGenerators) {
     const Tensor exact = normals(source_of(generator), 600'000);
     const Tensor rounded = normals(source_of(generator), 600'000, at::kFloat);
-    const double worst = ((exact - rounded.to(at::kDouble)).abs() / exact.abs()).max().item<double>();
+    const double worst =
+        ((exact - rounded.to(at::kDouble)).abs() / exact.abs()).max().item<double>();
     EXPECT_LT(worst, 4 * 1.2e-7) << name_of(generator);
   }
 }
@@ -199,7 +213,8 @@ TEST(Noise, EachBitOfABlockBelongsToOnePair) {
   for (int bit = 0; bit < 512; ++bit) {
     ChaChaBlock flipped = block;
     flipped.word[bit / 32] ^= 1u << bit % 32;
-    EXPECT_EQ(changed_pairs(before, noise_normals<double>(flipped, nullptr)), 1u << bit / 64) << "bit " << bit;
+    EXPECT_EQ(changed_pairs(before, noise_normals<double>(flipped, nullptr)), 1u << bit / 64)
+        << "bit " << bit;
   }
 }
 
@@ -216,7 +231,8 @@ TEST(Noise, FurtherWordsBelongToPairsAtAnEndAlone) {
     ChaChaBlock flipped = further;
     flipped.word[bit / 32] ^= 1u << bit % 32;
     const uint32_t expected = bit / 32 == 6 ? 1u << 3 : bit / 32 == 10 ? 1u << 5 : 0;
-    EXPECT_EQ(changed_pairs(before, noise_normals<double>(block, &flipped)), expected) << "bit " << bit;
+    EXPECT_EQ(changed_pairs(before, noise_normals<double>(block, &flipped)), expected)
+        << "bit " << bit;
   }
 }
 
@@ -251,15 +267,20 @@ TEST(NoiseLaw, NeighboursStepsAndParametersAreUncorrelated) {
     const Tensor z = normals(source, n + 32);
     const Tensor begin = z.narrow(0, 0, n);
     for (const int64_t lag : {1, 2, 3, 8, 15, 16, 17, 32})
-      EXPECT_LT(std::abs(correlation(begin, z.narrow(0, lag, n))), bound) << name_of(generator) << " lag " << lag;
-    // Squares too: a radius shared between pairs leaves the values uncorrelated but not their sizes.
+      EXPECT_LT(std::abs(correlation(begin, z.narrow(0, lag, n))), bound)
+          << name_of(generator) << " lag " << lag;
+    // Squares too: a radius shared between pairs leaves the values uncorrelated but not their
+    // sizes.
     for (const int64_t lag : {1, 2, 4, 6, 8, 10, 12, 14})
-      EXPECT_LT(std::abs(correlation(begin * begin - 1, z.narrow(0, lag, n) * z.narrow(0, lag, n) - 1)), 2 * bound)
+      EXPECT_LT(
+          std::abs(correlation(begin * begin - 1, z.narrow(0, lag, n) * z.narrow(0, lag, n) - 1)),
+          2 * bound)
           << name_of(generator) << " lag " << lag;
     for (const double step : {1.0, 2.0, 4294967296.0})
       EXPECT_LT(std::abs(correlation(begin, normals(source, n, at::kDouble, step))), bound) << step;
     for (const uint32_t parameter : {1u, 2u, 65536u})
-      EXPECT_LT(std::abs(correlation(begin, normals(source, n, at::kDouble, 0, parameter))), bound) << parameter;
+      EXPECT_LT(std::abs(correlation(begin, normals(source, n, at::kDouble, 0, parameter))), bound)
+          << parameter;
   }
 }
 
@@ -279,7 +300,8 @@ TEST(Noise, AnyOtherStepParameterSecretNonceOrDomainGivesAnotherStream) {
     others.push_back(normals(source_of(generator, 1, 2, KeyDomain::clip_count), n));
     others.push_back(z);
     for (size_t i = 0; i < others.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) EXPECT_EQ((others[i] == others[j]).sum().item<int64_t>(), 0) << i << " " << j;
+      for (size_t j = 0; j < i; ++j)
+        EXPECT_EQ((others[i] == others[j]).sum().item<int64_t>(), 0) << i << " " << j;
     }
   }
 }
@@ -314,7 +336,8 @@ TEST(Noise, ThreadsChangeNothing) {
   at::set_num_threads(1);
   const Tensor alone = normals(source_of(NoiseGenerator::secure), 100'001, at::kFloat, 1, 1, 5);
   at::set_num_threads(4);
-  EXPECT_TRUE(at::equal(alone, normals(source_of(NoiseGenerator::secure), 100'001, at::kFloat, 1, 1, 5)));
+  EXPECT_TRUE(
+      at::equal(alone, normals(source_of(NoiseGenerator::secure), 100'001, at::kFloat, 1, 1, 5)));
   at::set_num_threads(before);
 }
 
@@ -366,9 +389,11 @@ TEST(GpuNoise, AgreesWithTheCpuToAFewUnits) {
     for (const DType dtype : {at::kFloat, at::kDouble}) {
       for (const int64_t first : {0, 4, 7, 24}) {
         const Tensor cpu = normals(source_of(generator), 1'000'001, dtype, 11, 5, first);
-        const Tensor made = normals(source_of(generator), 1'000'001, dtype, 11, 5, first, gpu).cpu();
+        const Tensor made =
+            normals(source_of(generator), 1'000'001, dtype, 11, 5, first, gpu).cpu();
         const double worst = ((made - cpu).abs() / cpu.abs()).max().item<double>();
-        EXPECT_LT(worst, dtype == at::kFloat ? 8 * 1.2e-7 : 8 * 2.3e-16) << name_of(generator) << " from " << first;
+        EXPECT_LT(worst, dtype == at::kFloat ? 8 * 1.2e-7 : 8 * 2.3e-16)
+            << name_of(generator) << " from " << first;
       }
     }
   }
@@ -410,7 +435,8 @@ TEST(GpuNoise, AReplayedGraphReadsTheStepAnew) {
     out.zero_();
     graph.replay();
     synchronize(gpu);
-    EXPECT_TRUE(at::equal(out, 2 * normals(source, 1000, at::kFloat, step, 2, 0, gpu))) << "step " << step;
+    EXPECT_TRUE(at::equal(out, 2 * normals(source, 1000, at::kFloat, step, 2, 0, gpu)))
+        << "step " << step;
   }
 }
 

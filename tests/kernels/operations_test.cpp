@@ -1,6 +1,7 @@
-// Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU reference is held against
-// plain ATen expressions in fp64, the CUDA kernel against the CPU reference. What an operation promises beyond its
-// values (splits, rounding) stands in the tests beside this one.
+// Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU
+// reference is held against plain ATen expressions in fp64, the CUDA kernel against the CPU
+// reference. What an operation promises beyond its values (splits, rounding) stands in the tests
+// beside this one.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -45,20 +46,22 @@ void add_squared_error(std::vector<Row>& table) {
     for (const auto& [batch, width] :
          {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {3, 7}, {17, 255}, {5, 257}, {2, 1031}}) {
       const double exact = dtype == at::kDouble ? 1e-14 : 5e-7;  // differences are taken in fp32
-      table.push_back(
-          {fmt::format("squared_error {} [{}, {}]", dtype_name(dtype), batch, width),
-           {random({batch, width}, dtype), random({batch, width}, dtype)},
-           [](const Tensors& in) {
-             const Tensor grad = at::full_like(in[0], 77);
-             const Tensor losses = at::full({in[0].size(0)}, 77, in[0].options().dtype(at::kDouble));
-             squared_error(in[0], in[1], grad, losses);
-             return Tensors{losses, grad};
-           },
-           [](const Tensors& in) {
-             const Tensor difference = in[0] - in[1];
-             return Tensors{difference.pow(2).mean(1), difference * (2.0 / static_cast<double>(difference.size(1)))};
-           },
-           {{exact, 1e-14}, {rounding_of(dtype), 0}}});
+      table.push_back({fmt::format("squared_error {} [{}, {}]", dtype_name(dtype), batch, width),
+                       {random({batch, width}, dtype), random({batch, width}, dtype)},
+                       [](const Tensors& in) {
+                         const Tensor grad = at::full_like(in[0], 77);
+                         const Tensor losses =
+                             at::full({in[0].size(0)}, 77, in[0].options().dtype(at::kDouble));
+                         squared_error(in[0], in[1], grad, losses);
+                         return Tensors{losses, grad};
+                       },
+                       [](const Tensors& in) {
+                         const Tensor difference = in[0] - in[1];
+                         return Tensors{
+                             difference.pow(2).mean(1),
+                             difference * (2.0 / static_cast<double>(difference.size(1)))};
+                       },
+                       {{exact, 1e-14}, {rounding_of(dtype), 0}}});
     }
   }
 }
@@ -96,41 +99,49 @@ Tensors torch_update(const OptimizerOptions& options, const UpdateKnobs& knobs, 
   return {p - lr * buffer, buffer};
 }
 
-void add_update(std::vector<Row>& table, OptimizerKind kind, DType storage, DType state, DType grad, int64_t numel) {
+void add_update(std::vector<Row>& table, OptimizerKind kind, DType storage, DType state, DType grad,
+                int64_t numel) {
   OptimizerOptions options;
   options.kind = kind;
   options.weight_decay = 0.1;
-  const UpdateKnobs knobs = knobs_for_step(options, /*learning_rate=*/0.02, /*step=*/3, /*scale=*/0.25);
+  const UpdateKnobs knobs =
+      knobs_for_step(options, /*learning_rate=*/0.02, /*step=*/3, /*scale=*/0.25);
   Tensors inputs = {random({numel}, storage), random({numel}, grad)};
-  if (kind != OptimizerKind::sgd) inputs.push_back(random({optimizer_states(kind) * numel}, state).abs());
+  if (kind != OptimizerKind::sgd)
+    inputs.push_back(random({optimizer_states(kind) * numel}, state).abs());
   const double arithmetic = storage == at::kDouble ? 1e-14 : 5e-7;
   // Stochastic rounding takes one of the two neighbours: a whole unit in the last place.
   const auto stored = [&](DType dtype) { return dtype == at::kBFloat16 ? 7.9e-3 : arithmetic; };
-  Row row{fmt::format("update {} {} moments {} by {} [{}]", name_of(kind), dtype_name(storage), dtype_name(state),
-                      dtype_name(grad), numel),
+  Row row{fmt::format("update {} {} moments {} by {} [{}]", name_of(kind), dtype_name(storage),
+                      dtype_name(state), dtype_name(grad), numel),
           inputs,
           [=](const Tensors& in) {
-            const Tensor on_device = at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
-                                                 knobs.bias_correction2, knobs.step},
-                                                at::kDouble)
-                                         .to(in[0].device());
-            update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), on_device, update_rule(options, 11),
+            const Tensor on_device =
+                at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
+                            knobs.bias_correction2, knobs.step},
+                           at::kDouble)
+                    .to(in[0].device());
+            update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), on_device,
+                         update_rule(options, 11),
                          /*first_index=*/numel % 2 ? 5 : 8);
             return in.size() > 2 ? Tensors{in[0], in[2]} : Tensors{in[0]};
           },
           [=](const Tensors& in) { return torch_update(options, knobs, in); },
-          {{stored(storage), stored(storage)}, {stored(state), stored(state)}}};  // nvcc fuses products and sums
+          // nvcc fuses products and sums
+          {{stored(storage), stored(storage)}, {stored(state), stored(state)}}};
   table.push_back(std::move(row));
 }
 
 void add_updates(std::vector<Row>& table) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
     for (const DType storage : {at::kFloat, at::kDouble, at::kBFloat16}) {
       std::vector<DType> states = {storage == at::kDouble ? at::kDouble : at::kFloat};
       if (kind != OptimizerKind::sgd && storage != at::kDouble) states.push_back(at::kBFloat16);
       for (const DType state : states) {
         for (const DType grad : kTypes) {
-          for (const int64_t numel : {0, 1, 7, 1031, 2000}) add_update(table, kind, storage, state, grad, numel);
+          for (const int64_t numel : {0, 1, 7, 1031, 2000})
+            add_update(table, kind, storage, state, grad, numel);
         }
       }
     }
@@ -148,11 +159,16 @@ void add_fills(std::vector<Row>& table) {
             Tensor out = at::empty({numel}, at::kDouble);
             for (int64_t i = 0; i < numel; ++i) {
               const auto index = static_cast<uint64_t>(first + i);
-              const Philox4 words = philox4x32(seed, index / 4, static_cast<uint64_t>(RandomDomain::inputs));
-              auto unit = [&](uint64_t k) { return std::ldexp(static_cast<double>(words.word[k] >> 8), -24); };
+              const Philox4 words =
+                  philox4x32(seed, index / 4, static_cast<uint64_t>(RandomDomain::inputs));
+              auto unit = [&](uint64_t k) {
+                return std::ldexp(static_cast<double>(words.word[k] >> 8), -24);
+              };
               const uint64_t k = index % 4, pair = k / 2 * 2;
-              const double radius = std::sqrt(-2 * std::log1p(-unit(pair))), angle = 2 * M_PI * unit(pair + 1);
-              const double value = normal ? radius * (k % 2 ? std::sin(angle) : std::cos(angle)) : 2 * unit(k) - 1;
+              const double radius = std::sqrt(-2 * std::log1p(-unit(pair))),
+                           angle = 2 * M_PI * unit(pair + 1);
+              const double value =
+                  normal ? radius * (k % 2 ? std::sin(angle) : std::cos(angle)) : 2 * unit(k) - 1;
               out.data_ptr<double>()[i] = value * scale;
             }
             return Tensors{out};
@@ -160,15 +176,17 @@ void add_fills(std::vector<Row>& table) {
           // Values are made in fp32; the angle's rounding grows with the radius.
           const double made = normal ? 2e-6 : 1e-7,
                        stored = std::max(made, dtype == at::kDouble ? 0.0 : rounding_of(dtype));
-          table.push_back({fmt::format("{} {} [{}] from {}", normal ? "fill_normal" : "fill_uniform", dtype_name(dtype),
-                                       numel, first),
-                           {at::full({numel}, 77, dtype)},
-                           [=](const Tensors& in) {
-                             (normal ? fill_normal : fill_uniform)(in[0], scale, seed, RandomDomain::inputs, first);
-                             return Tensors{in[0]};
-                           },
-                           expect,
-                           {{stored, normal ? 2 * stored : 0}}});
+          table.push_back(
+              {fmt::format("{} {} [{}] from {}", normal ? "fill_normal" : "fill_uniform",
+                           dtype_name(dtype), numel, first),
+               {at::full({numel}, 77, dtype)},
+               [=](const Tensors& in) {
+                 (normal ? fill_normal : fill_uniform)(in[0], scale, seed, RandomDomain::inputs,
+                                                       first);
+                 return Tensors{in[0]};
+               },
+               expect,
+               {{stored, normal ? 2 * stored : 0}}});
         }
       }
     }
@@ -191,15 +209,18 @@ std::vector<Row> table() {
   return rows;
 }
 
-void expect_near(const Tensors& got, const Tensors& expected, const Row& row, double Tolerance::*side, int64_t shift) {
+void expect_near(const Tensors& got, const Tensors& expected, const Row& row,
+                 double Tolerance::*side, int64_t shift) {
   ASSERT_EQ(got.size(), expected.size()) << row.name;
   for (size_t i = 0; i < got.size(); ++i) {
     const Tensor a = got[i].cpu().to(at::kDouble), b = expected[i].cpu().to(at::kDouble);
     ASSERT_EQ(a.numel(), b.numel()) << row.name;
     if (a.numel() == 0) continue;
     ASSERT_TRUE(at::isfinite(b).all().item<bool>()) << row.name << ": the table holds finite cases";
-    const double worst = ((a.view(-1) - b.view(-1)).abs() / (1 + b.view(-1).abs())).max().item<double>();
-    EXPECT_LE(worst, row.tolerances[i].*side) << row.name << " shifted by " << shift << ", output " << i;
+    const double worst =
+        ((a.view(-1) - b.view(-1)).abs() / (1 + b.view(-1).abs())).max().item<double>();
+    EXPECT_LE(worst, row.tolerances[i].*side)
+        << row.name << " shifted by " << shift << ", output " << i;
   }
 }
 
@@ -210,7 +231,8 @@ TEST(Operations, TheCpuReferenceGivesWhatPlainExpressionsInFp64Give) {
     for (const Tensor& input : row.inputs) exact.push_back(input.to(at::kDouble));
     const Tensors expected = row.expect(exact);
     for (const int64_t shift : {0, 1, 3}) {
-      expect_near(row.run(place(row.inputs, cpu_device(), shift)), expected, row, &Tolerance::reference, shift);
+      expect_near(row.run(place(row.inputs, cpu_device(), shift)), expected, row,
+                  &Tolerance::reference, shift);
       ++rows;
     }
   }

@@ -17,11 +17,15 @@ TEST(Philox, GivesTheKnownAnswersOfItsAuthors) {
   const Vector vectors[] = {
       {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
       {~0ull, ~0ull, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+      {0x299f31d0a4093822,
+       0x85a308d3243f6a88,
+       0x0370734413198a2e,
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (const Vector& vector : vectors) {
     const Philox4 made = philox4x32(vector.key, vector.low, vector.high);
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(made.word[i], vector.answer[i]) << "key " << vector.key << " word " << i;
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(made.word[i], vector.answer[i]) << "key " << vector.key << " word " << i;
   }
 }
 
@@ -31,7 +35,8 @@ uint32_t bits_of(float value) {
   return bits;
 }
 
-// Over all 2^16 random values: how often the larger magnitude is chosen must be exactly what the mean asks for.
+// Over all 2^16 random values: how often the larger magnitude is chosen must be exactly what the
+// mean asks for.
 TEST(StochasticRounding, KeepsTheMeanExactly) {
   for (const float value : {1.0f, 1.001f, -1.001f, 0.1f, 3.3e38f, 1e-39f, -1e-45f, 0.0f}) {
     const uint32_t bits = bits_of(value);
@@ -49,7 +54,8 @@ TEST(StochasticRounding, KeepsTheMeanExactly) {
 TEST(StochasticRounding, ReadsTheLowSixteenBitsOnly) {
   const uint32_t bits = bits_of(1.001f);
   for (const uint32_t random : {0u, 0x1234u, 0xFFFFu}) {
-    EXPECT_EQ(round_to_bf16_stochastically(bits, random), round_to_bf16_stochastically(bits, random | 0xABCD0000u));
+    EXPECT_EQ(round_to_bf16_stochastically(bits, random),
+              round_to_bf16_stochastically(bits, random | 0xABCD0000u));
   }
 }
 

@@ -1,4 +1,5 @@
-// Sums over samples, norms a sample and the noisy update: CPU against what they are, GPU against CPU, over odd shapes, types and places.
+// Sums over samples, norms a sample and the noisy update: CPU against what they are, GPU against
+// CPU, over odd shapes, types and places.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -26,8 +27,8 @@ const std::vector<Shape> kShapes = {{1, 1, 0, 1},       {2, 7, 0, 9},         {3
 const std::vector<DType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16};
 
 Tensor rows(const Shape& shape, DType dtype, int64_t seed = 1) {
-  const Tensor all =
-      at::randn({shape.samples, shape.stride + shape.offset}, at::kDouble) * (1 + 0.1 * static_cast<double>(seed));
+  const Tensor all = at::randn({shape.samples, shape.stride + shape.offset}, at::kDouble) *
+                     (1 + 0.1 * static_cast<double>(seed));
   return all.to(dtype);
 }
 
@@ -39,7 +40,8 @@ double apart(const Tensor& got, const Tensor& expected) {
 void everything_agrees(Device device) {
   for (const Shape& shape : kShapes) {
     for (DType dtype : kTypes) {
-      SCOPED_TRACE(fmt::format("{} x {} at {} {}", shape.samples, shape.width, shape.offset, dtype_name(dtype)));
+      SCOPED_TRACE(fmt::format("{} x {} at {} {}", shape.samples, shape.width, shape.offset,
+                               dtype_name(dtype)));
       const Tensor all = rows(shape, dtype), wide = all.to(at::kDouble);
       const Tensor x = all.to(device).narrow(1, shape.offset, shape.width);
       const Tensor of_x = wide.narrow(1, shape.offset, shape.width);
@@ -48,13 +50,15 @@ void everything_agrees(Device device) {
 
       const Tensor squared = at::zeros({3, shape.samples + 1}, doubles.device(device));
       const int64_t half = shape.width / 2;
-      add_segment_norms(all.to(device), {{shape.offset, half, 2}, {shape.offset + half, shape.width - half, 0}},
+      add_segment_norms(all.to(device),
+                        {{shape.offset, half, 2}, {shape.offset + half, shape.width - half, 0}},
                         squared, 1);
       EXPECT_LE(apart(squared.select(0, 0).narrow(0, 1, shape.samples),
                       of_x.narrow(1, half, shape.width - half).square().sum(1)),
                 allowed);
       if (half > 0) {
-        EXPECT_LE(apart(squared.select(0, 2).narrow(0, 1, shape.samples), of_x.narrow(1, 0, half).square().sum(1)),
+        EXPECT_LE(apart(squared.select(0, 2).narrow(0, 1, shape.samples),
+                        of_x.narrow(1, 0, half).square().sum(1)),
                   allowed);
       }
       EXPECT_EQ(squared.cpu().select(0, 1).abs().sum().item<double>(), 0);
@@ -66,7 +70,8 @@ void everything_agrees(Device device) {
 
       totals.zero_();
       add_outer_norms(x, other.to(device), totals);
-      EXPECT_LE(apart(totals, of_x.square().sum(1) * other.to(at::kDouble).square().sum(1)), 10 * allowed);
+      EXPECT_LE(apart(totals, of_x.square().sum(1) * other.to(at::kDouble).square().sum(1)),
+                10 * allowed);
 
       Tensor coefficients = at::randn({shape.samples}, doubles).abs_();
       coefficients[shape.samples - 1] = 0;
@@ -80,7 +85,8 @@ void everything_agrees(Device device) {
       EXPECT_LE((out.cpu().to(at::kDouble) - expected - 3).abs().max().item<double>(), 1e-5);
       combine_samples(bad, coefficients.to(device), out, /*add=*/false);
       EXPECT_LE((out.cpu().to(at::kDouble) - expected).abs().max().item<double>(), 1e-5);
-      const Tensor scaled = at::zeros({shape.samples, shape.width}, at::TensorOptions(real).device(device));
+      const Tensor scaled =
+          at::zeros({shape.samples, shape.width}, at::TensorOptions(real).device(device));
       scale_samples(bad, coefficients.to(device), scaled, /*select=*/false);
       EXPECT_LE(apart(scaled, of_x * coefficients.unsqueeze(1) + 1e-30), 1e-5);
     }
@@ -103,7 +109,8 @@ void tables_agree(Device device) {
       const int64_t vocabulary = 11;
       const Tensor ids = at::randint(vocabulary, {samples, tokens}, at::kLong);
       const Tensor g = at::randn({samples, tokens, width}, at::kDouble).to(dtype);
-      Tensor expected = at::zeros({samples}, at::kDouble), sums = at::zeros({vocabulary, width}, at::kDouble);
+      Tensor expected = at::zeros({samples}, at::kDouble),
+             sums = at::zeros({vocabulary, width}, at::kDouble);
       Tensor coefficients = at::randn({samples}, at::kDouble).abs_();
       if (samples > 1) coefficients[0] = 0;
       for (int64_t i = 0; i < samples; ++i) {
@@ -115,13 +122,15 @@ void tables_agree(Device device) {
       const Tensor totals = at::zeros({samples}, at::TensorOptions(at::kDouble).device(device));
       add_embedding_norms(ids.to(device), g.to(device), vocabulary, totals);
       EXPECT_LE(apart(totals, expected), dtype == at::kDouble ? 1e-12 : 1e-5);
-      const Tensor out = at::zeros({vocabulary, width},
-                                   at::TensorOptions(dtype == at::kDouble ? at::kDouble : at::kFloat).device(device));
-      embedding_grad(ids.to(device).view({-1}), g.to(device).view({-1, width}), out, /*accumulate=*/false,
-                     coefficients.to(device));
+      const Tensor out = at::zeros(
+          {vocabulary, width},
+          at::TensorOptions(dtype == at::kDouble ? at::kDouble : at::kFloat).device(device));
+      embedding_grad(ids.to(device).view({-1}), g.to(device).view({-1, width}), out,
+                     /*accumulate=*/false, coefficients.to(device));
       EXPECT_LE((out.cpu().to(at::kDouble) - sums).abs().max().item<double>(), 1e-4);
 
-      const Tensor columns = at::zeros({samples, tokens, 5}, at::TensorOptions(dtype).device(device));
+      const Tensor columns =
+          at::zeros({samples, tokens, 5}, at::TensorOptions(dtype).device(device));
       const Tensor chosen = at::randint(40, {samples, 5}, at::kLong);
       gather_columns(g.to(device), chosen.to(device), 3, columns);
       for (int64_t s = 0; s < 5; ++s) {
@@ -150,7 +159,8 @@ struct NoisyCase {
 
 std::vector<NoisyCase> noisy_cases() {
   std::vector<NoisyCase> cases;
-  for (OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+  for (OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
     for (DType param : kTypes) {
       std::vector<DType> states = {param == at::kDouble ? at::kDouble : at::kFloat};
       if (kind != OptimizerKind::sgd && param != at::kDouble) states.push_back(at::kBFloat16);
@@ -173,8 +183,9 @@ NoisyUpdate noisy_update_of(const NoisyCase& c) {
   of.param = at::randn({c.numel}, at::kDouble).to(c.param);
   if (c.kind != OptimizerKind::sgd) of.m = at::randn({c.numel}, at::kDouble).to(c.moments);
   if (c.kind == OptimizerKind::adamw) of.v = at::randn({c.numel}, at::kDouble).abs().to(c.moments);
-  of.grad = c.samples ? at::randn({c.samples, c.numel + 16}, at::kDouble).to(c.grad).narrow(1, 0, c.numel)
-                      : at::randn({c.numel}, at::kDouble).to(c.grad);
+  of.grad = c.samples
+                ? at::randn({c.samples, c.numel + 16}, at::kDouble).to(c.grad).narrow(1, 0, c.numel)
+                : at::randn({c.numel}, at::kDouble).to(c.grad);
   if (c.samples) of.coefficients = at::randn({c.samples}, at::kDouble).abs();
   of.first_index = c.index;
   of.parameter = 4;
@@ -188,12 +199,14 @@ void expect_agrees(const Tensor& got, const Tensor& expected) {
   const DType dtype = expected.scalar_type();
   // All that enters is of order 1, and what comes out may cancel.
   const double scale = std::max(1.0, expected.to(at::kDouble).abs().max().item<double>());
-  EXPECT_LE((got.cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>() / scale,
-            dtype == at::kBFloat16 ? 8e-3
-            : dtype == at::kFloat  ? 1e-5
-                                   : 1e-12);
+  EXPECT_LE(
+      (got.cpu().to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>() / scale,
+      dtype == at::kBFloat16 ? 8e-3
+      : dtype == at::kFloat  ? 1e-5
+                             : 1e-12);
   if (dtype == at::kBFloat16) {
-    EXPECT_LE((got.cpu() != expected).sum().item<double>(), 1 + 0.01 * static_cast<double>(expected.numel()));
+    EXPECT_LE((got.cpu() != expected).sum().item<double>(),
+              1 + 0.01 * static_cast<double>(expected.numel()));
   }
 }
 
@@ -217,13 +230,14 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
   const Device gpu = gpu_device(0);
   const Tensor knobs = update_knobs(), noise = noise_knobs(0.7);
   for (const NoisyCase& c : noisy_cases()) {
-    SCOPED_TRACE(fmt::format("{} {} moments {} {} of {} from {} samples {}", static_cast<int>(c.kind),
-                             dtype_name(c.param), dtype_name(c.moments), dtype_name(c.grad), c.numel, c.element,
-                             c.samples));
+    SCOPED_TRACE(fmt::format("{} {} moments {} {} of {} from {} samples {}",
+                             static_cast<int>(c.kind), dtype_name(c.param), dtype_name(c.moments),
+                             dtype_name(c.grad), c.numel, c.element, c.samples));
     const UpdateRule rule{c.kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
     const NoisyUpdate on_cpu = noisy_update_of(c);
     NoisyUpdate on_gpu = on_cpu;
-    for (Tensor* tensor : {&on_gpu.param, &on_gpu.m, &on_gpu.v, &on_gpu.grad, &on_gpu.coefficients}) {
+    for (Tensor* tensor :
+         {&on_gpu.param, &on_gpu.m, &on_gpu.v, &on_gpu.grad, &on_gpu.coefficients}) {
       if (tensor->defined()) *tensor = tensor->to(gpu);
     }
     NoiseSource source;
@@ -245,7 +259,8 @@ TEST(SampleOperations, ANoisyUpdateWithoutNoiseIsThePlainOne) {
     const NoisyUpdate noisy = noisy_update_of(c);
     const Tensor param = noisy.param.clone();
     Tensor state;
-    if (noisy.m.defined()) state = noisy.v.defined() ? at::cat({noisy.m, noisy.v}) : noisy.m.clone();
+    if (noisy.m.defined())
+      state = noisy.v.defined() ? at::cat({noisy.m, noisy.v}) : noisy.m.clone();
     noisy_update(noisy, knobs, rule, noise, {});
     update_shard(param, noisy.grad, state, knobs, rule, c.index);
     EXPECT_TRUE(at::equal(noisy.param, param));

@@ -15,7 +15,7 @@
 #include <cmath>
 
 #include "kernels/modulation.h"
-#include "kernels/seam.h"
+#include "kernels/tensor_arguments.h"
 #include "kernels/test_operations.h"
 #include "kernels/timestep_features.h"
 
@@ -54,9 +54,11 @@ void add_modulated_norm(std::vector<Row>& table, DType dtype, const Shape& s, bo
   const std::vector<int64_t> sizes = {s.batch, s.rows, s.width};
   auto run = [=](const Tensors& in) {
     const Tensor out = at::full_like(in[0], 77), sum = at::full_like(in[0], 77);
-    const Tensor mean = real_like(in[0], {s.batch * s.rows}), rstd = real_like(in[0], {s.batch * s.rows});
-    modulated_norm(in[0], gated ? in[1] : Tensor(), gated ? piece(in[2], 2) : Tensor(), piece(in[2], 1),
-                   piece(in[2], 0), kEpsilon, gated ? sum : Tensor(), out, mean, rstd);
+    const Tensor mean = real_like(in[0], {s.batch * s.rows}),
+                 rstd = real_like(in[0], {s.batch * s.rows});
+    modulated_norm(in[0], gated ? in[1] : Tensor(), gated ? piece(in[2], 2) : Tensor(),
+                   piece(in[2], 1), piece(in[2], 0), kEpsilon, gated ? sum : Tensor(), out, mean,
+                   rstd);
     return gated ? Tensors{out, mean, rstd, sum} : Tensors{out, mean, rstd};
   };
   auto expect = [=](const Tensors& in) {
@@ -67,30 +69,34 @@ void add_modulated_norm(std::vector<Row>& table, DType dtype, const Shape& s, bo
     if (gated) all.push_back(x);
     return all;
   };
-  // A sum that lies near the middle between two numbers may round to either: then the whole row moves.
+  // A sum that lies near the middle between two numbers may round to either: then the whole row
+  // moves.
   Tolerance moved = stored(dtype);
   if (gated) moved = {2 * moved.reference, 2 * moved.gpu};
-  const Tolerance statistics =
-      gated && dtype != at::kDouble ? Tolerance{stored(dtype).reference, stored(dtype).gpu} : summed(dtype);
-  table.push_back({fmt::format("modulated_norm {} [{}, {}, {}] {}", dtype_name(dtype), s.batch, s.rows, s.width,
-                               gated ? "of a gated sum" : "alone"),
-                   {random(sizes, dtype), random(sizes, dtype), random({s.batch, kPieces * s.width}, dtype)},
-                   run,
-                   expect,
-                   {moved, statistics, statistics, {2 * stored(dtype).reference, stored(dtype).gpu}}});
+  const Tolerance statistics = gated && dtype != at::kDouble
+                                   ? Tolerance{stored(dtype).reference, stored(dtype).gpu}
+                                   : summed(dtype);
+  table.push_back(
+      {fmt::format("modulated_norm {} [{}, {}, {}] {}", dtype_name(dtype), s.batch, s.rows, s.width,
+                   gated ? "of a gated sum" : "alone"),
+       {random(sizes, dtype), random(sizes, dtype), random({s.batch, kPieces * s.width}, dtype)},
+       run,
+       expect,
+       {moved, statistics, statistics, {2 * stored(dtype).reference, stored(dtype).gpu}}});
 }
 
-void add_modulated_norm_backward(std::vector<Row>& table, DType dtype, const Shape& s, bool with_residual,
-                                 bool in_place) {
+void add_modulated_norm_backward(std::vector<Row>& table, DType dtype, const Shape& s,
+                                 bool with_residual, bool in_place) {
   const std::vector<int64_t> sizes = {s.batch, s.rows, s.width};
   auto run = [=](const Tensors& in) {
     const Tensor& x = in[1];
     const Tensor mean = real_like(x, {s.batch * s.rows}), rstd = real_like(x, {s.batch * s.rows}),
                  grads = real_like(x, {s.batch, kPieces * s.width});
-    modulated_norm(x, {}, {}, piece(in[2], 1), piece(in[2], 0), kEpsilon, {}, at::empty_like(x), mean, rstd);
+    modulated_norm(x, {}, {}, piece(in[2], 1), piece(in[2], 0), kEpsilon, {}, at::empty_like(x),
+                   mean, rstd);
     const Tensor dx = in_place ? in[0] : at::full_like(x, 77);
-    modulated_norm_backward(in[0], x, piece(in[2], 1), mean, rstd, with_residual ? in[3] : Tensor(), dx,
-                            piece(grads, 1), piece(grads, 0));
+    modulated_norm_backward(in[0], x, piece(in[2], 1), mean, rstd, with_residual ? in[3] : Tensor(),
+                            dx, piece(grads, 1), piece(grads, 0));
     return Tensors{dx, grads};
   };
   auto expect = [=](const Tensors& in) {
@@ -102,23 +108,28 @@ void add_modulated_norm_backward(std::vector<Row>& table, DType dtype, const Sha
                    at::cat({piece(grads[1], 0), piece(grads[1], 1), untouched}, 1)};
   };
   Tolerance input_grad = stored(dtype);
-  // Two columns: what rounding leaves of g - mean(g) - y mean(g y) is multiplied by up to 1 / sqrt(epsilon).
-  if (s.width == 2) input_grad = {input_grad.reference / std::sqrt(kEpsilon), input_grad.gpu / std::sqrt(kEpsilon)};
+  // Two columns: what rounding leaves of g - mean(g) - y mean(g y) is multiplied by up to 1 /
+  // sqrt(epsilon).
+  if (s.width == 2)
+    input_grad = {input_grad.reference / std::sqrt(kEpsilon), input_grad.gpu / std::sqrt(kEpsilon)};
   Tolerance sums = summed(dtype);
   if (s.rows > 100) sums = {10 * sums.reference, 10 * sums.gpu};
-  table.push_back(
-      {fmt::format("modulated_norm_backward {} [{}, {}, {}]{}{}", dtype_name(dtype), s.batch, s.rows, s.width,
-                   with_residual ? " with residual" : "", in_place ? " in place" : ""),
-       {random(sizes, dtype), random(sizes, dtype), random({s.batch, kPieces * s.width}, dtype), random(sizes, dtype)},
-       run,
-       expect,
-       {input_grad, sums}});
+  table.push_back({fmt::format("modulated_norm_backward {} [{}, {}, {}]{}{}", dtype_name(dtype),
+                               s.batch, s.rows, s.width, with_residual ? " with residual" : "",
+                               in_place ? " in place" : ""),
+                   {random(sizes, dtype), random(sizes, dtype),
+                    random({s.batch, kPieces * s.width}, dtype), random(sizes, dtype)},
+                   run,
+                   expect,
+                   {input_grad, sums}});
 }
 
 void add_gated_adds(std::vector<Row>& table, DType dtype, const Shape& s) {
   const std::vector<int64_t> sizes = {s.batch, s.rows, s.width};
-  const std::string name = fmt::format("{} [{}, {}, {}]", dtype_name(dtype), s.batch, s.rows, s.width);
-  const Tensors inputs = {random(sizes, dtype), random(sizes, dtype), random({s.batch, kPieces * s.width}, dtype)};
+  const std::string name =
+      fmt::format("{} [{}, {}, {}]", dtype_name(dtype), s.batch, s.rows, s.width);
+  const Tensors inputs = {random(sizes, dtype), random(sizes, dtype),
+                          random({s.batch, kPieces * s.width}, dtype)};
   table.push_back({"gated_add " + name,
                    inputs,
                    [=](const Tensors& in) {
@@ -131,21 +142,23 @@ void add_gated_adds(std::vector<Row>& table, DType dtype, const Shape& s) {
   for (const bool in_place : {false, true}) {
     Tolerance sums = summed(dtype);
     if (s.rows > 100) sums = {10 * sums.reference, 10 * sums.gpu};
-    table.push_back({"gated_add_backward " + name + (in_place ? " in place" : ""),
-                     inputs,
-                     [=](const Tensors& in) {
-                       const Tensor d_add = in_place ? in[0] : at::full_like(in[0], 77);
-                       const Tensor grads = real_like(in[0], {s.batch, kPieces * s.width}),
-                                    sum = real_like(in[0], {s.batch, s.width});
-                       gated_add_backward(in[0], in[1], piece(in[2], 2), d_add, piece(grads, 2), sum);
-                       return Tensors{d_add, piece(grads, 2).clone(), sum};
-                     },
-                     [=](const Tensors& in) {
-                       const Tensor add = leaf(in[1]), all = leaf(in[2]);
-                       const Tensors grads = torch::autograd::grad({(beside(all, 2) * add * in[0]).sum()}, {add, all});
-                       return Tensors{grads[0], piece(grads[1], 2).contiguous(), grads[0].sum(1)};
-                     },
-                     {stored(dtype), sums, sums}});
+    table.push_back(
+        {"gated_add_backward " + name + (in_place ? " in place" : ""),
+         inputs,
+         [=](const Tensors& in) {
+           const Tensor d_add = in_place ? in[0] : at::full_like(in[0], 77);
+           const Tensor grads = real_like(in[0], {s.batch, kPieces * s.width}),
+                        sum = real_like(in[0], {s.batch, s.width});
+           gated_add_backward(in[0], in[1], piece(in[2], 2), d_add, piece(grads, 2), sum);
+           return Tensors{d_add, piece(grads, 2).clone(), sum};
+         },
+         [=](const Tensors& in) {
+           const Tensor add = leaf(in[1]), all = leaf(in[2]);
+           const Tensors grads =
+               torch::autograd::grad({(beside(all, 2) * add * in[0]).sum()}, {add, all});
+           return Tensors{grads[0], piece(grads[1], 2).contiguous(), grads[0].sum(1)};
+         },
+         {stored(dtype), sums, sums}});
   }
 }
 
@@ -155,7 +168,8 @@ void add_timestep_features(std::vector<Row>& table, DType dtype, int64_t batch, 
       {fmt::format("timestep_features {} [{}, {}]", dtype_name(dtype), batch, width),
        {at::randint(0, 1000 * kLabels, {batch}, at::kLong)},
        [=](const Tensors& in) {
-         const Tensor out = at::full({batch, width}, 77, in[0].options().dtype(dtype)), ids = at::full_like(in[0], 77);
+         const Tensor out = at::full({batch, width}, 77, in[0].options().dtype(dtype)),
+                      ids = at::full_like(in[0], 77);
          timestep_features(in[0], kLabels, out, ids);
          return Tensors{out, ids};
        },
@@ -180,7 +194,8 @@ void add_modulations(std::vector<Row>& table) {
       }
       add_gated_adds(table, dtype, shape);
     }
-    for (const auto& [batch, width] : {std::pair<int64_t, int64_t>{0, 8}, {1, 2}, {5, 256}, {3, 18}})
+    for (const auto& [batch, width] :
+         {std::pair<int64_t, int64_t>{0, 8}, {1, 2}, {5, 256}, {3, 18}})
       add_timestep_features(table, dtype, batch, width);
   }
 }

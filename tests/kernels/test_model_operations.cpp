@@ -24,11 +24,10 @@
 #include "kernels/activation.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding_grad.h"
-#include "kernels/layer_norm.h"
-#include "kernels/rms_norm.h"
+#include "kernels/norm.h"
 #include "kernels/rope.h"
-#include "kernels/seam.h"
 #include "kernels/squared_norm.h"
+#include "kernels/tensor_arguments.h"
 #include "kernels/test_operations.h"
 #include "kernels/token_sum.h"
 
@@ -85,8 +84,9 @@ struct NormShape {
   int64_t batch, rows, width;
 };
 // One warp and several, one to four packs a thread, elements one by one, one strip and several.
-const NormShape kNormShapes[] = {{1, 1, 1},    {2, 3, 7},    {3, 9, 64},   {2, 21, 128},  {1, 5, 1031},
-                                 {2, 2, 2048}, {1, 3, 4096}, {1, 2, 8200}, {1, 1, 16384}, {2, 32, 1024}};
+const NormShape kNormShapes[] = {{1, 1, 1},     {2, 3, 7},    {3, 9, 64},   {2, 21, 128},
+                                 {1, 5, 1031},  {2, 2, 2048}, {1, 3, 4096}, {1, 2, 8200},
+                                 {1, 1, 16384}, {2, 32, 1024}};
 constexpr double kEpsilon = 1e-5;
 
 Tensor normalised(const Tensor& x, bool centred) {
@@ -97,17 +97,21 @@ Tensor normalised(const Tensor& x, bool centred) {
 // How results may lie on inputs.
 enum class Overlap { none, first, second };
 const char* name_of(Overlap overlap) {
-  return overlap == Overlap::none ? "apart" : overlap == Overlap::first ? "on the first" : "on the second";
+  return overlap == Overlap::none    ? "apart"
+         : overlap == Overlap::first ? "on the first"
+                                     : "on the second";
 }
 
-void add_norm(std::vector<Row>& table, DType dtype, const NormShape& shape, bool centred, bool with_add,
-              Overlap overlap) {
+void add_norm(std::vector<Row>& table, DType dtype, const NormShape& shape, bool centred,
+              bool with_add, Overlap overlap) {
   const auto [batch, rows, width] = shape;
   const std::vector<int64_t> sizes = {batch, rows, width};
   auto run = [=](const Tensors& in) {
     const Tensor out = at::full_like(in[0], 77), rstd = real_like(in[0], {batch * rows}),
                  mean = real_like(in[0], {batch * rows});
-    const Tensor sum = overlap == Overlap::none ? at::full_like(in[0], 77) : overlap == Overlap::first ? in[0] : in[1];
+    const Tensor sum = overlap == Overlap::none    ? at::full_like(in[0], 77)
+                       : overlap == Overlap::first ? in[0]
+                                                   : in[1];
     const Tensor add = with_add ? in[1] : Tensor();
     if (centred) {
       layer_norm(in[0], add, in[2], in[3], kEpsilon, sum, out, mean, rstd);
@@ -118,7 +122,8 @@ void add_norm(std::vector<Row>& table, DType dtype, const NormShape& shape, bool
   };
   auto expect = [=](const Tensors& in) {
     const Tensor x = with_add ? rounded_to(dtype, in[0] + in[1]) : in[0];
-    const Tensor out = normalised(x, centred) * in[2] + (centred ? in[3] : at::zeros({width}, at::kDouble));
+    const Tensor out =
+        normalised(x, centred) * in[2] + (centred ? in[3] : at::zeros({width}, at::kDouble));
     const Tensor middle = centred ? x - x.mean(-1, true) : x;
     Tensors all = {out, at::rsqrt(middle.pow(2).mean(-1) + kEpsilon)};
     if (centred) all.push_back(x.mean(-1));
@@ -129,24 +134,29 @@ void add_norm(std::vector<Row>& table, DType dtype, const NormShape& shape, bool
   if (centred) tolerances.push_back(summed(dtype));
   // fp32 sums of two numbers round once; the table's fp64 sum is rounded to the same.
   if (with_add) tolerances.push_back({stored(dtype).reference, 0});
-  table.push_back({fmt::format("{} {} [{}, {}, {}] {} {}", centred ? "layer_norm" : "rms_norm", dtype_name(dtype),
-                               batch, rows, width, with_add ? "of a sum" : "alone", name_of(overlap)),
-                   {random(sizes, dtype), random(sizes, dtype), random({width}, dtype), random({width}, dtype)},
-                   run,
-                   expect,
-                   tolerances});
+  table.push_back(
+      {fmt::format("{} {} [{}, {}, {}] {} {}", centred ? "layer_norm" : "rms_norm",
+                   dtype_name(dtype), batch, rows, width, with_add ? "of a sum" : "alone",
+                   name_of(overlap)),
+       {random(sizes, dtype), random(sizes, dtype), random({width}, dtype), random({width}, dtype)},
+       run,
+       expect,
+       tolerances});
 }
 
-void add_norm_backward(std::vector<Row>& table, DType dtype, const NormShape& shape, bool centred, bool with_residual,
-                       Overlap overlap) {
+void add_norm_backward(std::vector<Row>& table, DType dtype, const NormShape& shape, bool centred,
+                       bool with_residual, Overlap overlap) {
   const auto [batch, rows, width] = shape;
   const std::vector<int64_t> sizes = {batch, rows, width};
   auto run = [=](const Tensors& in) {
-    const Tensor x = in[1], weight = in[2], rstd = real_like(x, {batch * rows}), mean = real_like(x, {batch * rows});
+    const Tensor x = in[1], weight = in[2], rstd = real_like(x, {batch * rows}),
+                 mean = real_like(x, {batch * rows});
     const Tensor out = at::empty_like(x), weight_grad = real_like(x, {batch, width}),
                  bias_grad = real_like(x, {batch, width});
     const Tensor residual = with_residual ? in[3] : Tensor();
-    const Tensor dx = overlap == Overlap::none ? at::full_like(x, 77) : overlap == Overlap::first ? in[0] : in[3];
+    const Tensor dx = overlap == Overlap::none    ? at::full_like(x, 77)
+                      : overlap == Overlap::first ? in[0]
+                                                  : in[3];
     if (centred) {
       layer_norm(x, {}, weight, weight, kEpsilon, {}, out, mean, rstd);
       layer_norm_backward(in[0], x, weight, mean, rstd, residual, dx, weight_grad, bias_grad);
@@ -164,12 +174,14 @@ void add_norm_backward(std::vector<Row>& table, DType dtype, const NormShape& sh
     const Tensor dx = with_residual ? grads[0] + in[3] : grads[0];
     return centred ? Tensors{dx, grads[1], grads[2]} : Tensors{dx, grads[1]};
   };
-  // One column has no variance: what a fused multiply-add leaves of g - mean(g) is multiplied by 1 / sqrt(epsilon).
+  // One column has no variance: what a fused multiply-add leaves of g - mean(g) is multiplied by 1
+  // / sqrt(epsilon).
   Tolerance input_grad = stored(dtype);
   if (centred && width == 1) input_grad.gpu /= std::sqrt(kEpsilon);
   table.push_back(
-      {fmt::format("{}_backward {} [{}, {}, {}] {} {}", centred ? "layer_norm" : "rms_norm", dtype_name(dtype), batch,
-                   rows, width, with_residual ? "with residual" : "alone", name_of(overlap)),
+      {fmt::format("{}_backward {} [{}, {}, {}] {} {}", centred ? "layer_norm" : "rms_norm",
+                   dtype_name(dtype), batch, rows, width, with_residual ? "with residual" : "alone",
+                   name_of(overlap)),
        {random(sizes, dtype), random(sizes, dtype), random({width}, dtype), random(sizes, dtype)},
        run,
        expect,
@@ -189,8 +201,10 @@ RopeFrequencies frequencies_of(int64_t head_dim, double scale) {
 Tensor turned_by(const Tensor& x, const RopeFrequencies& frequencies) {
   if (frequencies.count == 0) return x;
   const int64_t tokens = x.size(1), half = x.size(3) / 2;
-  const Tensor value = at::tensor(c10::ArrayRef<double>(frequencies.value, static_cast<size_t>(half)), at::kDouble);
-  const Tensor angle = at::arange(tokens, at::kDouble).view({tokens, 1, 1}) * at::cat({value, value});
+  const Tensor value =
+      at::tensor(c10::ArrayRef<double>(frequencies.value, static_cast<size_t>(half)), at::kDouble);
+  const Tensor angle =
+      at::arange(tokens, at::kDouble).view({tokens, 1, 1}) * at::cat({value, value});
   const Tensor rotated = at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, 3);
   return x * at::cos(angle) + rotated * at::sin(angle);
 }
@@ -199,17 +213,19 @@ struct RopeShape {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   double scale;  // of the frequencies: large ones stand for far positions; 0 for none at all
 };
-const RopeShape kRopeShapes[] = {{1, 1, 1, 1, 2, 1},     {2, 5, 3, 1, 6, 1},         {1, 7, 2, 2, 16, 1},
-                                 {2, 33, 5, 2, 64, 1},   {1, 9, 9, 3, 128, 98765.4}, {2, 3, 2, 1, 256, 1},
-                                 {1, 130, 4, 4, 32, 10}, {2, 5, 3, 2, 32, 0}};
+const RopeShape kRopeShapes[] = {
+    {1, 1, 1, 1, 2, 1},         {2, 5, 3, 1, 6, 1},   {1, 7, 2, 2, 16, 1},    {2, 33, 5, 2, 64, 1},
+    {1, 9, 9, 3, 128, 98765.4}, {2, 3, 2, 1, 256, 1}, {1, 130, 4, 4, 32, 10}, {2, 5, 3, 2, 32, 0}};
 
 void add_rope(std::vector<Row>& table, DType dtype, const RopeShape& s) {
-  const RopeFrequencies frequencies = s.scale == 0 ? RopeFrequencies{} : frequencies_of(s.head_dim, s.scale);
+  const RopeFrequencies frequencies =
+      s.scale == 0 ? RopeFrequencies{} : frequencies_of(s.head_dim, s.scale);
   const int64_t heads = s.heads + 2 * s.kv_heads, turning = s.heads + s.kv_heads;
-  const std::string name = fmt::format("{} [{}, {}, {} + {}, {}] times {}", dtype_name(dtype), s.batch, s.tokens,
-                                       s.heads, s.kv_heads, s.head_dim, s.scale);
+  const std::string name = fmt::format("{} [{}, {}, {} + {}, {}] times {}", dtype_name(dtype),
+                                       s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, s.scale);
   auto turn = [=](const Tensor& qkv) {
-    return at::cat({turned_by(qkv.narrow(2, 0, turning), frequencies), qkv.narrow(2, turning, s.kv_heads)}, 2);
+    return at::cat(
+        {turned_by(qkv.narrow(2, 0, turning), frequencies), qkv.narrow(2, turning, s.kv_heads)}, 2);
   };
   table.push_back({"rope " + name,
                    {random({s.batch, s.tokens, heads, s.head_dim}, dtype)},
@@ -224,27 +240,35 @@ void add_rope(std::vector<Row>& table, DType dtype, const RopeShape& s) {
       return token_major ? random({s.batch, s.tokens, n, s.head_dim}, dtype)
                          : random({s.batch, n, s.tokens, s.head_dim}, dtype);
     };
-    auto heads_first = [=](const Tensor& tensor) { return token_major ? tensor.transpose(1, 2) : tensor; };
-    table.push_back({"rope_backward " + name + (token_major ? " token-major" : ""),
-                     {source(s.heads), source(s.kv_heads), source(s.kv_heads)},
-                     [=](const Tensors& in) {
-                       const Tensor dqkv = at::full({s.batch, s.tokens, heads, s.head_dim}, 77, in[0].options());
-                       rope_backward(heads_first(in[0]), heads_first(in[1]), heads_first(in[2]), dqkv, frequencies);
-                       return Tensors{dqkv};
-                     },
-                     [=](const Tensors& in) {
-                       const Tensor qkv = leaf(at::zeros({s.batch, s.tokens, heads, s.head_dim}, at::kDouble));
-                       const Tensor upper =
-                           at::cat({heads_first(in[0]), heads_first(in[1]), heads_first(in[2])}, 1).transpose(1, 2);
-                       return torch::autograd::grad({(turn(qkv) * upper).sum()}, {qkv});
-                     },
-                     {stored(dtype)}});
+    auto heads_first = [=](const Tensor& tensor) {
+      return token_major ? tensor.transpose(1, 2) : tensor;
+    };
+    table.push_back(
+        {"rope_backward " + name + (token_major ? " token-major" : ""),
+         {source(s.heads), source(s.kv_heads), source(s.kv_heads)},
+         [=](const Tensors& in) {
+           const Tensor dqkv =
+               at::full({s.batch, s.tokens, heads, s.head_dim}, 77, in[0].options());
+           rope_backward(heads_first(in[0]), heads_first(in[1]), heads_first(in[2]), dqkv,
+                         frequencies);
+           return Tensors{dqkv};
+         },
+         [=](const Tensors& in) {
+           const Tensor qkv = leaf(at::zeros({s.batch, s.tokens, heads, s.head_dim}, at::kDouble));
+           const Tensor upper =
+               at::cat({heads_first(in[0]), heads_first(in[1]), heads_first(in[2])}, 1)
+                   .transpose(1, 2);
+           return torch::autograd::grad({(turn(qkv) * upper).sum()}, {qkv});
+         },
+         {stored(dtype)}});
   }
 }
 
 void add_swiglu(std::vector<Row>& table, DType dtype, int64_t rows, int64_t width) {
   const std::string name = fmt::format("{} [{}, {}]", dtype_name(dtype), rows, width);
-  auto gated = [=](const Tensor& x) { return at::silu(x.narrow(1, 0, width)) * x.narrow(1, width, width); };
+  auto gated = [=](const Tensor& x) {
+    return at::silu(x.narrow(1, 0, width)) * x.narrow(1, width, width);
+  };
   const Tensor gate_up = random({rows, 2 * width}, dtype) * 4, grad = random({rows, width}, dtype);
   table.push_back({"swiglu " + name,
                    {gate_up},
@@ -257,21 +281,22 @@ void add_swiglu(std::vector<Row>& table, DType dtype, int64_t rows, int64_t widt
                    {stored(dtype)}});
   for (const bool in_place : {false, true}) {
     for (const bool again : {false, true}) {
-      table.push_back({"swiglu_backward " + name + (in_place ? " in place" : "") + (again ? " and again" : ""),
-                       {gate_up, grad},
-                       [=](const Tensors& in) {
-                         const Tensor dx = in_place ? in[0] : at::full_like(in[0], 77);
-                         const Tensor out = in_place ? in[1] : at::full_like(in[1], 77);
-                         swiglu_backward(in[0], in[1], dx, again ? out : Tensor());
-                         return again ? Tensors{dx, out} : Tensors{dx};
-                       },
-                       [=](const Tensors& in) {
-                         const Tensor x = leaf(in[0]), out = gated(x);
-                         Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {x});
-                         if (again) all.push_back(out.detach());
-                         return all;
-                       },
-                       {stored(dtype), stored(dtype)}});
+      table.push_back(
+          {"swiglu_backward " + name + (in_place ? " in place" : "") + (again ? " and again" : ""),
+           {gate_up, grad},
+           [=](const Tensors& in) {
+             const Tensor dx = in_place ? in[0] : at::full_like(in[0], 77);
+             const Tensor out = in_place ? in[1] : at::full_like(in[1], 77);
+             swiglu_backward(in[0], in[1], dx, again ? out : Tensor());
+             return again ? Tensors{dx, out} : Tensors{dx};
+           },
+           [=](const Tensors& in) {
+             const Tensor x = leaf(in[0]), out = gated(x);
+             Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {x});
+             if (again) all.push_back(out.detach());
+             return all;
+           },
+           {stored(dtype), stored(dtype)}});
     }
   }
 }
@@ -290,26 +315,27 @@ void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel) {
                    {stored(dtype)}});
   for (const Overlap overlap : {Overlap::none, Overlap::first, Overlap::second}) {
     for (const bool again : {false, true}) {
-      table.push_back({"gelu_backward " + name + " " + name_of(overlap) + (again ? " and again" : ""),
-                       {x, grad},
-                       [=](const Tensors& in) {
-                         // dx on x puts the activation on grad, and the other way round.
-                         const Tensor dx = overlap == Overlap::none    ? at::full_like(in[0], 77)
-                                           : overlap == Overlap::first ? in[0]
-                                                                       : in[1];
-                         const Tensor out = overlap == Overlap::none    ? at::full_like(in[0], 77)
-                                            : overlap == Overlap::first ? in[1]
-                                                                        : in[0];
-                         gelu_backward(in[0], in[1], dx, again ? out : Tensor());
-                         return again ? Tensors{dx, out} : Tensors{dx};
-                       },
-                       [=](const Tensors& in) {
-                         const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, "tanh");
-                         Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {at_x});
-                         if (again) all.push_back(out.detach());
-                         return all;
-                       },
-                       {stored(dtype), stored(dtype)}});
+      table.push_back(
+          {"gelu_backward " + name + " " + name_of(overlap) + (again ? " and again" : ""),
+           {x, grad},
+           [=](const Tensors& in) {
+             // dx on x puts the activation on grad, and the other way round.
+             const Tensor dx = overlap == Overlap::none    ? at::full_like(in[0], 77)
+                               : overlap == Overlap::first ? in[0]
+                                                           : in[1];
+             const Tensor out = overlap == Overlap::none    ? at::full_like(in[0], 77)
+                                : overlap == Overlap::first ? in[1]
+                                                            : in[0];
+             gelu_backward(in[0], in[1], dx, again ? out : Tensor());
+             return again ? Tensors{dx, out} : Tensors{dx};
+           },
+           [=](const Tensors& in) {
+             const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, "tanh");
+             Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {at_x});
+             if (again) all.push_back(out.detach());
+             return all;
+           },
+           {stored(dtype), stored(dtype)}});
     }
   }
 }
@@ -338,7 +364,8 @@ void add_cross_entropy(std::vector<Row>& table, DType dtype, const EntropyShape&
     token_weights(in[1], weights);
     Tensors blocks;
     for (int64_t first = 0; first < s.vocabulary; first += s.block) {
-      const Tensor block = in[0].narrow(1, first, std::min(s.block, s.vocabulary - first)).contiguous();
+      const Tensor block =
+          in[0].narrow(1, first, std::min(s.block, s.vocabulary - first)).contiguous();
       cross_entropy_scan(block, first, in[1], state);
       blocks.push_back(block);
     }
@@ -352,7 +379,8 @@ void add_cross_entropy(std::vector<Row>& table, DType dtype, const EntropyShape&
     const Tensor wanted = in[1].to(at::kLong), valid = wanted != kIgnoreTarget;
     const Tensor x = leaf(in[0].masked_fill(valid.logical_not().unsqueeze(1), 0));
     const Tensor picked =
-        -at::log_softmax(x, 1).gather(1, wanted.clamp_min(0).unsqueeze(1)).squeeze(1) * valid.to(at::kDouble);
+        -at::log_softmax(x, 1).gather(1, wanted.clamp_min(0).unsqueeze(1)).squeeze(1) *
+        valid.to(at::kDouble);
     const Tensor counts = valid.view({s.batch, s.tokens}).sum(1).to(at::kDouble);
     const Tensor weights = (1 / counts).masked_fill(counts == 0, 0);
     const Tensor losses = picked.view({s.batch, s.tokens}).sum(1) * weights;
@@ -360,37 +388,41 @@ void add_cross_entropy(std::vector<Row>& table, DType dtype, const EntropyShape&
     return Tensors{weights, losses.detach(), grads[0] * scale};
   };
   const double loss = dtype == at::kDouble ? 1e-12 : 5e-6;
-  // The exponential's rounding is relative to the entry. In fp16 most entries are subnormal: multiples of 2^-24.
+  // The exponential's rounding is relative to the entry. In fp16 most entries are subnormal:
+  // multiples of 2^-24.
   Tolerance grad = stored(dtype);
   if (dtype == at::kDouble) grad = {1e-10, 1e-10};
   if (dtype == at::kFloat) grad = {2e-5, 2e-5};
-  if (dtype == at::kHalf) grad = {grad.reference + std::ldexp(scale, -25), grad.gpu + std::ldexp(scale, -24)};
-  table.push_back(
-      {fmt::format("cross_entropy {} [{}, {}, {}] by {}", dtype_name(dtype), s.batch, s.tokens, s.vocabulary, s.block),
-       {logits, targets},
-       run,
-       expect,
-       {{1e-7, 0}, {loss, loss}, grad}});
+  if (dtype == at::kHalf)
+    grad = {grad.reference + std::ldexp(scale, -25), grad.gpu + std::ldexp(scale, -24)};
+  table.push_back({fmt::format("cross_entropy {} [{}, {}, {}] by {}", dtype_name(dtype), s.batch,
+                               s.tokens, s.vocabulary, s.block),
+                   {logits, targets},
+                   run,
+                   expect,
+                   {{1e-7, 0}, {loss, loss}, grad}});
 }
 
-void add_embedding_grad(std::vector<Row>& table, DType dtype, DType out_type, int64_t count, int64_t vocabulary,
-                        int64_t width, bool accumulate) {
-  table.push_back({fmt::format("embedding_grad {} into {} [{}, {}] of {}{}", dtype_name(dtype), dtype_name(out_type),
-                               count, width, vocabulary, accumulate ? " accumulated" : ""),
-                   {at::randint(0, vocabulary, {count}, at::kLong), random({count, width}, dtype),
-                    random({vocabulary, width}, out_type)},
-                   [=](const Tensors& in) {
-                     embedding_grad(in[0], in[1], in[2], accumulate);
-                     return Tensors{in[2]};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor start = accumulate ? in[2] : at::zeros({vocabulary, width}, at::kDouble);
-                     return Tensors{start.index_add(0, in[0].to(at::kLong), in[1])};
-                   },
-                   {{dtype == at::kDouble                       ? 1e-13
-                     : out_type == dtype && dtype != at::kFloat ? rounding_of(dtype)
-                                                                : 1e-5,
-                     0}}});
+void add_embedding_grad(std::vector<Row>& table, DType dtype, DType out_type, int64_t count,
+                        int64_t vocabulary, int64_t width, bool accumulate) {
+  table.push_back(
+      {fmt::format("embedding_grad {} into {} [{}, {}] of {}{}", dtype_name(dtype),
+                   dtype_name(out_type), count, width, vocabulary,
+                   accumulate ? " accumulated" : ""),
+       {at::randint(0, vocabulary, {count}, at::kLong), random({count, width}, dtype),
+        random({vocabulary, width}, out_type)},
+       [=](const Tensors& in) {
+         embedding_grad(in[0], in[1], in[2], accumulate);
+         return Tensors{in[2]};
+       },
+       [=](const Tensors& in) {
+         const Tensor start = accumulate ? in[2] : at::zeros({vocabulary, width}, at::kDouble);
+         return Tensors{start.index_add(0, in[0].to(at::kLong), in[1])};
+       },
+       {{dtype == at::kDouble                       ? 1e-13
+         : out_type == dtype && dtype != at::kFloat ? rounding_of(dtype)
+                                                    : 1e-5,
+         0}}});
 }
 
 }  // namespace
@@ -439,9 +471,11 @@ void add_embedding_grads(std::vector<Row>& table) {
     int64_t count, vocabulary, width;
   };
   for (const DType dtype : kTypes) {
-    for (const Shape& s : {Shape{0, 3, 5}, {1, 1, 1}, {9, 4, 7}, {64, 50, 40}, {300, 7, 1040}, {33, 1000, 8}}) {
+    for (const Shape& s :
+         {Shape{0, 3, 5}, {1, 1, 1}, {9, 4, 7}, {64, 50, 40}, {300, 7, 1040}, {33, 1000, 8}}) {
       for (const bool accumulate : {false, true}) {
-        add_embedding_grad(table, dtype, real_of(dtype), s.count, s.vocabulary, s.width, accumulate);
+        add_embedding_grad(table, dtype, real_of(dtype), s.count, s.vocabulary, s.width,
+                           accumulate);
         if (real_of(dtype) != dtype)
           add_embedding_grad(table, dtype, dtype, s.count, s.vocabulary, s.width, accumulate);
       }
@@ -461,16 +495,17 @@ void add_sums(std::vector<Row>& table) {
                            {2, 9, 33, 5, 1},
                            {4, 5, 2048, 0, 0},
                            {2, 64, 1024, 0, 0}}) {
-      table.push_back({fmt::format("token_sum {} [{}, {}, {} + {} + {}]", dtype_name(dtype), s.batch, s.tokens,
-                                   s.before, s.width, s.behind),
-                       {random({s.batch, s.tokens, s.before + s.width + s.behind}, dtype)},
-                       [=](const Tensors& in) {
-                         const Tensor out = real_like(in[0], {s.batch, s.width});
-                         token_sum(in[0].narrow(2, s.before, s.width), out);
-                         return Tensors{out};
-                       },
-                       [=](const Tensors& in) { return Tensors{in[0].narrow(2, s.before, s.width).sum(1)}; },
-                       {summed(dtype)}});
+      table.push_back(
+          {fmt::format("token_sum {} [{}, {}, {} + {} + {}]", dtype_name(dtype), s.batch, s.tokens,
+                       s.before, s.width, s.behind),
+           {random({s.batch, s.tokens, s.before + s.width + s.behind}, dtype)},
+           [=](const Tensors& in) {
+             const Tensor out = real_like(in[0], {s.batch, s.width});
+             token_sum(in[0].narrow(2, s.before, s.width), out);
+             return Tensors{out};
+           },
+           [=](const Tensors& in) { return Tensors{in[0].narrow(2, s.before, s.width).sum(1)}; },
+           {summed(dtype)}});
     }
     for (const int64_t numel : {0, 1, 7, 1031, 100'003}) {
       table.push_back({fmt::format("add_squared_norm {} [{}]", dtype_name(dtype), numel),

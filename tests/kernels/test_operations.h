@@ -1,4 +1,5 @@
-// The rows of the operations' table (operations_test.cpp): an operation on given inputs, and what it must give.
+// The rows of the operations' table (operations_test.cpp): an operation on given inputs, and what
+// it must give.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,7 @@ struct Tolerance {
 
 struct Row {
   std::string name;
-  Tensors inputs;                                 // on CPU; changed in place by `run` where the operation does that
+  Tensors inputs;  // on CPU; changed in place by `run` where the operation does that
   std::function<Tensors(const Tensors&)> run;     // the operation, on the inputs' device
   std::function<Tensors(const Tensors&)> expect;  // the same in fp64, from fp64 inputs
   std::vector<Tolerance> tolerances;              // by output
@@ -30,7 +31,8 @@ inline const DType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf
 double rounding_of(DType dtype);  // half a unit in the last place, with room for a few operations
 Tensor random(c10::IntArrayRef shape, DType dtype);
 Tolerance stored(DType dtype);  // of results that are rounded to the model's type
-Tolerance summed(DType dtype);  // of sums and statistics, which are fp32 where the model is not fp64
+// of sums and statistics, which are fp32 where the model is not fp64
+Tolerance summed(DType dtype);
 
 void add_norms(std::vector<Row>& table);
 void add_ropes(std::vector<Row>& table);

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "models/language_model.h"
-#include "models/presets.h"
+#include "models/family.h"
 
 namespace veil {
 namespace {
@@ -40,7 +39,8 @@ TEST(Config, BothSpellingsOfRopeAreRead) {
   newer.erase("rope_theta");
   newer["rope_parameters"] = older["rope_scaling"];
   newer["rope_parameters"]["rope_theta"] = 500000.0;
-  const RopeFrequencies a = rope_frequencies(parse_config(older, "a")), b = rope_frequencies(parse_config(newer, "b"));
+  const RopeFrequencies a = rope_frequencies(parse_config(older, "a")),
+                        b = rope_frequencies(parse_config(newer, "b"));
   ASSERT_EQ(a.count, 4);
   for (int j = 0; j < a.count; ++j) EXPECT_EQ(a.value[j], b.value[j]);
   EXPECT_EQ(a.value[0], 1.0);                                   // a short wave is left alone

@@ -1,13 +1,15 @@
-// What Veil exports is what transformers loads: the same logits (scripts/check_export.py). Skipped where Python has no transformers; VEIL_TEST_PYTHON names one that has.
+// What Veil exports is what transformers loads: the same logits (scripts/check_export.py). Skipped
+// where Python has no transformers; VEIL_TEST_PYTHON names one that has.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
 
 #include "base/error.h"
+#include "base/test_paths.h"
 #include "cli/program.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/random.h"
 #include "models/export.h"
-#include "models/presets.h"
+#include "models/family.h"
 #include "models/test_language_golden.h"
 #include "models/weight_tensors.h"
 
@@ -35,7 +37,8 @@ class ProgramExportLogits : public ProgramTest {
       if (param.init.kind == Init::Kind::constant) values.add_(param.init.scale);
       sources.push_back(tensor_source(param.name, values, StoredType::f32));
     }
-    export_model((models() / name).string(), {{"config.json", config_json(config).dump(2) + "\n"}}, sources);
+    export_model((models() / name).string(), {{"config.json", config_json(config).dump(2) + "\n"}},
+                 sources);
   }
 
   // Veil's logits of the exported folder, as read back from it.
@@ -44,7 +47,8 @@ class ProgramExportLogits : public ProgramTest {
     golden.config = read_config((models() / name / "config.json").string());
     const bool classifies = golden.config.task == Task::sequence_classification;
     golden.batch.inputs = empty_tensor({kSamples, kTokens}, at::kLong, cpu_device());
-    fill_whole(golden.batch.inputs, golden.config.vocabulary - kPadding - 1, /*seed=*/7, RandomDomain::inputs, 0);
+    fill_whole(golden.batch.inputs, golden.config.vocabulary - kPadding - 1, /*seed=*/7,
+               RandomDomain::inputs, 0);
     golden.batch.inputs.add_(kPadding + 1);
     Tensor mask = at::ones_like(golden.batch.inputs);
     if (classifies) {  // the second sample is shorter
@@ -54,12 +58,15 @@ class ProgramExportLogits : public ProgramTest {
     } else {
       golden.batch.targets = golden.batch.inputs.clone();
     }
-    std::vector<TensorSource> sources = {tensor_source("input_ids", golden.batch.inputs, StoredType::i64),
-                                         tensor_source("attention_mask", mask, StoredType::i64)};
+    std::vector<TensorSource> sources = {
+        tensor_source("input_ids", golden.batch.inputs, StoredType::i64),
+        tensor_source("attention_mask", mask, StoredType::i64)};
     const Model model = golden.model();
-    for (const auto& [label, dtype, type] : {std::tuple{"logits_fp64", at::kDouble, StoredType::f64},
-                                             std::tuple{"logits_fp32", at::kFloat, StoredType::f32}}) {
-      const Tensor logits = run_by_hand(golden, model, (models() / name).string(), dtype, cpu_device()).logits;
+    for (const auto& [label, dtype, type] :
+         {std::tuple{"logits_fp64", at::kDouble, StoredType::f64},
+          std::tuple{"logits_fp32", at::kFloat, StoredType::f32}}) {
+      const Tensor logits =
+          run_by_hand(golden, model, (models() / name).string(), dtype, cpu_device()).logits;
       sources.push_back(tensor_source(label, logits.to(dtype).contiguous(), type));
     }
     write_safetensors((models() / (name + ".logits.safetensors")).string(), sources);
@@ -67,7 +74,8 @@ class ProgramExportLogits : public ProgramTest {
 };
 
 TEST_F(ProgramExportLogits, TransformersComputesTheSameFromEveryFamily) {
-  for (const char* preset : {"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"})
+  for (const char* preset :
+       {"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"})
     export_random(preset, *preset_config(preset));
   LanguageConfig classifier = *preset_config("llama-tiny");
   classifier.task = Task::sequence_classification;
@@ -75,9 +83,10 @@ TEST_F(ProgramExportLogits, TransformersComputesTheSameFromEveryFamily) {
   classifier.padding_id = kPadding;
   export_random("llama-tiny-classifier", classifier);
   // And what `veil train` itself writes.
-  const Answer trained = veil("train --model qwen2-tiny --data '" VEIL_SOURCE_ROOT
-                              "/examples/text' --seq-length 32 --steps 3 --learning-rate 0.01 --held-out 0 --device "
-                              "cpu --export models/trained");
+  const Answer trained =
+      veil("train --model qwen2-tiny --data '" + source_root() +
+           "/examples/text' --seq-length 32 --steps 3 --learning-rate 0.01 --held-out 0 --device "
+           "cpu --export models/trained");
   ASSERT_EQ(trained.code, kExitDone) << trained.err;
   for (const auto& entry : fs::directory_iterator(models())) {
     if (entry.is_directory()) write_logits(entry.path().filename().string());
@@ -85,8 +94,9 @@ TEST_F(ProgramExportLogits, TransformersComputesTheSameFromEveryFamily) {
 
   const char* chosen = std::getenv("VEIL_TEST_PYTHON");
   const std::string line = std::string("HF_HUB_OFFLINE=1 '") + (chosen ? chosen : "python3") +
-                           "' '" VEIL_SOURCE_ROOT "/scripts/check_export.py' '" + models().string() + "' >'" +
-                           (work() / "check").string() + "' 2>'" + (work() / "check.err").string() + "'";
+                           "' '" + source_root() + "/scripts/check_export.py' '" +
+                           models().string() + "' >'" + (work() / "check").string() + "' 2>'" +
+                           (work() / "check.err").string() + "'";
   const int status = std::system(line.c_str());
   const std::string said = text(work() / "check");
   ASSERT_TRUE(WIFEXITED(status));
@@ -94,7 +104,8 @@ TEST_F(ProgramExportLogits, TransformersComputesTheSameFromEveryFamily) {
     GTEST_SKIP() << said << "VEIL_TEST_PYTHON names a Python that has transformers";
   std::printf("%s", said.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 0) << said << text(work() / "check.err");
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 14) << "seven models in two precisions were to be compared";
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 14)
+      << "seven models in two precisions were to be compared";
 }
 
 }  // namespace

@@ -20,11 +20,13 @@ class Export : public ::testing::Test {
  protected:
   std::vector<std::string> entries(const std::string& folder) const {
     std::vector<std::string> result;
-    for (const auto& entry : fs::directory_iterator(folder)) result.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder))
+      result.push_back(entry.path().filename().string());
     std::sort(result.begin(), result.end());
     return result;
   }
-  const std::vector<TensorSource> tensors_ = {float_source("a", {2}, {1, 2}), float_source("b", {3}, {3, 4, 5}),
+  const std::vector<TensorSource> tensors_ = {float_source("a", {2}, {1, 2}),
+                                              float_source("b", {3}, {3, 4, 5}),
                                               float_source("c", {1}, {6})};
   const std::vector<std::pair<std::string, std::string>> config_ = {{"config.json", "{}\n"}};
   WeightFiles files_;
@@ -35,9 +37,10 @@ TEST_F(Export, SmallModelsAreOneFileAndLargeOnesHaveAnIndex) {
   EXPECT_THAT(entries(files_.path("one")), ElementsAre("config.json", "model.safetensors"));
   export_model(files_.path("several/"), config_, tensors_, {.shard_bytes = 16});
   EXPECT_THAT(entries(files_.path("several")),
-              ElementsAre("config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-                          "model.safetensors.index.json"));
-  const auto index = nlohmann::json::parse(read_file(files_.path("several/model.safetensors.index.json")));
+              ElementsAre("config.json", "model-00001-of-00002.safetensors",
+                          "model-00002-of-00002.safetensors", "model.safetensors.index.json"));
+  const auto index =
+      nlohmann::json::parse(read_file(files_.path("several/model.safetensors.index.json")));
   EXPECT_EQ(index["metadata"]["total_size"].get<int>(), 24);
   EXPECT_EQ(index["weight_map"]["b"].get<std::string>(), "model-00002-of-00002.safetensors");
   const Weights one(files_.path("one")), several(files_.path("several"));
@@ -53,7 +56,8 @@ TEST_F(Export, ATensorLargerThanTheLimitHasAFileOfItsOwn) {
 
 TEST_F(Export, AFolderThatIsInTheWayStaysUnlessAskedOtherwise) {
   write_file_atomically(files_.path("m/mine.txt"), "x");
-  EXPECT_THAT(complaint([&] { export_model(files_.path("m"), config_, tensors_); }), HasSubstr("not empty"));
+  EXPECT_THAT(complaint([&] { export_model(files_.path("m"), config_, tensors_); }),
+              HasSubstr("not empty"));
   EXPECT_THAT(entries(files_.path("m")), ElementsAre("mine.txt"));
   export_model(files_.path("m"), config_, tensors_, {.replace = true});
   EXPECT_THAT(entries(files_.path("m")), ElementsAre("config.json", "model.safetensors"));
@@ -76,7 +80,8 @@ TEST_F(Export, TensorsAreWrittenAsTheyAreAndAsOtherTypes) {
   const Tensor tensor = empty_tensor({2, 3}, at::kFloat, cpu_device());
   for (int i = 0; i < 6; ++i) tensor.data_ptr<float>()[i] = static_cast<float>(i) + 0.00390625F;
   export_model(files_.path("m"), config_,
-               {tensor_source("same", tensor, StoredType::f32), tensor_source("short", tensor, StoredType::bf16)});
+               {tensor_source("same", tensor, StoredType::f32),
+                tensor_source("short", tensor, StoredType::bf16)});
   const Weights weights(files_.path("m"));
   float same[6], rounded[6];
   weights.read(*weights.find("same"), 0, 6, same, StoredType::f32);

@@ -66,7 +66,8 @@ TEST(StoredType, KnownCodesStandForKnownNumbers) {
   EXPECT_EQ(to_half(1e-300), 0x0000);
 }
 
-// Neighbouring codes are neighbouring numbers, so rounding is right where each midpoint goes to the even code, and its neighbours to theirs.
+// Neighbouring codes are neighbouring numbers, so rounding is right where each midpoint goes to the
+// even code, and its neighbours to theirs.
 TEST(StoredType, RoundingIsToTheNearestAndTiesGoToEven) {
   for (uint32_t code = 0; code < 0x7BFF; ++code) {
     const auto low = static_cast<uint16_t>(code), high = static_cast<uint16_t>(code + 1);
@@ -97,14 +98,16 @@ TEST(StoredType, TheFastWaysAgreeWithTheSlowOne) {
                                std::numeric_limits<float>::denorm_min(),
                                1.00390625F,
                                1.01171875F};
-  for (int i = 0; i < 20000; ++i) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  for (int i = 0; i < 20000; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
   for (const float value : values) {
     const auto fast = converted<uint16_t>(value, StoredType::f32, StoredType::bf16);
     if (std::isnan(value)) {
       EXPECT_TRUE(std::isnan(from_bf16(fast)));
     } else {
       EXPECT_EQ(fast, to_bf16(static_cast<double>(value))) << value;
-      EXPECT_EQ(converted<float>(fast, StoredType::bf16, StoredType::f32), static_cast<float>(from_bf16(fast)));
+      EXPECT_EQ(converted<float>(fast, StoredType::bf16, StoredType::f32),
+                static_cast<float>(from_bf16(fast)));
     }
   }
 }

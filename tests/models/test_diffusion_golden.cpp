@@ -39,16 +39,20 @@ std::vector<DiffusionGolden> diffusion_goldens() {
     golden.grad_clipped_sum = golden_tensors(file, "expected.grad_clipped_sum.");
     golden.norms = golden_tensor(file, "expected.norm");
     golden.clip_coefficients = golden_tensor(file, "expected.clip_coef");
-    golden.clip_norm = nlohmann::json::parse(read_file((entry.path() / "golden.json").string())).at("clip_norm");
+    golden.clip_norm =
+        nlohmann::json::parse(read_file((entry.path() / "golden.json").string())).at("clip_norm");
     found.push_back(std::move(golden));
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   EXPECT_FALSE(found.empty()) << "no diffusion model under " << models;
   return found;
 }
 
 Batch DiffusionGolden::batch_of(DType dtype, Device device) const {
-  return batch.each([&](const Tensor& t) { return t.to(device, t.is_floating_point() ? dtype : t.scalar_type()); });
+  return batch.each([&](const Tensor& t) {
+    return t.to(device, t.is_floating_point() ? dtype : t.scalar_type());
+  });
 }
 
 FlatParams DiffusionGolden::params(const Model& model, DType dtype, Device device) const {
@@ -67,7 +71,8 @@ BlockRun::BlockRun(const Model& model, const Params& params, const Batch& batch)
       batch_(batch),
       tapes_(model.blocks.size()),
       flow_{batch.inputs, batch.conditions} {
-  for (size_t b = 0; b < model.blocks.size(); ++b) flow_ = model.blocks[b]->forward(params, flow_, tapes_[b]);
+  for (size_t b = 0; b < model.blocks.size(); ++b)
+    flow_ = model.blocks[b]->forward(params, flow_, tapes_[b]);
 }
 
 double BlockRun::backward(GradSink& sink) const {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/language_model.h"
+#include "models/family.h"
 #include "models/safetensors.h"
 #include "nn/summed_sink.h"
 
@@ -13,20 +13,47 @@ namespace veil {
 
 // A tensor of a golden file, as int64 or fp64; all of those under a prefix, without it.
 Tensor golden_tensor(const SafetensorsFile& file, const std::string& name);
-std::map<std::string, Tensor> golden_tensors(const SafetensorsFile& file, const std::string& prefix);
+std::map<std::string, Tensor> golden_tensors(const SafetensorsFile& file,
+                                             const std::string& prefix);
+
+// What an error in a parameter's gradient (or squared norm) is measured by. Rounding is relative to
+// the terms of a sum, not to what is left of them where they cancel: in fp32 that is the largest
+// value of the parameter's layer. In fp64, where rounding is far below it, the parameter's own
+// largest value counts, unless that is below 1e-4 of the layer's.
+class LayerScales {
+ public:
+  explicit LayerScales(const std::map<std::string, Tensor>& expected);
+  double of(const std::string& parameter, DType dtype) const;
+  // "model.layers.3" of "model.layers.3.mlp.up_proj.weight", "lm_head" of "lm_head.weight".
+  static std::string layer_of(const std::string& parameter);
+
+ private:
+  std::map<std::string, double> own_, layer_;
+};
+// The largest difference by that measure.
+double relative_to_layer(const Tensor& got, const Tensor& expected, const LayerScales& scales,
+                         const std::string& parameter, DType dtype);
+
+// Holds bf16 gradients against `exact`, layer by layer: at most 1.5 times as far off as PyTorch's
+// own bf16 (`autograd`) is.
+void expect_near_as_pytorch(const std::map<std::string, Tensor>& got,
+                            const std::map<std::string, Tensor>& autograd,
+                            const std::map<std::string, Tensor>& exact);
 
 struct LanguageGolden {
   std::string name, folder;
   LanguageConfig config;
-  std::vector<std::string> weight_files;  // the same weights, under several spellings of their names
-  Batch batch;                            // targets shifted: what position t predicts
-  Tensor mask;                            // [batch, tokens], 1 where a token is real
-  Tensor logits, losses;                  // fp64
+  // the same weights, under several spellings of their names
+  std::vector<std::string> weight_files;
+  Batch batch;            // targets shifted: what position t predicts
+  Tensor mask;            // [batch, tokens], 1 where a token is real
+  Tensor logits, losses;  // fp64
   std::map<std::string, Tensor> grad_sum;
   double clip_norm = 0;
   Tensor norms, clip_coefficients;                                // fp64 [batch]
   std::map<std::string, Tensor> squared_norms, grad_clipped_sum;  // by parameter
-  Model model(const LanguageModelOptions& options = {}) const;    // for the golden's own number of tokens
+  // for the golden's own number of tokens
+  Model model(const LanguageModelOptions& options = {}) const;
 };
 std::vector<LanguageGolden> language_goldens();
 
@@ -53,7 +80,7 @@ struct HandRun {
   Tensor losses;    // by the loss's own evaluation
   std::map<std::string, Tensor> grads;
 };
-HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights, DType dtype,
-                    Device device);
+HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights,
+                    DType dtype, Device device);
 
 }  // namespace veil

@@ -26,7 +26,8 @@ std::string WeightFiles::path(const std::string& name) const {
   return name.empty() ? folder_.string() : (folder_ / name).string();
 }
 
-std::string WeightFiles::raw(const std::string& name, const std::string& header, size_t data_bytes) const {
+std::string WeightFiles::raw(const std::string& name, const std::string& header,
+                             size_t data_bytes) const {
   const uint64_t length = header.size();
   std::string content(reinterpret_cast<const char*>(&length), sizeof length);
   content += header + std::string(data_bytes, '\0');
@@ -45,8 +46,12 @@ std::string complaint(const std::function<void()>& work) {
   return "";
 }
 
-TensorSource float_source(const std::string& name, const std::vector<int64_t>& dims, const std::vector<float>& values) {
-  return {.name = name, .dtype = StoredType::f32, .dims = dims, .produce = [values](const AppendBytes& append) {
+TensorSource float_source(const std::string& name, const std::vector<int64_t>& dims,
+                          const std::vector<float>& values) {
+  return {.name = name,
+          .dtype = StoredType::f32,
+          .dims = dims,
+          .produce = [values](const AppendBytes& append) {
             append({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
           }};
 }

@@ -1,9 +1,11 @@
-// Every model among the goldens: its file opens, its tensors are those that golden.json lists, and an export of it reads back the same.
+// Every model among the goldens: its file opens, its tensors are those that golden.json lists, and
+// an export of it reads back the same.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/test_paths.h"
 #include "models/export.h"
 #include "models/test_weight_files.h"
 #include "models/weights.h"
@@ -16,7 +18,7 @@ using nlohmann::json;
 
 // $VEIL_GOLDENS, else the goldens beside the repository, else the copy in it.
 std::vector<fs::path> golden_models() {
-  const fs::path root = VEIL_SOURCE_ROOT;
+  const fs::path root = source_root();
   std::vector<fs::path> folders{root / "../shared/goldens", root / "tests/goldens"};
   if (const char* const given = std::getenv("VEIL_GOLDENS")) folders = {given};
   std::vector<fs::path> result;
@@ -46,13 +48,17 @@ TEST(WeightsGolden, goldenFilesHoldTheParametersThatTheyShould) {
     // Other spellings of the same weights stand beside it.
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (!entry.path().filename().string().starts_with("model_")) continue;
-      check_weights(Weights(entry.path().string()), wanted(folder),
-                    {.prefix = "transformer.", .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"}});
-      EXPECT_NE(
-          complaint([&] { check_weights(Weights(entry.path().string()), wanted(folder), {.prefix = "transformer."}); }),
-          "")
+      check_weights(
+          Weights(entry.path().string()), wanted(folder),
+          {.prefix = "transformer.", .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"}});
+      EXPECT_NE(complaint([&] {
+                  check_weights(Weights(entry.path().string()), wanted(folder),
+                                {.prefix = "transformer."});
+                }),
+                "")
           << "the mask is no parameter";
-      EXPECT_NE(complaint([&] { check_weights(Weights(entry.path().string()), wanted(folder)); }), "");
+      EXPECT_NE(complaint([&] { check_weights(Weights(entry.path().string()), wanted(folder)); }),
+                "");
     }
     EXPECT_NE(complaint([&] {
                 auto more = wanted(folder);
@@ -70,11 +76,12 @@ TEST(WeightsGolden, goldenModelsExportedReadBackInEveryByte) {
     for (const int64_t shard_bytes : {int64_t{1} << 40, int64_t{20000}}) {
       std::vector<TensorSource> sources;
       for (const StoredTensor& tensor : file.tensors()) {
-        sources.push_back({tensor.name, tensor.dtype, tensor.dims,
-                           [&](const AppendBytes& append) { append(bytes_of(file, tensor.name)); }});
+        sources.push_back({tensor.name, tensor.dtype, tensor.dims, [&](const AppendBytes& append) {
+                             append(bytes_of(file, tensor.name));
+                           }});
       }
-      export_model(files.path("m"), {{"config.json", read_file((folder / "config.json").string())}}, sources,
-                   {.shard_bytes = shard_bytes, .replace = true});
+      export_model(files.path("m"), {{"config.json", read_file((folder / "config.json").string())}},
+                   sources, {.shard_bytes = shard_bytes, .replace = true});
       const Weights weights(files.path("m"));
       check_weights(weights, wanted(folder));
       for (const StoredTensor& tensor : file.tensors()) {

@@ -38,9 +38,10 @@ TEST_F(WeightsTest, OneFileAndSeveralWithAnIndexReadTheSame) {
   shards(
       R"({"metadata":{"total_size":24},"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors","c":"model-2.safetensors"}})");
   write_safetensors(files_.path("single.safetensors"),
-                    {float_source("a", {2}, {1, 2}), float_source("b", {3}, {3, 4, 5}), float_source("c", {}, {6})});
-  for (const std::string& path :
-       {files_.path(), files_.path("model.safetensors.index.json"), files_.path("single.safetensors")}) {
+                    {float_source("a", {2}, {1, 2}), float_source("b", {3}, {3, 4, 5}),
+                     float_source("c", {}, {6})});
+  for (const std::string& path : {files_.path(), files_.path("model.safetensors.index.json"),
+                                  files_.path("single.safetensors")}) {
     const Weights weights(path);
     EXPECT_THAT(weights.names(), ElementsAre("a", "b", "c")) << path;
     EXPECT_THAT(values(weights, "a"), ElementsAre(1, 2)) << path;
@@ -52,7 +53,8 @@ TEST_F(WeightsTest, OneFileAndSeveralWithAnIndexReadTheSame) {
 
 TEST_F(WeightsTest, AnIndexThatIsWrongIsRefusedByName) {
   EXPECT_THAT(
-      opening(R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors","c":"model-3.safetensors"}})"),
+      opening(
+          R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors","c":"model-3.safetensors"}})"),
       HasSubstr("names 'model-3.safetensors' for tensor 'c', and that file is missing"));
   EXPECT_THAT(
       opening(
@@ -60,17 +62,21 @@ TEST_F(WeightsTest, AnIndexThatIsWrongIsRefusedByName) {
       HasSubstr("tensor 'd' is in 'model-1.safetensors', and it is not"));
   EXPECT_THAT(opening(R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors"}})"),
               HasSubstr("tensor 'c' that the index"));
-  write_safetensors(files_.path("model-3.safetensors"), {float_source("c", {}, {7}), float_source("a", {2}, {8, 9})});
+  write_safetensors(files_.path("model-3.safetensors"),
+                    {float_source("c", {}, {7}), float_source("a", {2}, {8, 9})});
   EXPECT_THAT(
-      opening(R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors","c":"model-3.safetensors"}})"),
+      opening(
+          R"({"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors","c":"model-3.safetensors"}})"),
       HasSubstr("a tensor 'c' that the index"))
       << "two files have it";
-  for (const char* file : {"../model-1.safetensors", "/etc/x.safetensors", "x/y.safetensors", "..", "", "model.bin",
-                           "a\\u0000.safetensors"}) {
-    EXPECT_THAT(opening(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", file)), HasSubstr("tensor 'a' is mapped to"))
+  for (const char* file : {"../model-1.safetensors", "/etc/x.safetensors", "x/y.safetensors", "..",
+                           "", "model.bin", "a\\u0000.safetensors"}) {
+    EXPECT_THAT(opening(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", file)),
+                HasSubstr("tensor 'a' is mapped to"))
         << file;
   }
-  EXPECT_THAT(opening(R"({"weight_map":{"a":7}})"), HasSubstr("tensor 'a' is not mapped to a file name"));
+  EXPECT_THAT(opening(R"({"weight_map":{"a":7}})"),
+              HasSubstr("tensor 'a' is not mapped to a file name"));
   EXPECT_THAT(opening(R"({"weight_map":{"a":"model-1.safetensors","a":"model-1.safetensors"}})"),
               HasSubstr("'a' is there twice"));
   EXPECT_THAT(opening(R"({"weight_map":{}})"), HasSubstr("names no tensor"));
@@ -83,7 +89,8 @@ TEST_F(WeightsTest, AFolderWithoutWeightsSaysWhatIsMissingAndWhatIsThere) {
   EXPECT_THAT(complaint([&] { Weights weights(files_.path()); }),
               HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
   write_file_atomically(files_.path("pytorch_model.bin"), "x");
-  EXPECT_THAT(complaint([&] { Weights weights(files_.path()); }), HasSubstr("'pytorch_model.bin' is a pickle"));
+  EXPECT_THAT(complaint([&] { Weights weights(files_.path()); }),
+              HasSubstr("'pytorch_model.bin' is a pickle"));
   EXPECT_THAT(complaint([&] { Weights weights(files_.path("none")); }), HasSubstr("none"));
 }
 
@@ -108,8 +115,8 @@ TEST_F(WeightsTest, EveryPieceOfATransposeIsReadRight) {
   for (size_t first = 0; first <= 6; ++first) {
     for (size_t count = 0; first + count <= 6; ++count) {
       std::vector<double> out(count + 1, -1);
-      weights.read_transposed(*weights.find("w"), static_cast<int64_t>(first), static_cast<int64_t>(count), out.data(),
-                              StoredType::f64);
+      weights.read_transposed(*weights.find("w"), static_cast<int64_t>(first),
+                              static_cast<int64_t>(count), out.data(), StoredType::f64);
       std::vector<double> expected(transposed.begin() + static_cast<ptrdiff_t>(first),
                                    transposed.begin() + static_cast<ptrdiff_t>(first + count));
       expected.push_back(-1);
@@ -136,11 +143,14 @@ TEST_F(WeightsTest, NamesAreFoundWithAndWithoutThePrefix) {
 }
 
 TEST_F(WeightsTest, AllThatIsMissingExtraOrUnfitIsSaidInOneLine) {
-  const TensorSource bytes{
-      .name = "bytes", .dtype = StoredType::u8, .dims = {1}, .produce = [](const AppendBytes& append) { append("x"); }};
-  write_safetensors(files_.path("w.safetensors"),
-                    {float_source("a", {2, 1}, {1, 2}), float_source("h.0.attn.bias", {1}, {1}), bytes,
-                     float_source("h.0.attn.c_attn.bias", {1}, {1}), float_source("b", {1}, {1})});
+  const TensorSource bytes{.name = "bytes",
+                           .dtype = StoredType::u8,
+                           .dims = {1},
+                           .produce = [](const AppendBytes& append) { append("x"); }};
+  write_safetensors(
+      files_.path("w.safetensors"),
+      {float_source("a", {2, 1}, {1, 2}), float_source("h.0.attn.bias", {1}, {1}), bytes,
+       float_source("h.0.attn.c_attn.bias", {1}, {1}), float_source("b", {1}, {1})});
   const Weights weights(files_.path("w.safetensors"));
   const WeightNames rule{.prefix = "transformer.", .ignored = {"h.*.attn.bias"}};
   EXPECT_EQ(complaint([&] {
@@ -155,9 +165,11 @@ TEST_F(WeightsTest, AllThatIsMissingExtraOrUnfitIsSaidInOneLine) {
                              {"transformer.b", {1}}},
                             rule);
             }),
-            fmt::format("'{}' does not hold this model: 5 tensors are missing: m1, m2, m3, m4, ...; 1 tensor is not "
+            fmt::format("'{}' does not hold this model: 5 tensors are missing: m1, m2, m3, m4, "
+                        "...; 1 tensor is not "
                         "the model's: h.0.attn.c_attn.bias; "
-                        "2 tensors do not fit: a is F32 [2, 1], the model wants [1, 2], bytes is U8 [1], the model "
+                        "2 tensors do not fit: a is F32 [2, 1], the model wants [1, 2], bytes is "
+                        "U8 [1], the model "
                         "wants F64, F32, BF16 or F16",
                         files_.path("w.safetensors")));
   EXPECT_EQ(complaint([&] {

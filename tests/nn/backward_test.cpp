@@ -1,5 +1,5 @@
-// Explicit forward and backward against autograd, and the sink's sums and scratch. Autograd is the oracle here and
-// nowhere in the product.
+// Explicit forward and backward against autograd, and the sink's sums and scratch. Autograd is the
+// oracle here and nowhere in the product.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
@@ -13,7 +13,7 @@
 #include "nn/linear.h"
 #include "nn/mse.h"
 #include "nn/summed_sink.h"
-#include "profile/ledger.h"
+#include "profile/memory.h"
 
 namespace veil {
 namespace {
@@ -49,7 +49,8 @@ Case random_case(const Net& net) {
 
 Case on(const Case& c, Device device, DType dtype) {
   Case moved;
-  for (const Tensor& tensor : c.params.tensors) moved.params.tensors.push_back(tensor.to(device, dtype));
+  for (const Tensor& tensor : c.params.tensors)
+    moved.params.tensors.push_back(tensor.to(device, dtype));
   moved.x = c.x.to(device, dtype);
   moved.target = c.target.to(device, dtype);
   return moved;
@@ -76,7 +77,8 @@ std::vector<int64_t> numel_of(const std::vector<Tensor>& tensors) {
 Result by_autograd(const Case& given) {
   Case c = given;
   std::vector<Tensor> leaves;
-  for (Tensor& tensor : c.params.tensors) leaves.push_back(tensor = tensor.detach().clone().requires_grad_(true));
+  for (Tensor& tensor : c.params.tensors)
+    leaves.push_back(tensor = tensor.detach().clone().requires_grad_(true));
   leaves.push_back(c.x = c.x.detach().clone().requires_grad_(true));
   const Tensor hidden = at::relu(at::addmm(c.params[1], c.x, c.params[0].t()));
   const Tensor out = at::relu(at::addmm(c.params[3], hidden, c.params[2].t()));
@@ -92,7 +94,8 @@ Result by_hand(const Net& net, const Case& c, DType grad_dtype, bool accumulate,
   Result result;
   for (const Tensor& param : c.params.tensors) {
     // Without accumulation what was there before must not matter.
-    result.grads.push_back(at::full(param.sizes(), accumulate ? 0.0 : 1e6, param.options().dtype(grad_dtype)));
+    result.grads.push_back(
+        at::full(param.sizes(), accumulate ? 0.0 : 1e6, param.options().dtype(grad_dtype)));
   }
   SummedSink sink(numel_of(result.grads), accumulate, into(result.grads));
   const Tensor loss_sum = at::zeros({1}, c.x.options().dtype(at::kDouble));
@@ -120,7 +123,8 @@ void expect_near(const Result& got, const Result& expected, double tolerance, do
   EXPECT_LE(relative_difference(got.input_grad, expected.input_grad), tolerance);
   ASSERT_EQ(got.grads.size(), expected.grads.size());
   for (size_t p = 0; p < got.grads.size(); ++p) {
-    EXPECT_LE(relative_difference(got.grads[p], factor * expected.grads[p]), tolerance) << "parameter " << p;
+    EXPECT_LE(relative_difference(got.grads[p], factor * expected.grads[p]), tolerance)
+        << "parameter " << p;
   }
 }
 
@@ -141,7 +145,8 @@ void backward_is_autograds(Device device) {
   }
 }
 
-// Products of bf16 numbers, sums of them kept in fp32: against autograd on the same rounded numbers.
+// Products of bf16 numbers, sums of them kept in fp32: against autograd on the same rounded
+// numbers.
 void mixed_types_stay_near(Device device) {
   const Net& net = kNets[3];
   const Case rounded = on(random_case(net), device, at::kBFloat16);
@@ -192,8 +197,10 @@ TEST(GpuBackward, ProductsOfBf16AreSummedInFp32) {
 TEST(SummedSink, ReportsThatSplitTheRowsAreOneReport) {
   const Tensor a = at::randn({9, 5}, at::kDouble), g = at::randn({9, 11}, at::kDouble);
   for (const bool accumulate : {false, true}) {
-    const Tensor whole = at::full({11, 5}, accumulate ? 0.5 : 1e6, at::kDouble), split = whole.clone();
-    SummedSink one({whole.numel()}, accumulate, into({whole})), several({split.numel()}, accumulate, into({split}));
+    const Tensor whole = at::full({11, 5}, accumulate ? 0.5 : 1e6, at::kDouble),
+                 split = whole.clone();
+    SummedSink one({whole.numel()}, accumulate, into({whole})),
+        several({split.numel()}, accumulate, into({split}));
     for (SummedSink* sink : {&one, &several}) sink->begin_body();
     one.linear({0}, a, g);
     several.linear({0}, a, g.narrow(1, 0, 4));
@@ -204,8 +211,10 @@ TEST(SummedSink, ReportsThatSplitTheRowsAreOneReport) {
 }
 
 TEST(SummedSink, ASecondReportOfABodyAddsAndANewBodyOverwrites) {
-  const Tensor a = at::randn({9, 5}, at::kDouble), g = at::randn({9, 11}, at::kDouble), once = g.t().mm(a);
-  const Tensor weight = at::full({11, 5}, 1e6, at::kDouble), bias = at::full({11}, 1e6, at::kDouble);
+  const Tensor a = at::randn({9, 5}, at::kDouble), g = at::randn({9, 11}, at::kDouble),
+               once = g.t().mm(a);
+  const Tensor weight = at::full({11, 5}, 1e6, at::kDouble),
+               bias = at::full({11}, 1e6, at::kDouble);
   SummedSink sink({weight.numel(), bias.numel()}, false, into({weight, bias}));
   for (int body = 0; body < 2; ++body) {
     sink.begin_body();
@@ -232,34 +241,36 @@ TEST(SummedSink, TokensOfASampleAreSummed) {
 // Sizes below those that a library takes over: see SinkScratch.
 void scratch_is_what_is_stated(Device device, DType compute, DType grad, int64_t samples) {
   const Space space = space_of(device);
-  const Tensor a = at::randn({samples, 8}).to(device, compute), g = at::randn({samples, 12}).to(device, compute);
+  const Tensor a = at::randn({samples, 8}).to(device, compute),
+               g = at::randn({samples, 12}).to(device, compute);
   for (const bool accumulate : {false, true}) {
     if (accumulate && compute == at::kFloat && grad == at::kBFloat16)
       continue;  // sums over micro-batches are fp32 or better
     for (const bool matrix : {false, true}) {
-      const Tensor out =
-          at::zeros(matrix ? std::vector<int64_t>{12, 8} : std::vector<int64_t>{12}, a.options().dtype(grad));
+      const Tensor out = at::zeros(matrix ? std::vector<int64_t>{12, 8} : std::vector<int64_t>{12},
+                                   a.options().dtype(grad));
       SummedSink sink({out.numel()}, accumulate, into({out}));
       auto report = [&] {
         sink.begin_body();
         matrix ? sink.linear({0}, a, g) : sink.direct(0, g);
       };
       report();
-      const int64_t before = ledger::take_row(space).after.total();
+      const int64_t before = memory::take_row(space).after.total();
       report();
-      const ledger::RowBytes row = ledger::take_row(space);
+      const memory::RowBytes row = memory::take_row(space);
       EXPECT_EQ(row.after.total(), before) << "a temporary stays";
       EXPECT_EQ(row.peak.total() - before,
-                summed_sink_scratch_bytes({samples, out.numel(), matrix ? Report::By::linear : Report::By::direct,
+                summed_sink_scratch_bytes({samples, out.numel(),
+                                           matrix ? Report::By::linear : Report::By::direct,
                                            accumulate, compute, grad, device.is_cuda()}))
-          << dtype_name(compute) << " into " << dtype_name(grad) << (accumulate ? " added" : " written")
-          << (matrix ? " linear" : " direct");
+          << dtype_name(compute) << " into " << dtype_name(grad)
+          << (accumulate ? " added" : " written") << (matrix ? " linear" : " direct");
     }
   }
 }
 
 void scratch_is_what_is_stated(Device device) {
-  ledger::install();
+  memory::install();
   reserve_library_workspaces(device);
   for (const int64_t samples : {1, 3, 30}) {
     scratch_is_what_is_stated(device, at::kFloat, at::kFloat, samples);

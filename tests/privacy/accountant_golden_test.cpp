@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "privacy/calibrate.h"
-#include "privacy/gdp.h"
+#include "base/test_paths.h"
+#include "privacy/accountant.h"
 #include "privacy/pld.h"
 #include "privacy/rdp.h"
 
@@ -19,7 +19,7 @@ using nlohmann::json;
 
 // $VEIL_GOLDENS, else the goldens beside the repository, else the copy in it.
 json goldens() {
-  const std::filesystem::path root = VEIL_SOURCE_ROOT;
+  const std::filesystem::path root = source_root();
   std::vector<std::filesystem::path> folders{root / "../shared/goldens", root / "tests/goldens"};
   if (const char* const given = std::getenv("VEIL_GOLDENS")) folders = {given};
   for (const auto& folder : folders) {
@@ -37,7 +37,8 @@ double number(const json& value) {
 std::vector<Phase> phases_of(const json& row) {
   const json list = row.contains("phases") ? row["phases"] : json::array({row});
   std::vector<Phase> result;
-  for (const json& phase : list) result.push_back({.sigma = phase["sigma"], .q = phase["q"], .steps = phase["steps"]});
+  for (const json& phase : list)
+    result.push_back({.sigma = phase["sigma"], .q = phase["q"], .steps = phase["steps"]});
   return result;
 }
 
@@ -50,7 +51,8 @@ void expect_pld(const json& row, const Spent& spent) {
   ASSERT_TRUE(spent.error);
   EXPECT_LE(spent.epsilon, exact + 1e-3 * scale);
   EXPECT_GE(spent.epsilon, exact - 1e-8 * scale) << "an epsilon that is too low is a false promise";
-  EXPECT_LE(spent.epsilon - *spent.error, exact + 1e-8 * scale) << "the stated error does not reach the truth";
+  EXPECT_LE(spent.epsilon - *spent.error, exact + 1e-8 * scale)
+      << "the stated error does not reach the truth";
   EXPECT_LE(*spent.error, 2e-3 * scale);
 }
 
@@ -121,7 +123,8 @@ TEST(Accountant, CalibrationFindsTheSigmaOfTheGoldens_golden) {
     ASSERT_TRUE(find_name(row["kind"].get<std::string>(), kind));
     const auto accountant = make_accountant(kind);
     const double target = row["target_epsilon"];
-    const Calibration found = calibrate_sigma(*accountant, target, row["delta"], row["q"], row["steps"]);
+    const Calibration found =
+        calibrate_sigma(*accountant, target, row["delta"], row["q"], row["steps"]);
     EXPECT_NEAR(found.sigma, row["sigma"].get<double>(), row["sigma_tolerance"].get<double>());
     EXPECT_LE(found.spent.epsilon, target);
   }

@@ -7,8 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "privacy/calibrate.h"
-#include "privacy/normal.h"
+#include "privacy/numerics.h"
 #include "privacy/pld.h"
 #include "privacy/rdp.h"
 
@@ -22,7 +21,8 @@ class EveryAccountant : public ::testing::TestWithParam<AccountantKind> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryAccountant,
-                         ::testing::Values(AccountantKind::pld, AccountantKind::rdp, AccountantKind::gdp),
+                         ::testing::Values(AccountantKind::pld, AccountantKind::rdp,
+                                           AccountantKind::gdp),
                          [](const auto& tested) { return name_of(tested.param); });
 
 TEST_P(EveryAccountant, EpsilonGrowsWithStepsAndRateAndFallsWithNoiseAndDelta) {
@@ -46,14 +46,16 @@ TEST_P(EveryAccountant, TwoPhasesOfOneSettingAreOnePhaseOfAllTheirSteps) {
   const double whole = accountant->epsilon({{0.9, 0.01, 1500}}, 1e-6).epsilon;
   EXPECT_EQ(accountant->epsilon({{0.9, 0.01, 500}, {0.9, 0.01, 1000}}, 1e-6).epsilon, whole);
   // Settings that differ by a hair are composed as two.
-  const double composed = accountant->epsilon({{0.9, 0.01, 500}, {0.9 + 1e-12, 0.01, 1000}}, 1e-6).epsilon;
+  const double composed =
+      accountant->epsilon({{0.9, 0.01, 500}, {0.9 + 1e-12, 0.01, 1000}}, 1e-6).epsilon;
   EXPECT_NEAR(composed, whole, 2e-4);
 }
 
 TEST_P(EveryAccountant, PhasesThatTouchNoRecordCostNothing) {
   const auto accountant = make_accountant(GetParam());
   const double alone = accountant->epsilon({{1.1, 0.02, 300}}, 1e-5).epsilon;
-  EXPECT_EQ(accountant->epsilon({{1.1, 0.02, 300}, {0.0, 0.0, 50}, {0.0, 0.5, 0}}, 1e-5).epsilon, alone);
+  EXPECT_EQ(accountant->epsilon({{1.1, 0.02, 300}, {0.0, 0.0, 50}, {0.0, 0.5, 0}}, 1e-5).epsilon,
+            alone);
   EXPECT_EQ(accountant->epsilon({}, 1e-5).epsilon, 0);
 }
 
@@ -66,13 +68,16 @@ TEST_P(EveryAccountant, BadInputIsAUserError) {
   const auto accountant = make_accountant(GetParam());
   for (const double delta : {0.0, 1.0, -1e-5, 2.0, std::nan("")})
     EXPECT_THROW(accountant->epsilon({{1, 0.1, 10}}, delta), UserError) << delta;
-  for (const Phase& phase : {Phase{-1, 0.1, 10}, Phase{1, 1.1, 10}, Phase{1, -0.1, 10}, Phase{1, 0.1, -1},
-                             Phase{std::nan(""), 0.1, 1}, Phase{1, std::nan(""), 1}})
-    EXPECT_THROW(accountant->epsilon({phase}, 1e-5), UserError) << phase.sigma << " " << phase.q << " " << phase.steps;
+  for (const Phase& phase :
+       {Phase{-1, 0.1, 10}, Phase{1, 1.1, 10}, Phase{1, -0.1, 10}, Phase{1, 0.1, -1},
+        Phase{std::nan(""), 0.1, 1}, Phase{1, std::nan(""), 1}})
+    EXPECT_THROW(accountant->epsilon({phase}, 1e-5), UserError)
+        << phase.sigma << " " << phase.q << " " << phase.steps;
 }
 
 TEST(Pld, ItsBoundsHoldTheClosedFormOfOneStep) {
-  // delta(epsilon) of a single sampled step, remove: q Phi-terms by the cut where the loss is epsilon.
+  // delta(epsilon) of a single sampled step, remove: q Phi-terms by the cut where the loss is
+  // epsilon.
   for (const double sigma : {0.5, 1.0, 2.0}) {
     for (const double q : {0.001, 0.1, 0.7}) {
       for (const double epsilon : {0.1, 0.5, 1.5}) {
@@ -93,7 +98,8 @@ TEST(Pld, ItsBoundsHoldTheClosedFormOfOneStep) {
 }
 
 TEST(Pld, AMixtureThatIsNearlyAPlainGaussianComesOutAsOne) {
-  // q = 1 in two settings and one sampled step with noise that hides it: composed numerically, known exactly.
+  // q = 1 in two settings and one sampled step with noise that hides it: composed numerically,
+  // known exactly.
   const double mu = std::sqrt(30 / 9.0 + 20 / 16.0);
   const Bounds bounds = pld_epsilon_bounds({{3, 1, 30}, {4, 1, 20}, {1e4, 1e-3, 1}}, 1e-6);
   const double exact = gaussian_epsilon(mu, 1e-6);
@@ -103,7 +109,8 @@ TEST(Pld, AMixtureThatIsNearlyAPlainGaussianComesOutAsOne) {
 }
 
 TEST(Pld, DeltaOfEpsilonLeadsBackToDelta) {
-  for (const Phase& phase : {Phase{1.0, 0.01, 1000}, Phase{0.6, 0.001, 2000}, Phase{4.0, 0.2, 500}}) {
+  for (const Phase& phase :
+       {Phase{1.0, 0.01, 1000}, Phase{0.6, 0.001, 2000}, Phase{4.0, 0.2, 500}}) {
     for (const double delta : {1e-4, 1e-7, 1e-12}) {
       SCOPED_TRACE(fmt::format("sigma {} q {} delta {}", phase.sigma, phase.q, delta));
       const Bounds epsilon = pld_epsilon_bounds({phase}, delta);
@@ -116,7 +123,8 @@ TEST(Pld, DeltaOfEpsilonLeadsBackToDelta) {
 
 TEST(Pld, AFinerGridNarrowsTheBoundsAroundTheSameValue) {
   const std::vector<Phase> run{{1.0, 0.01, 1000}};
-  const Bounds coarse = pld_epsilon_bounds(run, 1e-5, 1e-3), fine = pld_epsilon_bounds(run, 1e-5, 1e-6);
+  const Bounds coarse = pld_epsilon_bounds(run, 1e-5, 1e-3),
+               fine = pld_epsilon_bounds(run, 1e-5, 1e-6);
   EXPECT_LE(coarse.lower, fine.lower);
   EXPECT_GE(coarse.upper, fine.upper);
   EXPECT_LT(fine.upper - fine.lower, 0.05 * (coarse.upper - coarse.lower));
@@ -143,7 +151,8 @@ TEST(Pld, ItIsNeverAboveRdpNorBelowZeroAndItsBoundsAreInOrder) {
 TEST(Pld, AHundredThousandStepsTakeLessThanTwoSeconds) {
   const auto before = std::chrono::steady_clock::now();
   const Spent spent = pld_epsilon({{0.8, 0.001, 100000}}, 1e-7);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   EXPECT_GT(spent.epsilon, 3);
 #ifdef __SANITIZE_ADDRESS__
   EXPECT_LT(seconds, 60);
@@ -161,9 +170,12 @@ TEST(Calibrate, LessNoiseThanItsSigmaBreaksTheBudget) {
 
 TEST(Calibrate, AnEpsilonOutOfReachIsAUserError) {
   // The orders of RDP leave a floor that no noise takes away.
-  EXPECT_THROW(calibrate_sigma(*make_accountant(AccountantKind::rdp), 0.01, 1e-10, 0.5, 100), UserError);
-  EXPECT_THROW(calibrate_sigma(*make_accountant(AccountantKind::pld), 1e-9, 1e-10, 1, 1000000), UserError);
-  EXPECT_THROW(calibrate_sigma(*make_accountant(AccountantKind::pld), 0, 1e-5, 0.5, 100), UserError);
+  EXPECT_THROW(calibrate_sigma(*make_accountant(AccountantKind::rdp), 0.01, 1e-10, 0.5, 100),
+               UserError);
+  EXPECT_THROW(calibrate_sigma(*make_accountant(AccountantKind::pld), 1e-9, 1e-10, 1, 1000000),
+               UserError);
+  EXPECT_THROW(calibrate_sigma(*make_accountant(AccountantKind::pld), 0, 1e-5, 0.5, 100),
+               UserError);
 }
 
 TEST(Calibrate, ARunThatTouchesNoRecordNeedsNoNoise) {

@@ -1,9 +1,9 @@
-#include "privacy/fft.h"
-
 #include <gtest/gtest.h>
 
 #include <numbers>
 #include <random>
+
+#include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
@@ -26,8 +26,8 @@ TEST(Fft, ItIsTheSumOfItsDefinition) {
     for (size_t k = 0; k < count; ++k) {
       Complex expected = 0;
       for (size_t j = 0; j < count; ++j)
-        expected += values[j] *
-                    std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(j * k) / static_cast<double>(count));
+        expected += values[j] * std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(j * k) /
+                                                    static_cast<double>(count));
       EXPECT_LT(std::abs(transformed[k] - expected), 1e-12) << count << " " << k;
     }
   }
@@ -39,7 +39,8 @@ TEST(Fft, TheInverseGivesBackLongInputsToTheLastDigits) {
   fft(there_and_back);
   inverse_fft(there_and_back);
   double worst = 0;
-  for (size_t i = 0; i < values.size(); ++i) worst = std::max(worst, std::abs(there_and_back[i] - values[i]));
+  for (size_t i = 0; i < values.size(); ++i)
+    worst = std::max(worst, std::abs(there_and_back[i] - values[i]));
   EXPECT_LT(worst, 3e-15);
 }
 

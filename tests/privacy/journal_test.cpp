@@ -1,4 +1,5 @@
-// Invariant 4: noise is never used on two gradients. Every way in which a run goes on, and which nonce it then takes; what is counted, and when.
+// Invariant 4 of docs/privacy.md: noise is never used on two gradients. Every way in which a run
+// goes on, and which nonce it then takes; what is counted, and when.
 #include "privacy/journal.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "data/test_folder.h"
-#include "privacy/test_plan.h"
+#include "privacy/test_mechanism.h"
 
 namespace veil::privacy {
 namespace {
@@ -38,7 +39,9 @@ class JournalTest : public data::FolderTest {
     result.replayable = true;
     return result;
   }
-  static Journal open(JournalInput from) { return Journal(make_plan(request()), std::move(from)); }
+  static Journal open(JournalInput from) {
+    return Journal(make_mechanism(request()), std::move(from));
+  }
   static JournalStart checkpoint(const Journal& journal, int64_t step) {
     return {step, journal.segment(), journal.ledger_at(step)};
   }
@@ -53,7 +56,8 @@ class JournalTest : public data::FolderTest {
     if (noise) *noise = journal.key(KeyDomain::noise);
     return checkpoint(journal, 5);
   }
-  void expect_fresh(const JournalInput& from, const ChaChaKey& before, const std::string& why, int64_t counted = 10) {
+  void expect_fresh(const JournalInput& from, const ChaChaKey& before, const std::string& why,
+                    int64_t counted = 10) {
     SCOPED_TRACE(why);
     Journal journal = open(from);
     EXPECT_TRUE(journal.resumes());
@@ -194,7 +198,9 @@ TEST_F(JournalTest, AnOrderlyEndGivesBackWhatWasReservedAndNotUsed) {
   for (int64_t step = 1; step <= 7; ++step) journal.before_step(step, kMany);
   journal.end(7);
   EXPECT_EQ(journal.ledger().steps(), 7);
-  EXPECT_EQ(nlohmann::json::parse(read_file(run() + "/ledger.json"))["events"][0]["last_step"].get<int64_t>(), 7);
+  EXPECT_EQ(nlohmann::json::parse(read_file(run() + "/ledger.json"))["events"][0]["last_step"]
+                .get<int64_t>(),
+            7);
 }
 
 TEST_F(JournalTest, ButNotWhatAnEarlierProcessMayHaveUsed) {
@@ -222,7 +228,8 @@ TEST_F(JournalTest, AGivenSecretMakesANewRunRepeatableAndOnlyTheSameOne) {
   EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise));
   again = first;
   again.replayable = false;
-  EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise)) << "where bits may differ it is drawn";
+  EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise))
+      << "where bits may differ it is drawn";
   again = first;
   again.secret_file.clear();
   EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise));
@@ -238,7 +245,8 @@ TEST_F(JournalTest, TheSecretLiesInOneFileThatOnlyItsOwnerReads) {
     struct stat facts {};
     ASSERT_EQ(stat(entry.path().c_str(), &facts), 0);
     EXPECT_EQ(facts.st_mode & 0777, 0600u) << entry.path();
-    EXPECT_EQ(read_file(entry.path().string()).find(digits) != std::string::npos, entry.path().filename() == "secret")
+    EXPECT_EQ(read_file(entry.path().string()).find(digits) != std::string::npos,
+              entry.path().filename() == "secret")
         << entry.path();
   }
 }

@@ -8,15 +8,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "privacy/test_plan.h"
+#include "privacy/test_mechanism.h"
 
 namespace veil::privacy {
 namespace {
 
 using testing::HasSubstr;
 
-LedgerEvent event(const PlanRequest& wanted, const std::string& segment, int64_t first, int64_t reached) {
-  LedgerEvent result = ledger_event(make_plan(wanted), NoiseGenerator::secure, segment, first);
+LedgerEvent event(const MechanismRequest& wanted, const std::string& segment, int64_t first,
+                  int64_t reached) {
+  LedgerEvent result = ledger_event(make_mechanism(wanted), NoiseGenerator::secure, segment, first);
   result.reached = reached;
   return result;
 }
@@ -29,7 +30,7 @@ TEST(PrivacyLedger, OneEventCostsWhatItsPlanSays) {
   for (const SamplerKind sampler : {SamplerKind::poisson, SamplerKind::shuffled}) {
     for (const int64_t steps : {0, 1, 9, 10, 11, 35}) {
       const Ledger ledger{{event(request(sampler), "a", 0, steps)}};
-      EXPECT_EQ(epsilon(ledger), make_plan(request(sampler)).epsilon_after(steps).epsilon)
+      EXPECT_EQ(epsilon(ledger), make_mechanism(request(sampler)).epsilon_after(steps).epsilon)
           << name_of(sampler) << " " << steps;
       EXPECT_EQ(ledger.steps(), steps);
     }
@@ -43,14 +44,15 @@ TEST(PrivacyLedger, ARunCutIntoSegmentsCostsTheSameAsOneLeftAlone) {
 }
 
 TEST(PrivacyLedger, StepsThatACrashTookBackCountBesideThoseThatTakeTheirPlace) {
-  const Ledger lost{{event(request(), "a", 0, 30), event(request(), "b", 20, 50)}};  // ten steps twice
+  // ten steps twice
+  const Ledger lost{{event(request(), "a", 0, 30), event(request(), "b", 20, 50)}};
   const Ledger longer{{event(request(), "a", 0, 60)}};
   EXPECT_EQ(lost.steps(), 60);
   EXPECT_EQ(epsilon(lost), epsilon(longer));
 }
 
 TEST(PrivacyLedger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
-  const PlanRequest wanted = request(SamplerKind::shuffled);  // ten steps an epoch
+  const MechanismRequest wanted = request(SamplerKind::shuffled);  // ten steps an epoch
   EXPECT_EQ(event(wanted, "a", 0, 10).phase().steps, 1);
   EXPECT_EQ(event(wanted, "a", 10, 20).phase().steps, 1);
   EXPECT_EQ(event(wanted, "a", 5, 10).phase().steps, 1);
@@ -60,15 +62,17 @@ TEST(PrivacyLedger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
 }
 
 TEST(PrivacyLedger, TheSamplersRateAndNoiseOfEachEventCount) {
-  PlanRequest louder = request();
+  MechanismRequest louder = request();
   louder.sigma = 4;
   louder.expected_batch = 50;
   const Ledger mixed{{event(request(), "a", 0, 20), event(louder, "b", 20, 50)}};
-  EXPECT_EQ(epsilon(mixed), make_accountant(AccountantKind::rdp)->epsilon({{2, 0.1, 20}, {4, 0.05, 30}}, 1e-5).epsilon);
+  EXPECT_EQ(
+      epsilon(mixed),
+      make_accountant(AccountantKind::rdp)->epsilon({{2, 0.1, 20}, {4, 0.05, 30}}, 1e-5).epsilon);
 }
 
 TEST(PrivacyLedger, SurvivesBeingWrittenDown) {
-  PlanRequest shuffled = request(SamplerKind::shuffled);
+  MechanismRequest shuffled = request(SamplerKind::shuffled);
   shuffled.unit = PrivacyUnit::document;
   shuffled.one_sequence_a_document = true;
   shuffled.size_from_data = true;
@@ -84,8 +88,13 @@ TEST(PrivacyLedger, SurvivesBeingWrittenDown) {
 
 TEST(PrivacyLedger, WhatIsNoneIsRefusedByName) {
   nlohmann::json good = ledger_json({{event(request(), "a", 0, 30)}});
-  for (const auto& [key, value] : std::vector<std::pair<std::string, nlohmann::json>>{
-           {"sigma", "two"}, {"sigma", -1}, {"q", 1.5}, {"sampler", "dice"}, {"last_step", -5}, {"first_step", -5}}) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, nlohmann::json>>{{"sigma", "two"},
+                                                           {"sigma", -1},
+                                                           {"q", 1.5},
+                                                           {"sampler", "dice"},
+                                                           {"last_step", -5},
+                                                           {"first_step", -5}}) {
     nlohmann::json wrong = good;
     wrong[0][key] = value;
     try {
@@ -112,18 +121,21 @@ TEST(PrivacyLedger, MergingKeepsEveryEventOnceAndTheFurtherReach) {
 
 TEST(PrivacyLedger, TheReachWithinABudgetIsTheLastStepThatFits) {
   const Ledger ledger{{event(request(), "a", 0, 20), event(request(), "b", 20, 20)}};
-  const auto at = [&](int64_t step) { return make_plan(request()).epsilon_after(step).epsilon; };
+  const auto at = [&](int64_t step) {
+    return make_mechanism(request()).epsilon_after(step).epsilon;
+  };
   EXPECT_EQ(ledger.reach_within(at(37), AccountantKind::rdp, 1e-5, 1000), 37);
   EXPECT_EQ(ledger.reach_within(at(37) - 1e-9, AccountantKind::rdp, 1e-5, 1000), 36);
   EXPECT_EQ(ledger.reach_within(at(37), AccountantKind::rdp, 1e-5, 30), 30);
-  EXPECT_EQ(ledger.reach_within(at(10), AccountantKind::rdp, 1e-5, 1000), 20) << "nothing more fits";
+  EXPECT_EQ(ledger.reach_within(at(10), AccountantKind::rdp, 1e-5, 1000), 20)
+      << "nothing more fits";
 }
 
 TEST(PrivacyLedger, OneModelHasOneUnitAndOneSampler) {
   const Ledger ledger{{event(request(), "a", 0, 20)}};
   EXPECT_NO_THROW(ledger.check_follows(event(request(), "b", 20, 20)));
   EXPECT_THROW(ledger.check_follows(event(request(SamplerKind::shuffled), "b", 20, 20)), UserError);
-  PlanRequest document = request();
+  MechanismRequest document = request();
   document.unit = PrivacyUnit::document;
   document.one_sequence_a_document = true;
   EXPECT_THROW(ledger.check_follows(event(document, "b", 20, 20)), UserError);
@@ -137,9 +149,10 @@ TEST(PrivacyLedger, TheGuaranteeNamesAllThatItDependsOn) {
   for (const char* key : {"accountant", "unit", "relation", "sampler", "events", "covers"})
     EXPECT_TRUE(guarantee.contains(key)) << key;
   const std::string line = guarantee_line(ledger, AccountantKind::rdp, 1e-5);
-  for (const char* word : {"epsilon", "delta 1e-05", "sample", "add-remove", "poisson", "20 steps", "rdp"})
+  for (const char* word :
+       {"epsilon", "delta 1e-05", "sample", "add-remove", "poisson", "20 steps", "rdp"})
     EXPECT_THAT(line, HasSubstr(word));
-  PlanRequest bare = request();
+  MechanismRequest bare = request();
   bare.sigma = 0;
   const Ledger open{{event(bare, "a", 0, 20)}};
   EXPECT_EQ(guarantee_json(open, AccountantKind::rdp, 1e-5)["epsilon"].get<std::string>(), "inf");
@@ -151,22 +164,23 @@ TEST(SpentCurve, NeverShowsLessThanIsSpentAndEndsExactly) {
   SpentCurve curve(ledger, AccountantKind::rdp, 1e-5, 400);
   double before = 0;
   for (int64_t step = 13; step <= 400; ++step) {
-    const double shown = curve.at(step), exact = make_plan(request()).epsilon_after(step).epsilon;
+    const double shown = curve.at(step),
+                 exact = make_mechanism(request()).epsilon_after(step).epsilon;
     EXPECT_GE(shown, exact) << step;
-    EXPECT_LE(shown, make_plan(request()).epsilon_after(step + 8).epsilon) << step;
+    EXPECT_LE(shown, make_mechanism(request()).epsilon_after(step + 8).epsilon) << step;
     EXPECT_GE(shown, before);
     before = shown;
   }
-  EXPECT_EQ(curve.at(400), make_plan(request()).epsilon_after(400).epsilon);
+  EXPECT_EQ(curve.at(400), make_mechanism(request()).epsilon_after(400).epsilon);
   SpentCurve few(ledger, AccountantKind::rdp, 1e-5, 20);
-  EXPECT_EQ(few.at(15), make_plan(request()).epsilon_after(15).epsilon);
+  EXPECT_EQ(few.at(15), make_mechanism(request()).epsilon_after(15).epsilon);
 }
 
 TEST(SpentCurve, WhatWasCountedBeforeStaysCountedWhileItIsReplayed) {
   const Ledger ledger{{event(request(), "a", 0, 30)}};
   SpentCurve curve(ledger, AccountantKind::rdp, 1e-5, 40);
-  EXPECT_EQ(curve.at(25), make_plan(request()).epsilon_after(30).epsilon);
-  EXPECT_EQ(curve.at(40), make_plan(request()).epsilon_after(40).epsilon);
+  EXPECT_EQ(curve.at(25), make_mechanism(request()).epsilon_after(30).epsilon);
+  EXPECT_EQ(curve.at(40), make_mechanism(request()).epsilon_after(40).epsilon);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Squared norms by every rule are those of the very numbers that were reported, in fp32 or better whatever type these have.
+// Squared norms by every rule are those of the very numbers that were reported, in fp32 or better
+// whatever type these have.
 #include "privacy/norm_sink.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,7 +24,7 @@ double worst(const Tensor& got, const Tensor& expected) {
   return ((got - expected) / expected).abs().max().item<double>();
 }
 
-// Invariant 5: a Gram matrix in bf16 would be off by a thousandth.
+// Invariant 5 of docs/privacy.md: a Gram matrix in bf16 would be off by a thousandth.
 TEST(NormSink, ProductsOfNarrowTypesAreNormedInFp32) {
   for (const DType dtype : {at::kBFloat16, at::kFloat, at::kDouble}) {
     for (const NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {
@@ -36,9 +37,12 @@ TEST(NormSink, ProductsOfNarrowTypesAreNormedInFp32) {
           sink.linear({0}, a, g);
           const Tensor gradient = at::bmm(g.to(at::kDouble).transpose(1, 2), a.to(at::kDouble));
           // ghost adds what its rounding can hide: up to 2^-22 of the tokens' lengths, squared.
-          const double allowed = dtype == at::kDouble ? 1e-13 : rule == NormRule::ghost ? 1e-5 : 2e-6;
+          const double allowed = dtype == at::kDouble      ? 1e-13
+                                 : rule == NormRule::ghost ? 1e-5
+                                                           : 2e-6;
           EXPECT_LE(worst(squared[0], gradient.square().sum({1, 2})), allowed)
-              << dtype_name(dtype) << " " << name_of(rule) << " tile " << tile << " tokens " << tokens;
+              << dtype_name(dtype) << " " << name_of(rule) << " tile " << tile << " tokens "
+              << tokens;
         }
       }
     }
@@ -55,7 +59,8 @@ TEST(NormSink, ATiedTableCountsOnceWithItsCrossTermAndRepeatedTokensAreSummed) {
                  g = normal({samples, tokens, rows}, at::kDouble, 4);
     const Tensor at_input = normal({samples, tokens, width}, at::kDouble, 5);
     const Tensor squared = at::zeros({1, samples}, at::kDouble);
-    NormSink sink({{rows, width, NormRule::ghost}}, {.tile = 3, .tied_table = tied ? 0 : -1}, squared);
+    NormSink sink({{rows, width, NormRule::ghost}}, {.tile = 3, .tied_table = tied ? 0 : -1},
+                  squared);
     sink.begin_body(ids);
     Tensor expected = at::zeros({samples, rows, width}, at::kDouble);
     if (tied) {
@@ -64,13 +69,15 @@ TEST(NormSink, ATiedTableCountsOnceWithItsCrossTermAndRepeatedTokensAreSummed) {
     }
     sink.embedding(0, ids, at_input);
     for (int64_t i = 0; i < samples; ++i) {
-      for (int64_t t = 0; t < tokens; ++t) expected[i][ids[i][t].item<int64_t>()].add_(at_input[i][t]);
+      for (int64_t t = 0; t < tokens; ++t)
+        expected[i][ids[i][t].item<int64_t>()].add_(at_input[i][t]);
     }
     EXPECT_LE(worst(squared[0], expected.square().sum({1, 2})), 1e-12) << tied;
   }
 }
 
-// Both tokens' inputs are 4096 to fp32's last place: their Gram entries are equal, and the gradient, (0, -100), cancels to nothing.
+// Both tokens' inputs are 4096 to fp32's last place: their Gram entries are equal, and the
+// gradient, (0, -100), cancels to nothing.
 TEST(NormSink, WhatCancelsInAGramMatrixIsNotMeasuredTooSmall) {
   for (const DType dtype : {at::kFloat, at::kBFloat16}) {
     for (const NormRule rule : {NormRule::ghost, NormRule::flash, NormRule::materialize}) {

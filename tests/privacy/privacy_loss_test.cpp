@@ -11,7 +11,8 @@ namespace {
 // E_P[(1 - exp(epsilon - L))+] of mass on a grid without tilt.
 double delta_of(const GridMass& mass, const Grid& grid, double epsilon) {
   double sum = 0;
-  for (size_t i = 0; i < mass.size(); ++i) sum -= mass[i] * std::min(0.0, std::expm1(epsilon - grid.loss(i)));
+  for (size_t i = 0; i < mass.size(); ++i)
+    sum -= mass[i] * std::min(0.0, std::expm1(epsilon - grid.loss(i)));
   return sum;
 }
 
@@ -27,11 +28,12 @@ void for_many(Test test) {
     for (const double q : {1e-4, 1e-2, 0.3, 1.0}) {
       for (const double spacing : {1e-1, 1e-3}) {
         for (const Direction direction : {Direction::remove, Direction::add}) {
-          SCOPED_TRACE(
-              fmt::format("sigma {} q {} spacing {} direction {}", sigma, q, spacing, static_cast<int>(direction)));
+          SCOPED_TRACE(fmt::format("sigma {} q {} spacing {} direction {}", sigma, q, spacing,
+                                   static_cast<int>(direction)));
           const StepLoss loss{.sigma = sigma, .q = q, .direction = direction};
           const Cut cut{.low = -10 * sigma, .high = loss.end(10)};
-          Grid grid{.spacing = spacing, .offset = grid_offset(loss, cut, spacing), .tilt = 0, .scale = 0};
+          Grid grid{
+              .spacing = spacing, .offset = grid_offset(loss, cut, spacing), .tilt = 0, .scale = 0};
           grid.points = LossProfile(loss, cut).grid_points(loss.at(cut.low), grid);
           test(loss, cut, grid);
         }
@@ -43,7 +45,8 @@ void for_many(Test test) {
 TEST(PrivacyLoss, APositionIsWhereTheLossIs) {
   for_many([](const StepLoss& loss, Cut cut, const Grid&) {
     for (const double part : {0.2, 0.5, 0.8}) {
-      const double y = cut.low + part * (cut.high - cut.low), value = loss.at(y), back = loss.position(value);
+      const double y = cut.low + part * (cut.high - cut.low), value = loss.at(y),
+                   back = loss.position(value);
       // Where the loss is flat many positions have it to the last digit.
       if (!std::isfinite(back)) continue;
       EXPECT_NEAR(loss.at(back), value, 1e-12 * std::max(1.0, std::abs(value)));

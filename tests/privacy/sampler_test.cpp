@@ -1,4 +1,5 @@
-// Invariant 7: who is in a step is a secret draw of its own for each sample, the same for every world; padding fills up, empty draws happen.
+// Invariant 7 of docs/privacy.md: who is in a step is a secret draw of its own for each sample, the
+// same for every world; padding fills up, empty draws happen.
 #include "privacy/sampler.h"
 
 #include <gtest/gtest.h>
@@ -23,10 +24,13 @@ ChaChaKey key_of(uint8_t secret) {
 std::vector<int64_t> plain_draw(const ChaChaKey& key, int64_t step, int64_t data_size, double q) {
   std::vector<int64_t> drawn;
   for (int64_t sample = 0; sample < data_size; ++sample) {
-    const ChaChaBlock block = chacha20(key, static_cast<uint32_t>(sample / 8), static_cast<uint32_t>(sample / 8 >> 32),
-                                       static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
-    const uint64_t bits = uint64_t{block.word[sample % 8 * 2 + 1]} << 32 | block.word[sample % 8 * 2];
-    if (static_cast<long double>(bits) < std::ldexp(static_cast<long double>(q), 64)) drawn.push_back(sample);
+    const ChaChaBlock block =
+        chacha20(key, static_cast<uint32_t>(sample / 8), static_cast<uint32_t>(sample / 8 >> 32),
+                 static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
+    const uint64_t bits =
+        uint64_t{block.word[sample % 8 * 2 + 1]} << 32 | block.word[sample % 8 * 2];
+    if (static_cast<long double>(bits) < std::ldexp(static_cast<long double>(q), 64))
+      drawn.push_back(sample);
   }
   return drawn;
 }
@@ -35,18 +39,21 @@ TEST(Sampler, DrawsAreChaChasWordsBelowTheRate) {
   for (const int64_t size : {0, 1, 7, 8, 9, 63, 64, 65, 1000}) {
     for (const double q : {0.0, 1e-3, 0.3, 0.999, 1.0}) {
       for (const int64_t step : {int64_t{0}, int64_t{1}, int64_t{5} << 32})
-        EXPECT_EQ(poisson_draw(key_of(1), step, size, q), plain_draw(key_of(1), step, size, q)) << size << " " << q;
+        EXPECT_EQ(poisson_draw(key_of(1), step, size, q), plain_draw(key_of(1), step, size, q))
+            << size << " " << q;
     }
   }
 }
 
-// 1000 samples, 4000 steps: each count is binomial; 1000 of them stay within five deviations, and their sum too.
+// 1000 samples, 4000 steps: each count is binomial; 1000 of them stay within five deviations, and
+// their sum too.
 TEST(SamplerLaw, EverySampleIsTakenAtTheRate) {
   for (const double q : {0.01, 0.37}) {
     const int64_t size = 1000, steps = 4000;
     std::vector<double> count(static_cast<size_t>(size));
     for (int64_t step = 0; step < steps; ++step) {
-      for (const int64_t sample : poisson_draw(key_of(2), step, size, q)) count[static_cast<size_t>(sample)] += 1;
+      for (const int64_t sample : poisson_draw(key_of(2), step, size, q))
+        count[static_cast<size_t>(sample)] += 1;
     }
     const double mean = q * steps, deviation = std::sqrt(mean * (1 - q));
     double total = 0, spread = 0;
@@ -56,7 +63,8 @@ TEST(SamplerLaw, EverySampleIsTakenAtTheRate) {
       spread += (c - mean) * (c - mean) / (deviation * deviation);
     }
     EXPECT_NEAR(total, mean * size, 5 * deviation * std::sqrt(size));
-    EXPECT_NEAR(spread, size, 5 * std::sqrt(2.0 * size));  // chi-squared: neither clumped nor too even
+    // chi-squared: neither clumped nor too even
+    EXPECT_NEAR(spread, size, 5 * std::sqrt(2.0 * size));
   }
 }
 
@@ -76,16 +84,19 @@ TEST(SamplerLaw, StepsAndNeighboursAreIndependent) {
   const int64_t size = 200'000;
   const double q = 0.2, both = q * q, bound = 5 * std::sqrt(both * (1 - both) * size);
   const std::vector<int64_t> here = poisson_draw(key_of(4), 10, size, q);
-  for (const int64_t other : {int64_t{11}, int64_t{12}, int64_t{9}, int64_t{10} + (int64_t{1} << 32)}) {
+  for (const int64_t other :
+       {int64_t{11}, int64_t{12}, int64_t{9}, int64_t{10} + (int64_t{1} << 32)}) {
     const std::vector<int64_t> there = poisson_draw(key_of(4), other, size, q);
     std::vector<int64_t> common;
-    std::set_intersection(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(common));
+    std::set_intersection(here.begin(), here.end(), there.begin(), there.end(),
+                          std::back_inserter(common));
     EXPECT_NEAR(static_cast<double>(common.size()), both * size, bound) << "step " << other;
   }
   for (const int64_t lag : {1, 2, 4, 8, 64}) {
     std::vector<int64_t> moved = here, common;
     for (int64_t& sample : moved) sample += lag;
-    std::set_intersection(here.begin(), here.end(), moved.begin(), moved.end(), std::back_inserter(common));
+    std::set_intersection(here.begin(), here.end(), moved.begin(), moved.end(),
+                          std::back_inserter(common));
     EXPECT_NEAR(static_cast<double>(common.size()), both * size, 1.2 * bound) << "lag " << lag;
   }
 }
@@ -102,7 +113,8 @@ TEST(Sampler, ALargerDataSetChangesNoEarlierDraw) {
   EXPECT_EQ(small, large);
 }
 
-// A lower rate takes a part of what a higher one takes: the same bits are compared with another threshold, also below 2^-53.
+// A lower rate takes a part of what a higher one takes: the same bits are compared with another
+// threshold, also below 2^-53.
 TEST(Sampler, RatesAreThresholdsOfTheSameBits) {
   const std::vector<int64_t> more = poisson_draw(key_of(8), 0, 100'000, 0.01);
   const std::vector<int64_t> fewer = poisson_draw(key_of(8), 0, 100'000, 0.002);
@@ -116,7 +128,8 @@ TEST(SamplerLaw, EmptyDrawsComeAsOftenAsTheyShould) {
   const int64_t size = 30, steps = 20'000;
   const double q = 0.05, chance = std::pow(1 - q, size);  // 0.21
   double empty = 0;
-  for (int64_t step = 0; step < steps; ++step) empty += poisson_draw(key_of(9), step, size, q).empty();
+  for (int64_t step = 0; step < steps; ++step)
+    empty += poisson_draw(key_of(9), step, size, q).empty();
   EXPECT_NEAR(empty, chance * steps, 5 * std::sqrt(chance * (1 - chance) * steps));
 }
 
@@ -131,18 +144,21 @@ TEST(Sampler, RanksShareADrawEvenlyAndTogetherTakeAllOfIt) {
           const Deal deal = deal_out(draw, micro_batch, rank, world);
           ASSERT_EQ(static_cast<int64_t>(deal.samples.size()), deal.micro_batches * micro_batch);
           const auto padding = std::find(deal.samples.begin(), deal.samples.end(), data::kNoSample);
-          ASSERT_TRUE(std::all_of(padding, deal.samples.end(), [](int64_t s) { return s == data::kNoSample; }));
+          ASSERT_TRUE(std::all_of(padding, deal.samples.end(),
+                                  [](int64_t s) { return s == data::kNoSample; }));
           all.insert(all.end(), deal.samples.begin(), padding);
           fewest = std::min<int64_t>(fewest, padding - deal.samples.begin());
           most = std::max<int64_t>(most, padding - deal.samples.begin());
           if (micro_batches < 0) micro_batches = deal.micro_batches;
-          ASSERT_EQ(deal.micro_batches, micro_batches) << "ranks disagree on how often the body runs";
+          ASSERT_EQ(deal.micro_batches, micro_batches)
+              << "ranks disagree on how often the body runs";
         }
         EXPECT_LE(most - fewest, 1);
         EXPECT_EQ(micro_batches, (most + micro_batch - 1) / micro_batch)
             << "a micro-batch of nothing but padding on every rank";
         std::sort(all.begin(), all.end());
-        EXPECT_EQ(all, draw) << "step " << step << " world " << world;  // nothing twice, nothing left out
+        // nothing twice, nothing left out
+        EXPECT_EQ(all, draw) << "step " << step << " world " << world;
       }
     }
   }
@@ -158,7 +174,8 @@ TEST(Sampler, AnEmptyDrawHasNoMicroBatch) {
 
 TEST(Sampler, FewerSamplesThanRanksLeavesSomeRanksWithPaddingOnly) {
   EXPECT_EQ(deal_out({7}, 2, 0, 3).samples, (std::vector<int64_t>{7, data::kNoSample}));
-  EXPECT_EQ(deal_out({7}, 2, 2, 3).samples, (std::vector<int64_t>{data::kNoSample, data::kNoSample}));
+  EXPECT_EQ(deal_out({7}, 2, 2, 3).samples,
+            (std::vector<int64_t>{data::kNoSample, data::kNoSample}));
 }
 
 TEST(PoissonOrder, AResumedRunTakesWhatTheFirstWouldHaveTaken) {

@@ -1,4 +1,5 @@
-// Invariant 10: secrets come from the operating system unless given, and only their owner reads them.
+// Invariant 10 of docs/privacy.md: secrets come from the operating system unless given, and only
+// their owner reads them.
 #include "privacy/secret.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +70,8 @@ TEST_F(SecretFile, WhatIsNoneOrIsOpenToOthersIsRefusedWithoutBeingShown) {
   EXPECT_THAT(message_of(path("nowhere")), HasSubstr("cannot read"));
   std::string no_digit = digits;
   no_digit[5] = 'x';
-  const std::vector<std::string> wrongs = {"", "password", digits + "0", digits.substr(1), no_digit};
+  const std::vector<std::string> wrongs = {"", "password", digits + "0", digits.substr(1),
+                                           no_digit};
   for (const std::string& wrong : wrongs) {
     write_file_atomically(file, wrong, /*owner_only=*/true);
     EXPECT_THAT(message_of(file), HasSubstr("64 hexadecimal digits")) << wrong;
@@ -92,7 +94,8 @@ TEST(SecretTag, DependsOnSecretPurposePiecesAndTheirOrder) {
     seen.insert(hex(tag.value().data(), 16));
     ++made;
   };
-  const auto with = [&](const RunSecret& secret, const char* purpose, std::initializer_list<std::string> pieces) {
+  const auto with = [&](const RunSecret& secret, const char* purpose,
+                        std::initializer_list<std::string> pieces) {
     SecretTag tag(secret, purpose);
     for (const std::string& piece : pieces) tag.add(piece);
     return tag;

@@ -11,13 +11,14 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "profile/ledger.h"
+#include "profile/memory.h"
 
 namespace veil {
 
 namespace {
 
-const OperatorTime* find(const KernelProfile& profile, const std::string& name, bool on_gpu = false) {
+const OperatorTime* find(const KernelProfile& profile, const std::string& name,
+                         bool on_gpu = false) {
   for (const OperatorTime& time : profile.operators()) {
     if (time.name == name && time.on_gpu == on_gpu) return &time;
   }
@@ -26,7 +27,9 @@ const OperatorTime* find(const KernelProfile& profile, const std::string& name, 
 
 class Kineto : public ::testing::Test {
  protected:
-  Kineto() : folder_(std::filesystem::temp_directory_path() / ("veil_kineto_" + std::to_string(getpid()))) {}
+  Kineto()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("veil_kineto_" + std::to_string(getpid()))) {}
   ~Kineto() override { std::filesystem::remove_all(folder_); }
   std::string path() const { return (folder_ / "t.pt.trace.json").string(); }
   std::filesystem::path folder_;
@@ -35,13 +38,13 @@ class Kineto : public ::testing::Test {
 }  // namespace
 
 TEST_F(Kineto, AProfileHoldsOperatorsWithShapesMemoryAndTheRowsAroundThem) {
-  ledger::install();
+  memory::install();
   KernelProfile profile;
   profile.start();
   {
     const RowRange row("forward block.0");
     const Tensor product = at::mm(at::ones({64, 32}), at::ones({32, 16}));
-    ledger::check(Space::host, "under a profile");
+    memory::check(Space::host, "under a profile");
   }
   profile.stop_and_save(path());
   const OperatorTime* product = find(profile, "aten::mm");
@@ -63,7 +66,8 @@ TEST_F(Kineto, AProfileHoldsOperatorsWithShapesMemoryAndTheRowsAroundThem) {
   }
   EXPECT_TRUE(has_shapes);
   EXPECT_TRUE(has_memory);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "a part was left";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1)
+      << "a part was left";
 }
 
 TEST_F(Kineto, RowsOfOtherThreadsAreInTheProfileWithTheirMemory) {

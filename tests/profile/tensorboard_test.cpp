@@ -48,7 +48,8 @@ TEST(TensorBoard, ChecksumsAgreeWithKnownVectors) {
 }
 
 TEST(TensorBoard, AnEventFileHoldsItsVersionAndOneFrameAScalar) {
-  const auto folder = std::filesystem::temp_directory_path() / ("veil_tb_" + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("veil_tb_" + std::to_string(getpid()));
   ScalarLog log(folder.string());
   log.add("loss", 0.5, 300);
   const std::vector<std::string> frames = read_frames(log.path());
@@ -56,12 +57,14 @@ TEST(TensorBoard, AnEventFileHoldsItsVersionAndOneFrameAScalar) {
   EXPECT_EQ(frames[0].substr(9), std::string("\x1A\x0D") + "brain.Event:2");
   // wall_time; step 300 as a varint; summary { value { tag "loss", simple_value 0.5f } }
   EXPECT_EQ(frames[1][0], '\x09');
-  EXPECT_EQ(frames[1].substr(9), std::string("\x10\xAC\x02\x2A\x0D\x0A\x0B\x0A\x04loss\x15\0\0\0\x3F", 18));
+  EXPECT_EQ(frames[1].substr(9),
+            std::string("\x10\xAC\x02\x2A\x0D\x0A\x0B\x0A\x04loss\x15\0\0\0\x3F", 18));
   std::filesystem::remove_all(folder);
 }
 
 TEST(TensorBoard, TwoLogsInOneFolderDoNotShareAFile) {
-  const auto folder = std::filesystem::temp_directory_path() / ("veil_tb2_" + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("veil_tb2_" + std::to_string(getpid()));
   const ScalarLog first(folder.string()), second(folder.string());
   EXPECT_NE(first.path(), second.path());
   std::filesystem::remove_all(folder);

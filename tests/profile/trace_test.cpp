@@ -68,10 +68,13 @@ TEST(Trace, MemoryIsACounterWithEveryCategory) {
 }
 
 TEST(Trace, TheFileIsNamedAsTensorBoardsPluginLooksForIt) {
-  const auto folder = std::filesystem::temp_directory_path() / ("veil_trace_" + std::to_string(getpid()));
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("veil_trace_" + std::to_string(getpid()));
   const std::string path = Trace(0, 1, 0).write(folder.string());
-  // worker, a full stop, digits, and the plugin's ending (no std::regex: sanitized builds warn inside it)
-  const std::string name = std::filesystem::path(path).filename().string(), ending = ".pt.trace.json";
+  // worker, a full stop, digits, and the plugin's ending (no std::regex: sanitized builds warn
+  // inside it)
+  const std::string name = std::filesystem::path(path).filename().string(),
+                    ending = ".pt.trace.json";
   ASSERT_TRUE(name.ends_with(ending)) << name;
   const std::string stem = name.substr(0, name.size() - ending.size());
   const std::string worker = stem.substr(0, stem.find('.')), span = stem.substr(stem.find('.') + 1);
@@ -83,7 +86,8 @@ TEST(Trace, TheFileIsNamedAsTensorBoardsPluginLooksForIt) {
 }
 
 TEST(Trace, AFolderNameTellsTheConfigurationAndIsSafe) {
-  EXPECT_EQ(config_folder_name({{"", "fsdp"}, {"bs", "8192"}, {"in", "16384"}, {"l", "8"}, {"prefetch", ""}}),
+  EXPECT_EQ(config_folder_name(
+                {{"", "fsdp"}, {"bs", "8192"}, {"in", "16384"}, {"l", "8"}, {"prefetch", ""}}),
             "fsdp_bs8192_in16384_l8_prefetch");
   EXPECT_EQ(config_folder_name({{"", "../../etc"}, {"lr", "0.01"}}), "------etc_lr0.01");
   EXPECT_THROW(config_folder_name({}), std::logic_error);

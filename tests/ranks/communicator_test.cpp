@@ -16,13 +16,17 @@
 namespace veil {
 namespace {
 
-const std::vector<int64_t> kSizes = {0,    1,     3,      17,
-                                     1000, 70001, 1500007};  // the last takes several rounds of the staging area
+const std::vector<int64_t> kSizes = {0, 1, 3, 17,
+                                     // the last takes several rounds of the staging area
+                                     1000, 70001, 1500007};
 
 // What rank r contributes: every rank can make every rank's.
 Tensor contribution(int rank, int64_t count, DType dtype, int64_t salt = 0) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 * salt + rank + 1));
-  return at::rand({count}, generator, at::TensorOptions(at::kDouble)).sub_(0.5).mul_(rank % 2 ? 1e4 : 1.0).to(dtype);
+  return at::rand({count}, generator, at::TensorOptions(at::kDouble))
+      .sub_(0.5)
+      .mul_(rank % 2 ? 1e4 : 1.0)
+      .to(dtype);
 }
 
 // The definition: left to right, in fp32 for the short types, rounded once.
@@ -45,7 +49,8 @@ class Collectives : public testing::TestWithParam<DType> {
   std::unique_ptr<Communicator> comm_ = cpu_ranks();
   int rank_ = comm_->rank(), size_ = comm_->size();
 };
-INSTANTIATE_TEST_SUITE_P(Types, Collectives, testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kHalf),
+INSTANTIATE_TEST_SUITE_P(Types, Collectives,
+                         testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kHalf),
                          [](const auto& type) { return dtype_name(type.param); });
 
 TEST_P(Collectives, AllGatherPutsEveryShardInItsSlot) {
@@ -63,7 +68,8 @@ TEST_P(Collectives, AllGatherWorksInPlace) {
   const Tensor shard = whole.narrow(0, rank_ * n, n);
   shard.copy_(contribution(rank_, n, GetParam()));
   comm_->all_gather(shard, whole)->wait();
-  for (int r = 0; r < size_; ++r) EXPECT_TRUE(at::equal(whole.narrow(0, r * n, n), contribution(r, n, GetParam())));
+  for (int r = 0; r < size_; ++r)
+    EXPECT_TRUE(at::equal(whole.narrow(0, r * n, n), contribution(r, n, GetParam())));
 }
 
 TEST_P(Collectives, ReduceScatterAddsInRankOrder) {
@@ -72,7 +78,9 @@ TEST_P(Collectives, ReduceScatterAddsInRankOrder) {
     const Tensor before = whole.clone();
     const Tensor shard = at::full({n}, -1, GetParam());
     comm_->reduce_scatter(whole, shard)->wait();
-    EXPECT_TRUE(at::equal(shard, expected_sum(size_, n * size_, GetParam(), 1).narrow(0, rank_ * n, n))) << n;
+    EXPECT_TRUE(
+        at::equal(shard, expected_sum(size_, n * size_, GetParam(), 1).narrow(0, rank_ * n, n)))
+        << n;
     EXPECT_TRUE(at::equal(whole, before)) << "the input was changed";
   }
 }
@@ -82,7 +90,8 @@ TEST_P(Collectives, ReduceScatterWorksInPlace) {
   const Tensor whole = contribution(rank_, n * size_, GetParam(), 2);
   const Tensor shard = whole.narrow(0, rank_ * n, n);
   comm_->reduce_scatter(whole, shard)->wait();
-  EXPECT_TRUE(at::equal(shard, expected_sum(size_, n * size_, GetParam(), 2).narrow(0, rank_ * n, n)));
+  EXPECT_TRUE(
+      at::equal(shard, expected_sum(size_, n * size_, GetParam(), 2).narrow(0, rank_ * n, n)));
 }
 
 TEST_P(Collectives, AllReduceHasTheBitsOfTheSerialSumForEverySize) {
@@ -94,8 +103,10 @@ TEST_P(Collectives, AllReduceHasTheBitsOfTheSerialSumForEverySize) {
 }
 
 TEST_P(Collectives, ShortTypesAccumulateInFp32) {
-  // 256, then ones: in bf16 (8 bits) and fp16 (from 2048 on) each single addition would be rounded away.
-  if (size_ < 3 || dtype_bytes(GetParam()) != 2) GTEST_SKIP() << "needs three ranks and a short type";
+  // 256, then ones: in bf16 (8 bits) and fp16 (from 2048 on) each single addition would be rounded
+  // away.
+  if (size_ < 3 || dtype_bytes(GetParam()) != 2)
+    GTEST_SKIP() << "needs three ranks and a short type";
   const double large = GetParam() == at::kBFloat16 ? 256 : 2048;
   const Tensor data = at::full({5}, rank_ == 0 ? large : 1.0, GetParam());
   comm_->all_reduce(data)->wait();
@@ -141,7 +152,8 @@ TEST(RankCollectives, ManyCollectivesOnTwoLanesFinishWhateverOrderTheLanesArePos
     reduces.push_back(second->all_reduce(reduced.back()));
   };
   for (int i = 0; i < 20; ++i) {
-    // Even and odd ranks post the lanes in opposite orders: lanes are independent, so this must not hang.
+    // Even and odd ranks post the lanes in opposite orders: lanes are independent, so this must not
+    // hang.
     if (rank % 2 == 0) gather(i);
     reduce(i);
     if (rank % 2 == 1) gather(i);
@@ -153,14 +165,15 @@ TEST(RankCollectives, ManyCollectivesOnTwoLanesFinishWhateverOrderTheLanesArePos
     const auto at_i = static_cast<size_t>(i);
     EXPECT_TRUE(at::equal(reduced[at_i], expected_sum(size, 50001, at::kFloat, i)));
     for (int r = 0; r < size; ++r) {
-      EXPECT_TRUE(at::equal(gathered[at_i].narrow(0, r * 3001, 3001), contribution(r, 3001, at::kFloat, i)));
+      EXPECT_TRUE(at::equal(gathered[at_i].narrow(0, r * 3001, 3001),
+                            contribution(r, 3001, at::kFloat, i)));
     }
   }
 }
 
 TEST(RankCollectives, ACallReturnsBeforeItsPeersHaveCalled) {
-  // Rank 0 posts, then enters a barrier on another lane that the others enter first: it hangs if the call waited for
-  // its peers.
+  // Rank 0 posts, then enters a barrier on another lane that the others enter first: it hangs if
+  // the call waited for its peers.
   const auto data_lane = cpu_ranks(0), barrier_lane = cpu_ranks(1);
   const Tensor data = at::full({100000}, 1.0, at::kFloat);
   PendingPtr pending;
@@ -194,7 +207,8 @@ TEST(RankCollectives, RanksThatDisagreeOnTheSizeAllThrow) {
     pending->wait();
     ADD_FAILURE() << "no exception";
   } catch (const std::logic_error& error) {
-    EXPECT_NE(std::string(error.what()).find("all_reduce of 10 fp32"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("all_reduce of 10 fp32"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -208,7 +222,8 @@ TEST(RankCollectives, RanksThatMakeDifferentCallsAllThrow) {
 
 TEST(RankCollectives, AShardOfTheWrongSizeIsRefusedAtTheCall) {
   const auto comm = cpu_ranks();
-  const Tensor whole = at::zeros({comm->size() * 4 + 1}, at::kFloat), shard = at::zeros({4}, at::kFloat);
+  const Tensor whole = at::zeros({comm->size() * 4 + 1}, at::kFloat),
+               shard = at::zeros({4}, at::kFloat);
   EXPECT_THROW(comm->all_gather(shard, whole), std::logic_error);
   EXPECT_THROW(comm->reduce_scatter(whole, shard), std::logic_error);
   EXPECT_THROW(comm->all_reduce(at::zeros({4}, at::kLong)), std::logic_error);

@@ -1,11 +1,12 @@
-// Held-out evaluation is the same whatever the world and the strategy, and changes nothing of the run that it looks at.
+// Held-out evaluation is the same whatever the world and the strategy, and changes nothing of the
+// run that it looks at.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "comm/launch.h"
+#include "engine/test_run.h"
 #include "ranks/rank_harness.h"
-#include "train/image_feed.h"
-#include "train/test_run.h"
+#include "train/feed.h"
 #include "train/trainer.h"
 
 namespace veil {
@@ -47,7 +48,8 @@ Trained train(int world, Strategy strategy, double decay, int64_t evaluate_every
   options.learning_rate = [](int64_t) { return 0.01; };
   options.evaluate_every = evaluate_every;
   options.average = average ? &*average : nullptr;
-  Trainer trainer(*run.executor, images(40, 5), evaluate_every > 0 ? images(kHeldOut, 6) : nullptr, options, events);
+  Trainer trainer(*run.executor, images(40, 5), evaluate_every > 0 ? images(kHeldOut, 6) : nullptr,
+                  options, events);
   EXPECT_TRUE(trainer.run({}));
   result.params = run.parameters();
   return result;
@@ -62,7 +64,8 @@ TEST(EvaluationRanks, TheHeldOutLossOfImagesIsOneWhateverTheWorldAndTheStrategy)
     for (const Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
       const Trained mine = train(world, strategy, decay, 1, both_lanes());
       for (size_t i = 0; i < mine.evaluations.size(); ++i) {
-        EXPECT_NEAR(mine.evaluations[i].loss, alone.evaluations[i].loss, 1e-9) << name_of(strategy) << " " << decay;
+        EXPECT_NEAR(mine.evaluations[i].loss, alone.evaluations[i].loss, 1e-9)
+            << name_of(strategy) << " " << decay;
         EXPECT_EQ(mine.evaluations[i].samples, kHeldOut);
         EXPECT_EQ(mine.evaluations[i].tokens, 0);
         EXPECT_EQ(mine.evaluations[i].of_average, decay > 0);
@@ -77,11 +80,13 @@ TEST(EvaluationRanks, ARunThatIsEvaluatedEndsAsOneThatIsNotToTheBit) {
     const Trained watched = train(world, strategy, 0.9, 1, both_lanes());
     const Trained unwatched = train(world, strategy, 0.9, 0, both_lanes());
     for (size_t p = 0; p < watched.params.size(); ++p)
-      EXPECT_TRUE(at::equal(watched.params[p], unwatched.params[p])) << name_of(strategy) << " parameter " << p;
+      EXPECT_TRUE(at::equal(watched.params[p], unwatched.params[p]))
+          << name_of(strategy) << " parameter " << p;
   }
 }
 
-// With a decay of nearly 1 only the first steps' lesser decay lets it follow: the average is behind.
+// With a decay of nearly 1 only the first steps' lesser decay lets it follow: the average is
+// behind.
 TEST(EvaluationRanks, AnAverageThatIsKeptIsWhatIsEvaluated) {
   const int world = rank_info_from_environment().world;
   const Trained live = train(world, Strategy::zero3, 0, kSteps, both_lanes());

@@ -1,5 +1,5 @@
-// `failing_rank [--ranks W] HOW RANK`: a world in which one rank fails in a given way while the others wait for it. For
-// rank_failure_test.cpp.
+// `failing_rank [--ranks W] HOW RANK`: a world in which one rank fails in a given way while the
+// others wait for it. For rank_failure_test.cpp.
 #include <ATen/ops/zeros.h>
 #include <signal.h>
 #include <unistd.h>

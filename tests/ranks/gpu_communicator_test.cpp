@@ -12,12 +12,14 @@ namespace {
 
 void all_collectives_follow_the_compute_stream(Communicator& comm, Device device) {
   const int rank = comm.rank(), size = comm.size();
-  for (const int64_t n : {1, 1001, 700'001, 3'000'017}) {  // from one to several rounds of the staging area
+  // from one to several rounds of the staging area
+  for (const int64_t n : {1, 1001, 700'001, 3'000'017}) {
     for (const DType dtype : {at::kFloat, at::kBFloat16}) {
       const auto options = at::TensorOptions(dtype).device(device);
       const Tensor whole = at::zeros({n * size}, options), shard = at::full({n}, rank + 1, options);
       comm.all_gather(shard, whole)->wait();
-      for (int r = 0; r < size; ++r) EXPECT_TRUE(whole.narrow(0, r * n, n).eq(r + 1).all().item<bool>());
+      for (int r = 0; r < size; ++r)
+        EXPECT_TRUE(whole.narrow(0, r * n, n).eq(r + 1).all().item<bool>());
       whole.fill_(rank + 1);  // not waited for: the collective starts after it
       comm.reduce_scatter(whole, shard)->wait();
       const double sum = size * (size + 1) / 2.0;

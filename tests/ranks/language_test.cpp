@@ -1,12 +1,13 @@
-// Language and diffusion models under every strategy: ten AdamW steps equal one process's, whatever the world, checkpointing, accumulation and the pieces of the logits.
+// Language and diffusion models under every strategy: ten AdamW steps equal one process's, whatever
+// the world, checkpointing, accumulation and the pieces of the logits.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "comm/launch.h"
+#include "engine/test_run.h"
 #include "ranks/rank_harness.h"
-#include "train/test_run.h"
 
 namespace veil {
 namespace {
@@ -39,7 +40,8 @@ void expect_equals_one_process(TestCase test) {
   test.batch = kSamples / test.step.world / test.step.micro_batches;
   const std::vector<Tensor> mine = trained(test, both_lanes()), reference = alone(test);
   for (size_t p = 0; p < mine.size(); ++p)
-    EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-9) << test.name() << ": parameter " << p;
+    EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-9)
+        << test.name() << ": parameter " << p;
 }
 
 // A stride under six meets every model with every strategy.
@@ -74,7 +76,8 @@ TEST(LanguageRanks, CheckpointingChangesNoBit) {
                                         {Strategy::zero3, "qwen2-tiny-tied"},
                                         {Strategy::zero3, "dit-tiny"}}) {
     std::vector<Tensor> first;
-    for (Checkpointing checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+    for (Checkpointing checkpointing :
+         {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
       TestCase test;
       test.model = model;
       test.step = TestCase::all_of(at::kFloat);
@@ -86,7 +89,8 @@ TEST(LanguageRanks, CheckpointingChangesNoBit) {
       const std::vector<Tensor> mine = trained(test, both_lanes());
       if (first.empty()) first = mine;
       for (size_t p = 0; p < mine.size(); ++p)
-        EXPECT_TRUE(at::equal(mine[p], first[p])) << test.name() << ": parameter " << p << " differs in its bits";
+        EXPECT_TRUE(at::equal(mine[p], first[p]))
+            << test.name() << ": parameter " << p << " differs in its bits";
     }
   }
 }

@@ -1,5 +1,6 @@
-// Runs the rank tests on every rank: `veil_rank_tests --ranks W [gtest options]` starts W ranks of itself with the
-// product's launcher. Rank 0 speaks; another rank speaks only of its failures. A failure on any rank fails all.
+// Runs the rank tests on every rank: `veil_rank_tests --ranks W [gtest options]` starts W ranks of
+// itself with the product's launcher. Rank 0 speaks; another rank speaks only of its failures. A
+// failure on any rank fails all.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -20,8 +21,9 @@ class FailuresOnly : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& test) override { test_ = &test; }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::fprintf(stderr, "rank %d: %s.%s: %s:%d\n%s\n", rank_, test_ ? test_->test_suite_name() : "",
-                 test_ ? test_->name() : "", result.file_name() ? result.file_name() : "", result.line_number(),
+    std::fprintf(stderr, "rank %d: %s.%s: %s:%d\n%s\n", rank_,
+                 test_ ? test_->test_suite_name() : "", test_ ? test_->name() : "",
+                 result.file_name() ? result.file_name() : "", result.line_number(),
                  result.message());
   }
 
@@ -60,7 +62,8 @@ int main(int argc, char** argv) {
   }
   try {
     const veil::RankInfo info = veil::rank_info_from_environment();
-    if (ranks > 0 && info.launcher == veil::Launcher::none) return veil::launch_local_ranks(ranks, arguments);
+    if (ranks > 0 && info.launcher == veil::Launcher::none)
+      return veil::launch_local_ranks(ranks, arguments);
     return run_on_this_rank(info, argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "veil_rank_tests: %s\n", error.what());

@@ -1,20 +1,21 @@
-// The private step over ranks is the one of a single process: norms stay a rank's own, clipped sums and noise are the same for every world and strategy.
+// The private step over ranks is the one of a single process: norms stay a rank's own, clipped sums
+// and noise are the same for every world and strategy.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "comm/launch.h"
+#include "engine/test_private_golden.h"
+#include "engine/test_run.h"
+#include "engine/test_sensitivity.h"
 #include "ranks/rank_harness.h"
-#include "train/test_private_golden.h"
-#include "train/test_run.h"
-#include "train/test_sensitivity.h"
 
 namespace veil {
 namespace {
 
 using privacy::NormRule;
-using privacy::PassPlan;
+using privacy::PassKind;
 
 constexpr int64_t kSamples = 12;  // of a logical batch over all ranks: 1 to 4 ranks divide it
 
@@ -22,7 +23,7 @@ int world() {
   return rank_info_from_environment().world;
 }
 
-TestCase private_case(const std::string& model, Strategy strategy, PassPlan pass) {
+TestCase private_case(const std::string& model, Strategy strategy, PassKind pass) {
   TestCase test;
   test.model = model;
   test.step.strategy = strategy;
@@ -31,7 +32,7 @@ TestCase private_case(const std::string& model, Strategy strategy, PassPlan pass
   test.batch = kSamples / world();
   test.clipped.emplace();
   test.clipped->pass = pass;
-  test.clipped->rule = pass == PassPlan::book ? NormRule::flash : NormRule::ghost;
+  test.clipped->rule = pass == PassKind::book ? NormRule::flash : NormRule::ghost;
   return test;
 }
 
@@ -44,16 +45,18 @@ TestCase on_one_process(TestCase test) {
 }
 
 const std::vector<Strategy> kStrategies = {Strategy::ddp, Strategy::zero2, Strategy::zero3};
-const std::vector<PassPlan> kPlans = {PassPlan::keep, PassPlan::book, PassPlan::two_pass};
+const std::vector<PassKind> kPlans = {PassKind::keep, PassKind::book, PassKind::two_pass};
 
-// Invariant 3: were norms reduced over ranks, each would hold its peers' samples as well.
+// Invariant 3 of docs/privacy.md: were norms reduced over ranks, each would hold its peers' samples
+// as well.
 TEST(PrivateRanks, NormsAreTheRanksOwnAndClippedSumsAreOneProcesss) {
   for (const char* model : {"", "qwen2-tiny-tied", "gpt2-tiny"}) {
-    TestRun alone(on_one_process(private_case(model, Strategy::ddp, PassPlan::two_pass)), {});
+    TestRun alone(on_one_process(private_case(model, Strategy::ddp, PassKind::two_pass)), {});
     const std::vector<Tensor> sums = alone.executor->gradients();
-    const Tensor norms = alone.executor->squared_norms(), coefficients = alone.executor->coefficients();
+    const Tensor norms = alone.executor->squared_norms(),
+                 coefficients = alone.executor->coefficients();
     for (const Strategy strategy : kStrategies) {
-      for (const PassPlan pass : kPlans) {
+      for (const PassKind pass : kPlans) {
         TestCase test = private_case(model, strategy, pass);
         SCOPED_TRACE(test.name());
         TestRun run(test, both_lanes());
@@ -62,16 +65,18 @@ TEST(PrivateRanks, NormsAreTheRanksOwnAndClippedSumsAreOneProcesss) {
         const Tensor squared = run.executor->squared_norms();
         const Tensor expected = norms.narrow(1, rank * test.batch, test.batch);
         EXPECT_LE(largest_difference(squared, expected), 1e-10 * expected.max().item<double>());
-        EXPECT_LE(
-            largest_difference(run.executor->coefficients(), coefficients.narrow(1, rank * test.batch, test.batch)),
-            1e-10);
-        for (size_t p = 0; p < mine.size(); ++p) EXPECT_LE(largest_difference(mine[p], sums[p]), 1e-10) << p;
+        EXPECT_LE(largest_difference(run.executor->coefficients(),
+                                     coefficients.narrow(1, rank * test.batch, test.batch)),
+                  1e-10);
+        for (size_t p = 0; p < mine.size(); ++p)
+          EXPECT_LE(largest_difference(mine[p], sums[p]), 1e-10) << p;
       }
     }
   }
 }
 
-// Invariant 4, by parameters that start at 0 and batches without samples: what is left is noise alone, and it has the same bits in every world.
+// Invariant 4 of docs/privacy.md, by parameters that start at 0 and batches without samples: what
+// is left is noise alone, and it has the same bits in every world.
 TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
   for (const DType dtype : {at::kDouble, at::kFloat}) {
     auto noise = [&](TestCase test, Ranks ranks) {
@@ -89,13 +94,15 @@ TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
       return run.parameters();
     };
     const std::vector<Tensor> alone =
-        noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, PassPlan::book)), {});
+        noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, PassKind::book)), {});
     for (const Strategy strategy : kStrategies) {
-      for (const PassPlan pass : kPlans) {
-        const std::vector<Tensor> mine = noise(private_case("gpt2-tiny", strategy, pass), both_lanes());
+      for (const PassKind pass : kPlans) {
+        const std::vector<Tensor> mine =
+            noise(private_case("gpt2-tiny", strategy, pass), both_lanes());
         for (size_t p = 0; p < mine.size(); ++p) {
           EXPECT_GT(mine[p].abs().max().item<double>(), 0) << p;
-          EXPECT_TRUE(at::equal(mine[p], alone[p])) << name_of(strategy) << " " << name_of(pass) << " parameter " << p;
+          EXPECT_TRUE(at::equal(mine[p], alone[p]))
+              << name_of(strategy) << " " << name_of(pass) << " parameter " << p;
         }
       }
     }
@@ -123,7 +130,7 @@ void expect_same_bits_in_every_strategy(TestCase test, const std::vector<Tensor>
 
 TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRounding) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
-    for (const PassPlan pass : kPlans) {
+    for (const PassKind pass : kPlans) {
       TestCase test = private_case("llama-tiny-tied", Strategy::ddp, pass);
       test.optimizer.kind = kind;
       test.clipped->noise_multiplier = 0.7;
@@ -135,9 +142,10 @@ TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRoun
   }
 }
 
-// Slots of frozen parameters lie across the shards' borders; what is trained is one process's, and bf16 moments are rounded alike in every world.
+// Slots of frozen parameters lie across the shards' borders; what is trained is one process's, and
+// bf16 moments are rounded alike in every world.
 TEST(PrivateRanks, FrozenParametersKeepTheirBitsAndTheOthersAreOneProcesss) {
-  for (const PassPlan pass : kPlans) {
+  for (const PassKind pass : kPlans) {
     for (const char* model : {"gpt2-tiny", "dit-tiny"}) {
       TestCase test = private_case(model, Strategy::ddp, pass);
       test.frozen = {"*.0.*", "*bias"};
@@ -165,7 +173,7 @@ TEST(PrivateRanks, FrozenParametersKeepTheirBitsAndTheOthersAreOneProcesss) {
 }
 
 TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
-  TestCase test = private_case("llama-tiny-tied", Strategy::ddp, PassPlan::book);
+  TestCase test = private_case("llama-tiny-tied", Strategy::ddp, PassKind::book);
   test.step.storage = test.step.compute = test.step.reduce = at::kFloat;
   test.step.moments = at::kBFloat16;
   test.optimizer.kind = OptimizerKind::adamw;
@@ -176,7 +184,7 @@ TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
 // Noise comes once a logical batch, however many micro-batches and ranks share it.
 TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   for (const Strategy strategy : kStrategies) {
-    for (const PassPlan pass : kPlans) {
+    for (const PassKind pass : kPlans) {
       TestCase test = private_case("llama-tiny", strategy, pass);
       test.step.micro_batches = world() == 3 ? 2 : 3;  // that share the samples evenly
       test.batch = kSamples / world() / test.step.micro_batches;
@@ -187,7 +195,8 @@ TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
       alone.steps(3);
       run.steps(3);
       const std::vector<Tensor> mine = run.parameters(), reference = alone.parameters();
-      for (size_t p = 0; p < mine.size(); ++p) EXPECT_LE(largest_difference(mine[p], reference[p]), 1e-10) << p;
+      for (size_t p = 0; p < mine.size(); ++p)
+        EXPECT_LE(largest_difference(mine[p], reference[p]), 1e-10) << p;
     }
   }
 }
@@ -207,7 +216,8 @@ TEST(PrivateRanks, EveryGoldenModelIsExactUnderEveryStrategy) {
     size_t turns = 0;
     for (const DType dtype : {at::kDouble, at::kFloat}) {
       for (const Strategy strategy : kStrategies) {
-        for (const PassPlan pass : {PassPlan::keep, PassPlan::book, PassPlan::two_pass, PassPlan::per_layer}) {
+        for (const PassKind pass :
+             {PassKind::keep, PassKind::book, PassKind::two_pass, PassKind::per_layer}) {
           const size_t turn = turns++;
           if (dtype == at::kFloat && turn % 5 != 0) continue;  // one process has them all
           const GoldenSetting setting{.pass = pass,
@@ -215,7 +225,8 @@ TEST(PrivateRanks, EveryGoldenModelIsExactUnderEveryStrategy) {
                                       .strategy = strategy,
                                       .dtype = dtype,
                                       .single = turn % 5 == 4};
-          expect_private_golden(golden, setting, dtype == at::kDouble ? 1e-9 : 1e-5, world(), both_lanes());
+          expect_private_golden(golden, setting, dtype == at::kDouble ? 1e-9 : 1e-5, world(),
+                                both_lanes());
         }
       }
     }

@@ -1,12 +1,12 @@
-// A private training run is one run whatever the world: the same samples are drawn, padding and sharing change nothing, and the noise is the same.
+// A private training run is one run whatever the world: the same samples are drawn, padding and
+// sharing change nothing, and the noise is the same.
 #include <gtest/gtest.h>
 
 #include "comm/launch.h"
+#include "engine/test_run.h"
 #include "privacy/sampler.h"
 #include "ranks/rank_harness.h"
-#include "train/image_feed.h"
-#include "train/test_run.h"
-#include "train/text_batches.h"
+#include "train/feed.h"
 #include "train/trainer.h"
 
 namespace veil {
@@ -23,12 +23,14 @@ std::shared_ptr<const data::Samples> samples() {
   for (int64_t document = 0; document < kSamples; ++document) {
     data::EncodedDocument made;
     for (int64_t i = 0; i < kTokens + 1; ++i)
-      made.tokens.push_back(static_cast<int32_t>((7 * document * document + 5 * i * (document % 5 + 1) + i * i) % 37));
+      made.tokens.push_back(static_cast<int32_t>(
+          (7 * document * document + 5 * i * (document % 5 + 1) + i * i) % 37));
     made.hash = static_cast<uint64_t>(document);
     memory.append(made);
   }
-  return std::make_shared<data::Samples>(std::make_shared<data::TokenStore>(memory.finish()),
-                                         data::SampleOptions{.kind = data::SampleKind::document, .length = kTokens});
+  return std::make_shared<data::Samples>(
+      std::make_shared<data::TokenStore>(memory.finish()),
+      data::SampleOptions{.kind = data::SampleKind::document, .length = kTokens});
 }
 
 struct Trained {
@@ -48,8 +50,8 @@ std::shared_ptr<const Feed> images() {
   return make_image_feed(std::make_shared<data::Shapes>(kSamples, 5), config, options);
 }
 
-Trained train(const std::string& model, int world, Strategy strategy, int64_t micro_batch, privacy::ClipFunction clip,
-              double sigma, Ranks ranks) {
+Trained train(const std::string& model, int world, Strategy strategy, int64_t micro_batch,
+              privacy::ClipFunction clip, double sigma, Ranks ranks) {
   TestCase test;
   test.model = model;
   test.tokens = kTokens;
@@ -58,7 +60,7 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
   test.step.strategy = strategy;
   test.step.varying = true;
   test.optimizer.kind = OptimizerKind::sgd;
-  privacy::PlanRequest request;
+  privacy::MechanismRequest request;
   request.data_size = kSamples;
   request.expected_batch = 5;
   request.clip = clip;
@@ -66,12 +68,12 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
   request.adaptive = {.quantile = 0.5, .rate = 0.2, .count_deviation = 2};
   request.sigma = sigma;
   request.delta = 1e-5;
-  PrivateTraining privacy(make_plan(request));
+  PrivateTraining privacy(make_mechanism(request));
   test.clipped.emplace();
   test.clipped->clip = clip;
   test.clipped->clip_norm = request.clip_norm;
-  test.clipped->expected_batch = privacy.plan.expected_batch();
-  test.clipped->noise_multiplier = privacy.plan.noise_deviation(1);
+  test.clipped->expected_batch = privacy.mechanism.expected_batch();
+  test.clipped->noise_multiplier = privacy.mechanism.noise_deviation(1);
   TestRun run(test, std::move(ranks));
   privacy.sampling = {{1, 2, 3, 4, 5, 6, 7, 8}};
   privacy.clip_count = {{8, 7, 6, 5, 4, 3, 2, 1}};
@@ -89,7 +91,8 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
   options.steps = kSteps;
   options.learning_rate = [](int64_t) { return 0.1; };
   options.privacy = privacy;
-  Trainer trainer(*run.executor, model == "dit-tiny" ? images() : make_text_feed(samples()), nullptr, options, events);
+  Trainer trainer(*run.executor, model == "dit-tiny" ? images() : make_text_feed(samples()),
+                  nullptr, options, events);
   EXPECT_TRUE(trainer.run({}));
   for (size_t p = 0; p < run.executor->shape().params.size(); ++p)
     result.params.push_back(run.executor->parameter(static_cast<ParamId>(p)));
@@ -105,9 +108,11 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
     std::vector<int64_t> expected;
     for (int step = 0; step < kSteps; ++step)
       expected.push_back(static_cast<int64_t>(
-          privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples).size()));
+          privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples)
+              .size()));
     EXPECT_EQ(alone.drawn, expected);
-    for (const auto& [strategy, micro_batch] : {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
+    for (const auto& [strategy, micro_batch] :
+         {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
       const Trained mine = train(model, world, strategy, micro_batch, clip, 0.8, both_lanes());
       EXPECT_EQ(mine.drawn, alone.drawn);
       for (int step = 0; step < kSteps; ++step) {

@@ -1,10 +1,11 @@
-// What rank tests share. Every rank runs every test, in the same order; a collective in a test is called by all ranks.
-// An ASSERT that fails on one rank only leaves the others waiting, so prefer EXPECT between collectives.
+// What rank tests share. Every rank runs every test, in the same order; a collective in a test is
+// called by all ranks. An ASSERT that fails on one rank only leaves the others waiting, so prefer
+// EXPECT between collectives.
 #pragma once
 
 #include "comm/communicator.h"
 #include "comm/launch.h"
-#include "train/executor.h"
+#include "engine/executor.h"
 
 namespace veil {
 

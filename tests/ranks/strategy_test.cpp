@@ -1,20 +1,22 @@
-// ddp, zero2 and zero3 in every combination of settings: bit-equal to each other at the same world, equal to one process up to rounding.
+// ddp, zero2 and zero3 in every combination of settings: bit-equal to each other at the same world,
+// equal to one process up to rounding.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "comm/launch.h"
+#include "engine/test_run.h"
 #include "ranks/rank_harness.h"
-#include "train/test_run.h"
 
 namespace veil {
 namespace {
 
-constexpr int64_t kSamples =
-    48;  // a logical batch over all ranks: 1, 2, 3 and 4 ranks with 1, 2 or 4 micro-batches divide it
+// a logical batch over all ranks: 1, 2, 3 and 4 ranks with 1, 2 or 4 micro-batches divide it
+constexpr int64_t kSamples = 48;
 
-// What one process makes of the same samples, by optimizer and type; the data of a rank's run lie one after another in it.
+// What one process makes of the same samples, by optimizer and type; the data of a rank's run lie
+// one after another in it.
 std::vector<Tensor> alone(OptimizerKind kind, DType dtype) {
   static std::map<std::pair<OptimizerKind, DType>, std::vector<Tensor>> known;
   std::vector<Tensor>& found = known[{kind, dtype}];
@@ -30,12 +32,17 @@ std::vector<Tensor> alone(OptimizerKind kind, DType dtype) {
   return found;
 }
 
-// Runs that must agree in every bit: the same sums in the same order. zero2 and zero3 that reduce each micro-batch add the ranks first and the
-// micro-batches second; ddp, and the others with whole accumulation, the other way round.
+// Runs that must agree in every bit: the same sums in the same order. zero2 and zero3 that reduce
+// each micro-batch add the ranks first and the micro-batches second; ddp, and the others with whole
+// accumulation, the other way round.
 std::string sum_order(const TestCase& test) {
-  const bool whole = test.step.strategy == Strategy::ddp || test.step.accumulate_in == AccumulateIn::whole;
-  const std::string order = test.step.micro_batches == 1 ? "one" : whole || test.step.world == 1 ? "whole" : "shard";
-  return fmt::format("{} {} {}", order, name_of(test.optimizer.kind), dtype_name(test.step.storage));
+  const bool whole =
+      test.step.strategy == Strategy::ddp || test.step.accumulate_in == AccumulateIn::whole;
+  const std::string order = test.step.micro_batches == 1    ? "one"
+                            : whole || test.step.world == 1 ? "whole"
+                                                            : "shard";
+  return fmt::format("{} {} {}", order, name_of(test.optimizer.kind),
+                     dtype_name(test.step.storage));
 }
 
 class StrategyTest : public testing::Test {
@@ -49,8 +56,10 @@ class StrategyTest : public testing::Test {
     std::vector<Tensor>& first = firsts[sum_order(test)];
     if (first.empty()) first = mine;
     for (size_t p = 0; p < mine.size(); ++p) {
-      EXPECT_TRUE(at::equal(mine[p], first[p])) << test.name() << ": parameter " << p << " differs in its bits";
-      EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-10) << test.name() << ": parameter " << p;
+      EXPECT_TRUE(at::equal(mine[p], first[p]))
+          << test.name() << ": parameter " << p << " differs in its bits";
+      EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-10)
+          << test.name() << ": parameter " << p;
     }
   }
   int world() const { return rank_info_from_environment().world; }
@@ -86,7 +95,8 @@ TEST_F(StrategyTest, TheFirstGradientsInFp32EqualOneProcess) {
         const std::vector<Tensor> mine = run.executor->gradients();
         for (size_t p = 0; p < mine.size(); ++p) {
           const double scale = reference[p].abs().max().item<double>();
-          EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-6 * scale) << test.name() << ": parameter " << p;
+          EXPECT_LT(largest_difference(mine[p], reference[p]), 1e-6 * scale)
+              << test.name() << ": parameter " << p;
         }
       }
     }
@@ -107,7 +117,8 @@ TEST_F(StrategyTest, Bf16OnTheWireStaysNearFp32) {
     TestRun run(test, both_lanes());
     const std::vector<Tensor> mine = run.executor->gradients();
     for (size_t p = 0; p < mine.size(); ++p) {
-      EXPECT_LT(largest_difference(mine[p], reference[p]), 2e-2 * reference[p].abs().max().item<double>())
+      EXPECT_LT(largest_difference(mine[p], reference[p]),
+                2e-2 * reference[p].abs().max().item<double>())
           << test.name();
     }
   }

@@ -28,7 +28,9 @@ TEST(Fits, ExponentsOneAndTwoAreFoundAndNamed) {
     EXPECT_NEAR(fit->exponent, exponent, 1e-9);
     EXPECT_NEAR(fit->factor, 0.003, 1e-9);
     EXPECT_NEAR(fit->high - fit->low, 0, 1e-6);
-    EXPECT_EQ(growth_of(*fit), exponent == 0 ? Growth::constant : exponent == 1 ? Growth::linear : Growth::quadratic);
+    EXPECT_EQ(growth_of(*fit), exponent == 0   ? Growth::constant
+                               : exponent == 1 ? Growth::linear
+                                               : Growth::quadratic);
   }
   EXPECT_THAT(growth_words(*fit_power(law(1, 2))), ::testing::HasSubstr("quadratically"));
 }

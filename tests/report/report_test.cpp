@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Folder;
+using test::write_report;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -42,7 +43,9 @@ bool gnuplot_here() {
 // Runs without any program on PATH for a scope.
 class EmptyPath {
  public:
-  explicit EmptyPath(const std::string& folder) : before_(std::getenv("PATH")) { setenv("PATH", folder.c_str(), 1); }
+  explicit EmptyPath(const std::string& folder) : before_(std::getenv("PATH")) {
+    setenv("PATH", folder.c_str(), 1);
+  }
   ~EmptyPath() { setenv("PATH", before_.c_str(), 1); }
 
  private:
@@ -55,10 +58,12 @@ TEST(Report, EveryPromisedFileIsWrittenAndNamed) {
   const ReportFiles report = write_report(folder.path(), folder.path("out"));
   for (const char* const name : {"summary.txt", "summary.csv", "summary.md", "index.html"})
     EXPECT_THAT(report.files, ::testing::Contains(name));
-  for (const std::string& name : report.files) EXPECT_GT(fs::file_size(folder.path("out/" + name)), 100u) << name;
+  for (const std::string& name : report.files)
+    EXPECT_GT(fs::file_size(folder.path("out/" + name)), 100u) << name;
   EXPECT_EQ(folder.read("out/summary.txt"), report.summary);
-  for (const char* const name : {"time_comparison", "memory_stages", "memory_breakdown", "phase_breakdown",
-                                 "memory_timeline_ddp", "memory_timeline_fsdp_memory"}) {
+  for (const char* const name :
+       {"time_comparison", "memory_stages", "memory_breakdown", "phase_breakdown",
+        "memory_timeline_ddp", "memory_timeline_fsdp_memory"}) {
     const std::string path = std::string("visualizations/") + name;
     EXPECT_THAT(report.files, ::testing::Contains(path + ".gp"));
     if (!gnuplot_here()) continue;
@@ -78,7 +83,8 @@ TEST(Report, TheNumbersInTheCsvAreThoseOfTheRecords) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const json& record = records[i];
     EXPECT_EQ(rows[i].at("experiment"), record["experiment"].get<std::string>());
-    for (const char* const key : {"avg_time_ms", "std_time_ms", "modelled_step_ms", "peak_memory_gb", "peak_memory_mb"})
+    for (const char* const key :
+         {"avg_time_ms", "std_time_ms", "modelled_step_ms", "peak_memory_gb", "peak_memory_mb"})
       EXPECT_EQ(std::stod(rows[i].at(key)), record[key].get<double>()) << key;
     EXPECT_EQ(rows[i].at("peak_memory_bytes"), record["peak_memory_bytes"].dump());
     EXPECT_EQ(rows[i].at("total_batch_size"), "65536");
@@ -91,7 +97,8 @@ TEST(Report, TheNumbersInTheCsvAreThoseOfTheRecords) {
     for (const auto& [name, phase] : record["phases"].items())
       EXPECT_EQ(std::stod(rows[i].at(name + "_ms")), phase["ms"].get<double>()) << name;
     EXPECT_EQ(std::stod(rows[i].at("reduce_exposed_ms")), 12.5);
-    EXPECT_EQ(rows[i].at("gather_total_ms").empty(), record["experiment"].get<std::string>() == "ddp");
+    EXPECT_EQ(rows[i].at("gather_total_ms").empty(),
+              record["experiment"].get<std::string>() == "ddp");
     EXPECT_EQ(rows[i].at("after_data_bytes"), "1073741824");
   }
 }
@@ -103,7 +110,8 @@ TEST(Report, RecordsComeInTheOrderTheyGiveAndOtherwiseByName) {
   records[3]["order"] = 1;
   folder.write_records(records);
   std::vector<std::string> names;
-  for (const Record& record : read_records(folder.path()).records) names.push_back(record.experiment);
+  for (const Record& record : read_records(folder.path()).records)
+    names.push_back(record.experiment);
   EXPECT_THAT(names, ::testing::ElementsAre("fsdp_speed", "ddp", "fsdp", "fsdp_memory"));
 }
 
@@ -123,7 +131,8 @@ TEST(Report, ADamagedRecordIsLeftOutAndNamedWithItsReason) {
   EXPECT_THAT(reasons["future_result.json"], HasSubstr("schema 99 is newer"));
   EXPECT_THAT(reasons["list_result.json"], HasSubstr("no JSON object"));
   EXPECT_THAT(reasons["range_result.json"], HasSubstr("out of range"));
-  EXPECT_THAT(reasons["typed_result.json"], HasSubstr("'avg_time_ms' is a string, expected is a number"));
+  EXPECT_THAT(reasons["typed_result.json"],
+              HasSubstr("'avg_time_ms' is a string, expected is a number"));
   for (const char* const file : {"summary.txt", "summary.md", "index.html"})
     EXPECT_THAT(folder.read(file), HasSubstr("left out"));
   EXPECT_EQ(csv_rows(folder.read("summary.csv")).size(), 4u);
@@ -168,17 +177,21 @@ TEST(Report, ThePageNamesEveryExperimentAndAsksNothingOfTheNetwork) {
   const std::string page = folder.read("out/index.html");
   for (const json& record : records) {
     EXPECT_THAT(page, HasSubstr(record["title"].get<std::string>()));
-    EXPECT_THAT(page, HasSubstr("href=\"./../" + record["experiment"].get<std::string>() + "_result.json\""));
-    EXPECT_THAT(page, HasSubstr("href=\"./../traces/" + record["experiment"].get<std::string>() + ".json\""));
+    EXPECT_THAT(page, HasSubstr("href=\"./../" + record["experiment"].get<std::string>() +
+                                "_result.json\""));
+    EXPECT_THAT(page, HasSubstr("href=\"./../traces/" + record["experiment"].get<std::string>() +
+                                ".json\""));
   }
-  for (const char* const word : {"http://", "https://", "<script", "<link", "@import", "url(", "<img", "xlink"})
+  for (const char* const word :
+       {"http://", "https://", "<script", "<link", "@import", "url(", "<img", "xlink"})
     EXPECT_THAT(page, Not(HasSubstr(word)));
   for (const char* const word :
        {"DDP or FSDP", "prefers-color-scheme: dark", "@media print", "aria-label", "<figcaption>"})
     EXPECT_THAT(page, HasSubstr(word));
   if (!gnuplot_here()) return;
   size_t pictures = 0;
-  for (size_t at = page.find("<svg "); at != std::string::npos; at = page.find("<svg ", at + 1)) ++pictures;
+  for (size_t at = page.find("<svg "); at != std::string::npos; at = page.find("<svg ", at + 1))
+    ++pictures;
   EXPECT_EQ(pictures, 8u);
   EXPECT_THAT(page, Not(HasSubstr(" id=\"gnuplot")));
   EXPECT_THAT(page, HasSubstr("var(--plot-ink)\" font-family"));
@@ -187,7 +200,8 @@ TEST(Report, ThePageNamesEveryExperimentAndAsksNothingOfTheNetwork) {
 TEST(Report, HostileTextStaysText) {
   Folder folder;
   json record = test::linear_suite_records().front();
-  record["title"] = "<script>alert(1)</script> \"'`touch pwned` $(touch pwned)\n@x {/:Bold b} | EOD\nEOD\n";
+  record["title"] =
+      "<script>alert(1)</script> \"'`touch pwned` $(touch pwned)\n@x {/:Bold b} | EOD\nEOD\n";
   record["experiment"] = "x\" onload=\"alert(1)";
   record["command"] = "veil </code><img src=x onerror=alert(1)>";
   record["traces"] = {"javascript:alert(1)", "//host/x", "https://host/y\" onclick=\"z"};
@@ -199,8 +213,8 @@ TEST(Report, HostileTextStaysText) {
   const ReportFiles report = write_report(folder.path(), "");
   const std::string page = folder.read("index.html");
   EXPECT_EQ(report.plots_hint.empty(), gnuplot_here()) << report.plots_hint;
-  for (const char* const word :
-       {"<script", "<img", "<b>", "<i>", "</style><b>", "\"javascript:", "\"//host", "onclick=\"", "onload=\""})
+  for (const char* const word : {"<script", "<img", "<b>", "<i>", "</style><b>",
+                                 "\"javascript:", "\"//host", "onclick=\"", "onload=\""})
     EXPECT_THAT(page, Not(HasSubstr(word)));
   EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt;"));
   EXPECT_THAT(page, HasSubstr("javascript%3Aalert"));

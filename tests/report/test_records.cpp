@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/units.h"
+#include "suite/suite.h"
 
 namespace veil::test {
 
@@ -77,12 +78,16 @@ json record_of(const SetUp& set_up) {
                 {"cpu_memory_rss_GB", set_up.offload ? 9.5 : 1.5}};
   };
   const double model = static_cast<double>(rows[0]["after"]["parameters"].get<int64_t>()) / gib;
-  const json gather = {
-      {"total_ms", 0}, {"exposed_ms", set_up.prefetch ? 4.5 : 40.25}, {"modelled_ms", 310.0}, {"bytes", 15 * kGiB}};
-  const json reduce = {{"total_ms", 0}, {"exposed_ms", 12.5}, {"modelled_ms", 155.0}, {"bytes", 7 * kGiB}};
+  const json gather = {{"total_ms", 0},
+                       {"exposed_ms", set_up.prefetch ? 4.5 : 40.25},
+                       {"modelled_ms", 310.0},
+                       {"bytes", 15 * kGiB}};
+  const json reduce = {
+      {"total_ms", 0}, {"exposed_ms", 12.5}, {"modelled_ms", 155.0}, {"bytes", 7 * kGiB}};
   json communication = {{"reduce", reduce}};
   if (set_up.strategy != "ddp") communication["gather"] = gather;
-  if (set_up.offload) communication["copy"] = {{"total_ms", 900.0}, {"exposed_ms", 620.0}, {"bytes", 16 * kGiB}};
+  if (set_up.offload)
+    communication["copy"] = {{"total_ms", 900.0}, {"exposed_ms", 620.0}, {"bytes", 16 * kGiB}};
   return {{"schema", 1},
           {"suite", "linear"},
           {"experiment", set_up.experiment},
@@ -101,11 +106,13 @@ json record_of(const SetUp& set_up) {
           {"peak_memory_mb", static_cast<double>(peak) / 1e6},
           {"peak_memory_gb", static_cast<double>(peak) / 1e9},
           {"avg_time_ms", set_up.ms - 53},
-          {"times_ms", {set_up.ms - 53 - set_up.spread, set_up.ms - 53, set_up.ms - 53 + set_up.spread}},
+          {"times_ms",
+           {set_up.ms - 53 - set_up.spread, set_up.ms - 53, set_up.ms - 53 + set_up.spread}},
           {"std_time_ms", set_up.spread},
           {"modelled_step_ms", set_up.ms},
           {"losses", {0.51, 0.42, 0.37}},
-          {"command", "veil profile --model linear-stack --data_parallel " + set_up.strategy + " --simulate-world 8"},
+          {"command", "veil profile --model linear-stack --data_parallel " + set_up.strategy +
+                          " --simulate-world 8"},
           {"config",
            {{"data-parallel", set_up.strategy},
             {"batch-size", 8192},
@@ -142,6 +149,14 @@ std::vector<json> linear_suite_records() {
           record_of({"fsdp_speed", "performance-optimised FSDP", "zero3", false, true, 1937.5, 6})};
 }
 
+ReportFiles write_report(const std::string& folder, const std::string& output_folder) {
+  return veil::write_report(folder, output_folder, suite_pages());
+}
+
+Verdict judge(const RecordFolder& folder) {
+  return veil::judge(folder, page_of(folder.records, suite_pages()));
+}
+
 Folder::Folder() {
   static std::atomic<int> count{0};
   folder_ = std::filesystem::temp_directory_path() /
@@ -162,7 +177,8 @@ std::string Folder::read(const std::string& name) const {
   return read_file(path(name));
 }
 void Folder::write_records(const std::vector<json>& records) const {
-  for (const json& record : records) write(record["experiment"].get<std::string>() + "_result.json", record.dump(1));
+  for (const json& record : records)
+    write(record["experiment"].get<std::string>() + "_result.json", record.dump(1));
 }
 
 }  // namespace veil::test

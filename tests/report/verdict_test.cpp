@@ -10,6 +10,7 @@ namespace veil {
 namespace {
 
 using nlohmann::json;
+using test::judge;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -27,18 +28,17 @@ json plain(const char* name, double ms, double spread, int64_t bytes) {
           {"peak_memory_bytes", bytes}};
 }
 
-TEST(Verdict, TheLinearSuiteAsksAndAnswersTheSeedsQuestion) {
+TEST(Verdict, TheLinearSuiteAsksAndAnswersItsQuestion) {
   const Verdict verdict = verdict_on(test::linear_suite_records());
   EXPECT_EQ(verdict.question, "DDP or FSDP, and with which options, for my memory and my time?");
-  EXPECT_THAT(
-      verdict.headline,
-      HasSubstr(
-          "If it fits, performance-optimised FSDP: 1938 ms a step in 8.75 GiB (not measurably slower than basic DDP"));
+  EXPECT_THAT(verdict.headline, HasSubstr("If it fits, performance-optimised FSDP: 1938 ms a step "
+                                          "in 8.75 GiB (not measurably slower than basic DDP"));
   EXPECT_THAT(verdict.headline, HasSubstr("If memory is short, memory-optimised FSDP: 7.75 GiB"));
   const std::string all = join(verdict.findings, "\n");
   EXPECT_THAT(all, HasSubstr("Sharding: performance-optimised FSDP takes"));
-  EXPECT_THAT(verdict.choices, ::testing::ElementsAre(
-                                   HasSubstr("Choose by the memory you have: from 8.75 GiB on performance-optimised")));
+  EXPECT_THAT(verdict.choices,
+              ::testing::ElementsAre(HasSubstr(
+                  "Choose by the memory you have: from 8.75 GiB on performance-optimised")));
   EXPECT_THAT(all, HasSubstr("What fills the peak: gradients 45% of 17.75 GiB (basic DDP)"));
   EXPECT_THAT(all, HasSubstr("12.5 ms of 155 ms (basic DDP, 0.6% of its step)"));
   EXPECT_THAT(join(verdict.caveats, "\n"), HasSubstr("simulated world of 8"));
@@ -54,7 +54,8 @@ TEST(Verdict, ADifferenceWithinTheNoiseIsNoDifference) {
 }
 
 TEST(Verdict, WhatIsLevelWithTheBestIsNamedBesideIt) {
-  const Verdict verdict = verdict_on({plain("a", 100, 5, 1000), plain("b", 101, 5, 999), plain("c", 102, 5, 1000)});
+  const Verdict verdict =
+      verdict_on({plain("a", 100, 5, 1000), plain("b", 101, 5, 999), plain("c", 102, 5, 1000)});
   EXPECT_THAT(verdict.headline, HasSubstr("Take b"));
   EXPECT_THAT(verdict.headline, HasSubstr("level with it: c"));
 }
@@ -82,8 +83,8 @@ TEST(Verdict, ModelsAndImagesOfOtherSizesAreNotCompared) {
     large["config"] = {{setting, named ? json("dit-l/8") : json(16)}};
     const Verdict verdict = verdict_on({small, large});
     EXPECT_THAT(join(verdict.findings, "\n"), Not(HasSubstr("fastest")));
-    EXPECT_THAT(verdict.headline,
-                HasSubstr(named ? "dit-xl/8: a takes 100" : std::string(setting) + " 32: a takes 100"));
+    EXPECT_THAT(verdict.headline, HasSubstr(named ? "dit-xl/8: a takes 100"
+                                                  : std::string(setting) + " 32: a takes 100"));
   }
 }
 
@@ -102,14 +103,15 @@ TEST(Verdict, WhatDidNotFitOrFailedIsSaidAndNotCompared) {
   const Verdict verdict = verdict_on({plain("a", 100, 1, 1000), oom, broken});
   EXPECT_THAT(verdict.headline, HasSubstr("a"));
   EXPECT_THAT(verdict.headline, Not(HasSubstr("big")));
-  EXPECT_THAT(verdict.caveats,
-              ::testing::ElementsAre(HasSubstr("big did not fit"), HasSubstr("broken failed: rank 1 died")));
+  EXPECT_THAT(verdict.caveats, ::testing::ElementsAre(HasSubstr("big did not fit"),
+                                                      HasSubstr("broken failed: rank 1 died")));
   EXPECT_THAT(verdict_on({oom}).headline, HasSubstr("nothing to compare"));
 }
 
 TEST(Verdict, ChoicesHoldOnlyWhatNothingBeatsInBoth) {
   const test::Folder folder;
-  folder.write_records({plain("a", 100, 1, 3000), plain("b", 120, 1, 3500), plain("c", 150, 1, 1000)});
+  folder.write_records(
+      {plain("a", 100, 1, 3000), plain("b", 120, 1, 3500), plain("c", 150, 1, 1000)});
   const RecordFolder records = read_records(folder.path());
   const std::vector<Choice> front = choices(comparable_groups(records.records).front());
   ASSERT_EQ(front.size(), 2u);

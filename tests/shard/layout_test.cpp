@@ -14,7 +14,8 @@ ModelShape stack(int64_t width, int64_t layers) {
   return linear_stack(width, layers).shape(2, at::kFloat, false);
 }
 
-// Parameters of every awkward size in three blocks; the last block reads the first one's weight again.
+// Parameters of every awkward size in three blocks; the last block reads the first one's weight
+// again.
 ModelShape tied() {
   ModelShape shape;
   for (const std::vector<int64_t>& dims : {std::vector<int64_t>{5, 3}, {1}, {8}, {7, 7}, {3}}) {
@@ -64,7 +65,8 @@ TEST(Layout, ShardsAreEqualAlignedAndHoldEverythingForWorldsThatDivideNothing) {
           EXPECT_EQ(unit.padded_numel, world * unit.shard_numel);
           EXPECT_EQ(unit.shard_numel % kAlignElements, 0);
           EXPECT_GE(unit.padded_numel, unit.numel);
-          EXPECT_LT(unit.padded_numel - unit.numel, world * kAlignElements) << "more padding than alignment asks for";
+          EXPECT_LT(unit.padded_numel - unit.numel, world * kAlignElements)
+              << "more padding than alignment asks for";
         }
       }
     }
@@ -99,14 +101,16 @@ TEST(Layout, ATiedParameterLiesOnceWhereItIsFirstUsedAndBothItsBlocksNameThatUni
   EXPECT_EQ(layout.unit_of_param, (std::vector<int>{0, 0, 1, 1, 2}));
   ASSERT_EQ(layout.units[2].slots.size(), 1u);
   EXPECT_EQ(layout.units[2].slots[0].param, 4);
-  EXPECT_EQ(layout.units_of_block, (std::vector<std::vector<int>>{{0}, {1}, {0, 2}, {}}));  // the last is the loss's
+  // the last is the loss's
+  EXPECT_EQ(layout.units_of_block, (std::vector<std::vector<int>>{{0}, {1}, {0, 2}, {}}));
 }
 
 TEST(Layout, WrapBySizeClosesAUnitOnceItHoldsTheParametersAskedFor) {
   const ModelShape shape = stack(13, 5);  // 182 parameters a layer
   auto blocks = [&](WrapPolicy wrap, int64_t min_params) {
     std::vector<std::vector<int>> found;
-    for (const UnitLayout& unit : make_layout(shape, wrap, min_params, 2).units) found.push_back(unit.blocks);
+    for (const UnitLayout& unit : make_layout(shape, wrap, min_params, 2).units)
+      found.push_back(unit.blocks);
     return found;
   };
   using Blocks = std::vector<std::vector<int>>;

@@ -5,9 +5,9 @@
 
 #include <set>
 
+#include "engine/test_run.h"
+#include "estimate/estimator.h"
 #include "models/linear_stack.h"
-#include "plan/estimator.h"
-#include "train/test_run.h"
 
 namespace veil {
 namespace {
@@ -27,7 +27,8 @@ StepOptions zero3(int forward, BackwardPrefetch backward) {
   return options;
 }
 
-// The body as words: "g0" gathers unit 0, "f0" runs it forwards, "b0" backwards, "r0" releases its parameters, "s0" reduces its gradient, "l" is the loss.
+// The body as words: "g0" gathers unit 0, "f0" runs it forwards, "b0" backwards, "r0" releases its
+// parameters, "s0" reduces its gradient, "l" is the loss.
 std::vector<std::string> words(const Schedule& schedule) {
   std::vector<std::string> list;
   for (const Op& op : schedule.part(Part::body)) {
@@ -59,13 +60,17 @@ std::vector<std::string> words(const Schedule& schedule) {
 
 TEST(Schedule, GathersInForwardComeAsFarAheadAsTheDepthSays) {
   auto forward = [](int depth) {
-    std::vector<std::string> list = words(build_schedule(four_layers(), zero3(depth, BackwardPrefetch::none)));
+    std::vector<std::string> list =
+        words(build_schedule(four_layers(), zero3(depth, BackwardPrefetch::none)));
     list.erase(std::find(list.begin(), list.end(), "l"), list.end());
     return list;
   };
-  EXPECT_THAT(forward(0), ElementsAre("g0", "f0", "r0", "g1", "f1", "r1", "g2", "f2", "r2", "g3", "f3"));
-  EXPECT_THAT(forward(1), ElementsAre("g0", "g1", "f0", "r0", "g2", "f1", "r1", "g3", "f2", "r2", "f3"));
-  EXPECT_THAT(forward(2), ElementsAre("g0", "g1", "g2", "f0", "r0", "g3", "f1", "r1", "f2", "r2", "f3"));
+  EXPECT_THAT(forward(0),
+              ElementsAre("g0", "f0", "r0", "g1", "f1", "r1", "g2", "f2", "r2", "g3", "f3"));
+  EXPECT_THAT(forward(1),
+              ElementsAre("g0", "g1", "f0", "r0", "g2", "f1", "r1", "g3", "f2", "r2", "f3"));
+  EXPECT_THAT(forward(2),
+              ElementsAre("g0", "g1", "g2", "f0", "r0", "g3", "f1", "r1", "f2", "r2", "f3"));
 }
 
 TEST(Schedule, GathersInBackwardComeBeforeAfterOrWithoutOverlap) {
@@ -74,12 +79,15 @@ TEST(Schedule, GathersInBackwardComeBeforeAfterOrWithoutOverlap) {
     list.erase(list.begin(), std::find(list.begin(), list.end(), "l"));
     return list;
   };
-  EXPECT_THAT(backward(BackwardPrefetch::pre), ElementsAre("l", "g2", "b3", "r3", "s3", "g1", "b2", "r2", "s2", "g0",
-                                                           "b1", "r1", "s1", "b0", "r0", "s0"));
-  EXPECT_THAT(backward(BackwardPrefetch::post), ElementsAre("l", "b3", "r3", "g2", "s3", "b2", "r2", "g1", "s2", "b1",
-                                                            "r1", "g0", "s1", "b0", "r0", "s0"));
-  EXPECT_THAT(backward(BackwardPrefetch::none), ElementsAre("l", "b3", "r3", "s3", "g2", "b2", "r2", "s2", "g1", "b1",
-                                                            "r1", "s1", "g0", "b0", "r0", "s0"));
+  EXPECT_THAT(backward(BackwardPrefetch::pre),
+              ElementsAre("l", "g2", "b3", "r3", "s3", "g1", "b2", "r2", "s2", "g0", "b1", "r1",
+                          "s1", "b0", "r0", "s0"));
+  EXPECT_THAT(backward(BackwardPrefetch::post),
+              ElementsAre("l", "b3", "r3", "g2", "s3", "b2", "r2", "g1", "s2", "b1", "r1", "g0",
+                          "s1", "b0", "r0", "s0"));
+  EXPECT_THAT(backward(BackwardPrefetch::none),
+              ElementsAre("l", "b3", "r3", "s3", "g2", "b2", "r2", "s2", "g1", "b1", "r1", "s1",
+                          "g0", "b0", "r0", "s0"));
 }
 
 TEST(Schedule, WithoutBackwardPrefetchAGatherWaitsForTheReductionBeforeIt) {
@@ -98,8 +106,8 @@ TEST(Schedule, Zero3HoldsAtMostOnePlusDepthUnitsWhole) {
   for (const TestCase& test : full_grid(4, at::kFloat)) {
     if (test.step.strategy != Strategy::zero3) continue;
     const Schedule schedule = build_schedule(four_layers(), test.step);
-    const int depth =
-        std::max(test.step.forward_prefetch, test.step.backward_prefetch == BackwardPrefetch::pre ? 1 : 0);
+    const int depth = std::max(test.step.forward_prefetch,
+                               test.step.backward_prefetch == BackwardPrefetch::pre ? 1 : 0);
     std::multiset<int> whole;
     size_t most = 0;
     for (const Op& op : schedule.part(Part::body)) {
@@ -139,8 +147,10 @@ TEST(Schedule, ReductionsHappenEachMicroBatchInZeroAndOnceInDdp) {
                            [](const Op& op) { return op.kind == OpKind::reduce; });
     };
     const long units = static_cast<long>(schedule.layout.units.size()), k = test.step.micro_batches;
-    const bool each_time = test.step.strategy != Strategy::ddp && test.step.accumulate_in == AccumulateIn::shard;
-    EXPECT_EQ(k * reductions(Part::body) + reductions(Part::tail), units * (each_time ? k : 1)) << test.name();
+    const bool each_time =
+        test.step.strategy != Strategy::ddp && test.step.accumulate_in == AccumulateIn::shard;
+    EXPECT_EQ(k * reductions(Part::body) + reductions(Part::tail), units * (each_time ? k : 1))
+        << test.name();
   }
 }
 

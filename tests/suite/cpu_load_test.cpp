@@ -22,7 +22,8 @@ TEST(CpuLoad, CountsThatSayNothingGiveNothing) {
   EXPECT_FALSE(read_cpu_times("intr 1 2 3 4 5", 100));
   EXPECT_TRUE(read_cpu_times("cpu 1 2 3 4", 100)) << "a kernel that counts less";
   EXPECT_TRUE(cpu_shares({1, 1}, {1, 1}, 0).is_null());
-  EXPECT_DOUBLE_EQ(cpu_shares({1, 1}, {2, 2}, 5)["others_percent"].get<double>(), 0) << "ticks are coarser than rusage";
+  EXPECT_DOUBLE_EQ(cpu_shares({1, 1}, {2, 2}, 5)["others_percent"].get<double>(), 0)
+      << "ticks are coarser than rusage";
 }
 
 }  // namespace

@@ -7,15 +7,16 @@
 namespace veil {
 namespace {
 
-std::vector<std::string> names_of(const std::vector<PlannedExperiment>& plan) {
+std::vector<std::string> names_of(const std::vector<Experiment>& plan) {
   std::vector<std::string> names;
-  for (const PlannedExperiment& experiment : plan) names.push_back(experiment.name);
+  for (const Experiment& experiment : plan) names.push_back(experiment.name);
   return names;
 }
 
 TEST(DitSuite, HasTheSeedsNamesAndAuto) {
-  EXPECT_EQ(names_of(dit_suite({}, {})), (std::vector<std::string>{"vanilla", "ghost", "flash_clip", "bookkeeping",
-                                                                   "flash_clip_bookkeeping", "auto"}));
+  EXPECT_EQ(names_of(dit_experiments({}, {})),
+            (std::vector<std::string>{"vanilla", "ghost", "flash_clip", "bookkeeping",
+                                      "flash_clip_bookkeeping", "auto"}));
 }
 
 TEST(DitSuite, EveryListMultipliesAndOnlyWhatDiffersIsNamed) {
@@ -24,17 +25,19 @@ TEST(DitSuite, EveryListMultipliesAndOnlyWhatDiffersIsNamed) {
   grid.models = {"dit-l/8", "dit-xl/8"};
   grid.patch_sizes = {8};
   grid.attentions = {AttentionKind::automatic, AttentionKind::math};
-  const std::vector<PlannedExperiment> plan = dit_suite(grid, {"--batch-size", "2"});
-  EXPECT_EQ(names_of(plan), (std::vector<std::string>{"ghost_dit-l-8_auto", "ghost_dit-l-8_math", "ghost_dit-xl-8_auto",
-                                                      "ghost_dit-xl-8_math"}));
-  EXPECT_EQ(plan[3].arguments, (std::vector<std::string>{"--mode", "ghost", "--model", "dit-xl/8", "--patch-size", "8",
-                                                         "--attention", "math", "--batch-size", "2"}));
+  const std::vector<Experiment> plan = dit_experiments(grid, {"--batch-size", "2"});
+  EXPECT_EQ(names_of(plan),
+            (std::vector<std::string>{"ghost_dit-l-8_auto", "ghost_dit-l-8_math",
+                                      "ghost_dit-xl-8_auto", "ghost_dit-xl-8_math"}));
+  EXPECT_EQ(plan[3].arguments,
+            (std::vector<std::string>{"--mode", "ghost", "--model", "dit-xl/8", "--patch-size", "8",
+                                      "--attention", "math", "--batch-size", "2"}));
 }
 
 TEST(DitSuite, AValueThatStandsTwiceIsRefused) {
   DitGrid grid;
   grid.image_sizes = {64, 64};
-  EXPECT_THROW(dit_suite(grid, {}), UserError);
+  EXPECT_THROW(dit_experiments(grid, {}), UserError);
 }
 
 }  // namespace

@@ -11,8 +11,6 @@
 #include <chrono>
 #include <thread>
 
-#include "tensor/graph.h"
-
 namespace veil {
 namespace {
 
@@ -76,10 +74,12 @@ class GpuStream : public testing::Test {
   Tensor full(int64_t n, double value) {
     return at::full({n}, value, at::TensorOptions().device(gpu_).dtype(at::kDouble));
   }
-  // Work of some milliseconds on the current stream whose result is known: every entry of the returned matrix is 1.
+  // Work of some milliseconds on the current stream whose result is known: every entry of the
+  // returned matrix is 1.
   Tensor slow_ones() {
     const int64_t n = 4096;
-    const Tensor mean = at::full({n, n}, 1.0 / n, at::TensorOptions().device(gpu_).dtype(at::kFloat));
+    const Tensor mean =
+        at::full({n, n}, 1.0 / n, at::TensorOptions().device(gpu_).dtype(at::kFloat));
     Tensor product = at::full({n, n}, 1.0, mean.options());
     for (int i = 0; i < 4; ++i) product = product.mm(mean);
     return product;
@@ -88,7 +88,8 @@ class GpuStream : public testing::Test {
 };
 
 TEST_F(GpuStream, AGuardSetsTheStreamAndSetsTheFormerOneBack) {
-  const Stream outer = Stream::current(gpu_), first = Stream::create(gpu_), second = Stream::create(gpu_);
+  const Stream outer = Stream::current(gpu_), first = Stream::create(gpu_),
+               second = Stream::create(gpu_);
   EXPECT_NE(first.handle(), second.handle());
   EXPECT_NE(first.handle(), outer.handle());
   {
@@ -184,7 +185,8 @@ TEST_F(GpuGraph, TimedMarkersInsideAreRecordedAgainAtEachReplay) {
     EXPECT_GT(end.ms_since(begin), 0.5);
     EXPECT_GE(begin.ms_since(before), 0.0) << "recorded in an earlier replay";
     EXPECT_GE(after.ms_since(end), 0.0);
-    EXPECT_NEAR(begin.ms_since(before) + end.ms_since(begin) + after.ms_since(end), after.ms_since(before), 0.01);
+    EXPECT_NEAR(begin.ms_since(before) + end.ms_since(begin) + after.ms_since(end),
+                after.ms_since(before), 0.01);
   }
 }
 
@@ -194,7 +196,8 @@ TEST_F(GpuGraph, OrderingMarkersInsideBecomeEdgesBetweenStreams) {
   const Tensor source = at::zeros({4096, 4096}, at::TensorOptions().device(gpu_).dtype(at::kFloat)),
                target = at::zeros_like(source);
   slow_ones();
-  Marker side_began = Marker::timed(gpu_), side_ended = Marker::timed(gpu_), main_ended = Marker::timed(gpu_);
+  Marker side_began = Marker::timed(gpu_), side_ended = Marker::timed(gpu_),
+         main_ended = Marker::timed(gpu_);
   Graph graph = Graph::capture(gpu_, [&] {
     Marker fork = Marker::ordering(gpu_), join = Marker::ordering(gpu_);
     source.copy_(slow_ones());

@@ -1,16 +1,17 @@
-// What diffusion training is made of: the noise and what it depends on, the weights' average, and sampling.
+// What diffusion training is made of: the noise and what it depends on, the weights' average, and
+// sampling.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "engine/test_run.h"
 #include "models/image_sampler.h"
 #include "models/test_diffusion_golden.h"
 #include "models/whole_params.h"
 #include "train/checkpoint.h"
 #include "train/noised_batch.h"
-#include "train/test_run.h"
 #include "train/weight_average.h"
 
 namespace veil {
@@ -21,8 +22,10 @@ TEST(NoiseScheduleGolden, NoisedImagesAreTheReferences) {
     const NoiseSchedule schedule = noise_schedule(golden.config);
     for (int64_t i = 0; i < golden.timesteps.size(0); ++i) {
       const int64_t t = golden.timesteps[i].item<int64_t>();
-      const Tensor noised = golden.clean[i] * schedule.signal(t) + golden.batch.targets[i] * schedule.noise(t);
-      EXPECT_LE(largest_difference(noised, golden.batch.inputs[i]), 1e-6) << golden.name;  // the file has it in fp32
+      const Tensor noised =
+          golden.clean[i] * schedule.signal(t) + golden.batch.targets[i] * schedule.noise(t);
+      // the file has it in fp32
+      EXPECT_LE(largest_difference(noised, golden.batch.inputs[i]), 1e-6) << golden.name;
     }
   }
 }
@@ -31,8 +34,9 @@ Batch noised(const std::vector<int64_t>& samples, int64_t step, double label_dro
   const DitConfig config = dit_preset("dit-tiny").value();
   const std::vector<float> pixels(samples.size() * 3 * 16 * 16, 0.25F);
   const std::vector<int64_t> labels(samples.size(), 2);
-  return noised_batch(config, noise_schedule(config), pixels, samples, labels, /*sample_count=*/1000, step,
-                      {.seed = 9, .label_drop = label_drop}, at::kFloat, cpu_device());
+  return noised_batch(config, noise_schedule(config), pixels, samples, labels,
+                      /*sample_count=*/1000, step, {.seed = 9, .label_drop = label_drop},
+                      at::kFloat, cpu_device());
 }
 
 TEST(NoisedBatch, DependsOnSampleAndStepAlone) {
@@ -67,7 +71,8 @@ TEST(WeightAverage, IsTheMovingMeanOverEveryPartOfTheModel) {
   test.model = "dit-tiny";
   test.step = TestCase::all_of(at::kDouble);
   TestRun run(test, {});
-  WeightAverage average(*run.executor, 0.15);  // above what the first step takes, below the second's
+  // above what the first step takes, below the second's
+  WeightAverage average(*run.executor, 0.15);
   const Tensor start = run.executor->parameter(1).clone();
   run.steps(1);
   const Tensor first = run.executor->parameter(1).clone();
@@ -85,7 +90,8 @@ TEST(WeightAverage, IsTheMovingMeanOverEveryPartOfTheModel) {
   load_average(newest_checkpoint(folder).value(), again);
   EXPECT_EQ(again.updates(), 2);
   for (size_t p = 0; p < run.model.params.size(); ++p)
-    EXPECT_EQ(largest_difference(average.parameter(static_cast<ParamId>(p)), again.parameter(static_cast<ParamId>(p))),
+    EXPECT_EQ(largest_difference(average.parameter(static_cast<ParamId>(p)),
+                                 again.parameter(static_cast<ParamId>(p))),
               0);
   std::filesystem::remove_all(folder);
 }
@@ -103,7 +109,8 @@ TEST(WeightAverage, OfAFrozenParameterIsTheParameterToTheBit) {
   }
   for (size_t p = 0; p < run.model.params.size(); ++p) {
     const auto id = static_cast<ParamId>(p);
-    EXPECT_EQ(largest_difference(average.parameter(id), run.executor->parameter(id)) == 0, run.model.params[p].frozen)
+    EXPECT_EQ(largest_difference(average.parameter(id), run.executor->parameter(id)) == 0,
+              run.model.params[p].frozen)
         << run.model.params[p].name;
   }
 }
@@ -112,9 +119,11 @@ TEST(ImageSampler, GuidanceOfOneIsNoGuidanceAndSeedsAreKept) {
   for (const DiffusionGolden& golden : diffusion_goldens()) {
     const Model model = dit_model(golden.config);
     const FlatParams params = golden.params(model, at::kFloat, cpu_device());
-    auto draw = [&](SamplerKind kind, double guidance, const std::vector<int64_t>& labels, uint64_t seed) {
-      return sample_images(model, golden.config, params, at::kFloat, cpu_device(), labels,
-                           {.kind = kind, .steps = 5, .guidance = guidance, .seed = seed, .on_step = {}});
+    auto draw = [&](SamplerKind kind, double guidance, const std::vector<int64_t>& labels,
+                    uint64_t seed) {
+      return sample_images(
+          model, golden.config, params, at::kFloat, cpu_device(), labels,
+          {.kind = kind, .steps = 5, .guidance = guidance, .seed = seed, .on_step = {}});
     };
     for (const SamplerKind kind : {SamplerKind::ddpm, SamplerKind::ddim}) {
       const Tensor images = draw(kind, 1, {0, 1}, 4);

@@ -1,0 +1,333 @@
+#include "cli/run_options.h"
+
+#include "base/files.h"
+#include "cli/hub_environment.h"
+
+namespace veil {
+
+void add_step_options(Options& options, RunConfig& c, bool searched) {
+  c.model.hub_cache = hub_cache_root(hub_variables_from_environment());
+  options.add("model", c.model.name,
+              {.aliases = {"model_name"},
+               .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., dit-l/8, ..., "
+                       "linear-stack), a folder with "
+                       "config.json, or a fetched hub id",
+               .value = "NAME"});
+  options.add("seq-length", c.model.seq_length,
+              {.aliases = {"seq", "seq_len", "max_length", "sequence_length"},
+               .help = "tokens in a sequence of a language model",
+               .minimum = 1,
+               .maximum = 1 << 24});
+  options.add("task", c.model.task,
+              {.help = "of a language model; as its config says if not given"});
+  options.add("labels", c.model.labels,
+              {.aliases = {"num_labels"},
+               .help = "classes of sequence classification",
+               .minimum = 1,
+               .maximum = 1 << 20});
+  options.add("freeze", c.model.frozen,
+              {.help = "parameters that are not trained, by name (* stands for anything): neither "
+                       "clipped nor noised"});
+  options.add("train-only", c.model.train_only,
+              {.help = "the other way round: all parameters but these are frozen, as in "
+                       "--train-only 'score.*'"});
+  add_attention_option(options, c);
+  options.add("input-size", c.model.input_size,
+              {.aliases = {"hidden_size", "width"},
+               .help = "width of the linear stack",
+               .minimum = 1,
+               .maximum = 1 << 20});
+  options.add("layers", c.model.layers,
+              {.aliases = {"num_layers"},
+               .help = "layers; as many as ranks if not given",
+               .minimum = 1,
+               .maximum = 100000});
+  DiffusionChoice& d = c.model.diffusion;
+  options.add("image-size", d.image_size,
+              {.help = "of a diffusion transformer: pixels of a side", .minimum = 1});
+  options.add("patch-size", d.patch,
+              {.help = "of a diffusion transformer: pixels of a patch's side", .minimum = 1});
+  options.add("channels", d.channels,
+              {.aliases = {"in_channels"},
+               .help = "of a diffusion transformer: 3, or 1 for grey in training",
+               .minimum = 1});
+  options.add("classes", d.classes,
+              {.aliases = {"num_classes"},
+               .help = "of a diffusion transformer; in training as many as the data has",
+               .minimum = 1});
+  options.add("hidden-dim", d.hidden,
+              {.help = "of a diffusion transformer: width of its hidden states", .minimum = 1});
+  options.add(
+      "heads", d.heads,
+      {.aliases = {"num_heads"}, .help = "of a diffusion transformer's attention", .minimum = 1});
+  if (!searched) {
+    add_batch_option(options, c);
+    options.add("total-batch-size", c.step.total_batch_size,
+                {.aliases = {"global_batch_size"},
+                 .help = "samples of a logical batch over all ranks, instead of --batch-size",
+                 .minimum = 1});
+    options.add("strategy", c.step.strategy,
+                {.aliases = {"data_parallel"},
+                 .help = "how parameters, gradients and optimizer state are spread"});
+  }
+  options.add("cpu-offload", c.step.cpu_offload,
+              {.help = "keep parameters and optimizer state in host memory"});
+  options.add("offload-params", c.step.offload_params, {.help = "keep parameters in host memory"});
+  options.add("offload-optimizer", c.step.offload_optimizer,
+              {.help = "keep optimizer state in host memory"});
+  options.add("forward-prefetch", c.step.forward_prefetch,
+              {.help = "units gathered ahead in forward; the bare flag is 1",
+               .minimum = 0,
+               .maximum = 1000,
+               .bare = "1"});
+  options.add("backward-prefetch", c.step.backward_prefetch,
+              {.help = "when backward gathers the next unit: before the current one runs, after "
+                       "it, or without overlap"});
+  options.add(
+      "wrap", c.step.wrap,
+      {.aliases = {"auto_wrap_policy", "wrap_policy"},
+       .help = "what is gathered together: each module, modules up to --min-num-params, or all"});
+  options.add("min-num-params", c.step.min_num_params,
+              {.help = "parameters at which size-based wrapping closes a unit", .minimum = 0});
+  options.add("checkpointing", c.step.checkpointing,
+              {.aliases = {"activation_checkpointing"},
+               .help = "recompute activations in backward",
+               .bare = "full"});
+  options.add("accumulation", c.step.accumulation,
+              {.aliases = {"gradient_accumulation_steps", "accumulate_steps"},
+               .help = "micro-batches in a logical batch",
+               .minimum = 1,
+               .maximum = 1000000});
+  options.add("accumulate", c.step.accumulate_in,
+              {.help = "sum micro-batches in reduced shards, or whole and reduce once"});
+  options.add("storage", c.step.storage, {.help = "type of parameters between steps"});
+  add_compute_option(options, c);
+  options.add("reduce", c.step.reduce, {.help = "type of gradients between ranks"});
+  options.add("moments", c.step.moments,
+              {.help = "type of the optimizer's moments: fp32, or bf16 in half the memory"});
+  options.add("optimizer", c.optimizer.kind, {.help = "update rule"});
+  options.add("simulate-world", c.placement.simulate_world,
+              {.help = "measure one rank of a world of W in one process, without peers",
+               .minimum = 1,
+               .maximum = 65536,
+               .value = "W"});
+  options.add("simulate-rank", c.placement.simulate_rank,
+              {.help = "which rank of it", .minimum = 0});
+  options.add("link", c.placement.link_gb_per_s,
+              {.help = "GB/s of a simulated world's links", .minimum = 1e-3, .value = "GB/S"});
+}
+
+void add_batch_option(Options& options, RunConfig& c) {
+  options.add("batch-size", c.step.batch_size,
+              {.help = "samples per rank and micro-batch", .minimum = 1});
+}
+
+void add_attention_option(Options& options, RunConfig& c) {
+  options.add("attention", c.model.attention,
+              {.help = "cuDNN or flash as the device has it, or plain products"});
+}
+
+void add_compute_option(Options& options, RunConfig& c) {
+  options.add("compute", c.step.compute,
+              {.aliases = {"dtype", "precision"}, .help = "type of the numbers inside a step"});
+}
+
+void add_device_option(Options& options, RunConfig& c, const char* device_help) {
+  options.add("device", c.placement.device, {.help = device_help});
+}
+
+void use_model_defaults(const Options& options, RunConfig& c) {
+  const ModelSource source = model_source(c);
+  const bool diffusion = source.diffusion.has_value();
+  if (!diffusion && !source.config) return;
+  if (diffusion) {  // shown resolved
+    const DitConfig& d = *source.diffusion;
+    c.model.diffusion = {d.image_size, d.patch, d.channels, d.classes, d.hidden, d.heads};
+    c.model.layers = d.layers;
+  }
+  const RunConfig usual = with_model_defaults(c, source);
+  auto open = [&](const char* name) { return !options.has(name) || !options.given(name); };
+  if (open("batch-size")) c.step.batch_size = usual.step.batch_size;
+  if (open("optimizer")) c.optimizer.kind = usual.optimizer.kind;
+  if (open("learning-rate")) c.optimizer.learning_rate = usual.optimizer.learning_rate;
+  if (open("weight-decay") && c.optimizer.kind == usual.optimizer.kind)
+    c.optimizer.weight_decay = usual.optimizer.weight_decay;
+  if (open("compute")) c.step.compute = usual.step.compute;
+}
+
+void add_clip_part_options(Options& options, ClipChoice& choice) {
+  options.add("rule", choice.rule,
+              {.help = "how one parameter's norms are found; as the mode says if not given"});
+  options.add(
+      "pass-plan", choice.pass,
+      {.aliases = {"pass"},
+       .help = "what is kept until the coefficients are known; as the mode says if not given"});
+  options.add("tile-size", choice.tile,
+              {.help = "side of the tiles in which norms are computed; 1024 on a GPU, 256 on a CPU "
+                       "unless given",
+               .minimum = 1,
+               .maximum = 1 << 20});
+  options.add("memory-budget", choice.memory_budget_gib,
+              {.help = "memory that mode auto may plan with", .minimum = 0, .value = "GIB"});
+}
+
+namespace {
+
+void add_clip_options(Options& options, ClipChoice& choice) {
+  options.add("mode", choice.mode,
+              {.aliases = {"experiment"},
+               .help = fmt::format(
+                   "how norms are found and what is kept: {}; the _fsdp ones also set zero3",
+                   join(all_names<Mode>(), ", ")),
+               .value = "MODE"});
+  add_clip_part_options(options, choice);
+}
+
+void add_noise_options(Options& options, PrivacyConfig& p) {
+  options.add("sigma", p.sigma,
+              {.aliases = {"noise_multiplier"},
+               .help = "noise multiplier; 0 clips without noise, which is not private"});
+  options.add("rng", p.rng,
+              {.help = "of the noise: secure for training, philox for comparisons of speed"});
+}
+
+}  // namespace
+
+void add_clip_function_options(Options& options, PrivacyConfig& p, const char* function,
+                               bool or_max_grad_norm) {
+  std::vector<std::string> aliases = {"clipping"}, c_aliases;
+  if (function == std::string("clip")) aliases.push_back("clip_function");
+  if (or_max_grad_norm) c_aliases.push_back("max_grad_norm");
+  options.add(function, p.clip,
+              {.aliases = aliases,
+               .help = "abadi: min(1, C / norm); automatic: C / norm; psac: C / norm, less for the "
+                       "smallest; per-layer: a C for each layer; adaptive: a C that follows a "
+                       "quantile of the norms"});
+  options.add("clip-norm", p.clip_norm,
+              {.aliases = c_aliases,
+               .help = "C, to which each sample's gradient is clipped; 1 if not given"});
+}
+
+void add_private_step_options(Options& options, RunConfig& c, const char* function) {
+  c.placement.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
+  c.privacy.sigma = c.privacy.sigma.value_or(1);
+  c.privacy.clip_norm = c.privacy.clip_norm.value_or(1);
+  c.privacy.rng = NoiseGenerator::philox;
+  add_clip_options(options, c.privacy.method);
+  add_clip_function_options(options, c.privacy, function, /*or_max_grad_norm=*/true);
+  add_noise_options(options, c.privacy);
+}
+
+void add_privacy_options(Options& options, PrivacyConfig& p) {
+  options.section("private training: --epsilon or --sigma asks for it");
+  options.add("epsilon", p.epsilon,
+              {.aliases = {"target_epsilon"},
+               .help = "the budget; without --sigma the noise that it asks for is found"});
+  options.add("delta", p.delta,
+              {.aliases = {"target_delta"},
+               .help = "chance that epsilon does not hold; far below 1 / samples"});
+  add_noise_options(options, p);
+  add_clip_function_options(options, p, "clip", /*or_max_grad_norm=*/false);
+  options.add("layer-norms", p.layer_norms,
+              {.help = "of per-layer: each layer's C, in order; equal ones that make --clip-norm "
+                       "if not given"});
+  options.add("clip-quantile", p.quantile,
+              {.help = "of adaptive: part of the samples whose norm shall lie below C"});
+  options.add("clip-rate", p.clip_rate, {.help = "of adaptive: how fast C moves"});
+  options.add("count-noise", p.count_noise,
+              {.help = "of adaptive: deviation of the noise on the count that moves C; if not "
+                       "given a twentieth of the batch, and no less than sigma"});
+  options.add("sampler", p.sampler,
+              {.help = "each sample by a secret draw of its own, or shuffled batches of one size, "
+                       "which cost more"});
+  options.add("privacy-unit", p.unit,
+              {.help = "what is protected: each sequence (sample), or each document"});
+  options.add("accountant", p.accountant,
+              {.help = "what computes epsilon; gdp cannot decide a budget"});
+  options.add(
+      "data-size", p.data_size,
+      {.aliases = {"dataset_size"},
+       .help = "samples as the public knows them; counted, and so declared public, if not given",
+       .minimum = 1});
+  options.add("secret-file", p.secret_file,
+              {.help = "32 random bytes or 64 hexadecimal digits that only you can read: a run "
+                       "that can be repeated; drawn and kept with the run if not given",
+               .value = "FILE"});
+  add_clip_options(options, p.method);
+}
+
+void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
+  options.add("learning-rate", c.optimizer.learning_rate, {.aliases = {"lr"}, .help = "step size"});
+  options.add("momentum", c.optimizer.momentum,
+              {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
+  options.add("weight-decay", c.optimizer.weight_decay,
+              {.help = "decoupled for adamw, added to the gradient for sgd", .minimum = 0});
+  options.add("seed", c.seed, {.help = "of parameters and synthetic data", .minimum = 0});
+  options.add("tf32", c.step.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
+  options.add("deterministic", c.step.deterministic,
+              {.help = "the same bits each time on the same GPUs: flash attention instead of "
+                       "cuDNN's, fixed workspaces"});
+  options.add("graph", c.step.graph, {.help = "capture the step in CUDA graphs"});
+  add_device_option(options, c);
+  if (!several_worlds) {
+    options.add("ranks", c.placement.ranks,
+                {.aliases = {"nproc_per_node", "num_gpus"},
+                 .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
+                 .minimum = 1,
+                 .maximum = 4096});
+  }
+  options.add("share-gpu", c.placement.share_gpu,
+              {.help = "let several ranks share a GPU, talking through host memory"});
+}
+
+void add_data_options(Options& options, RunConfig& c) {
+  options.add("data", c.data.path,
+              {.aliases = {"data_folder"},
+               .help = "text: folder of .txt, .json and .jsonl files, or a token store of `veil "
+                       "tokenize`; in training also images: folder of PNG and JPEG files, one "
+                       "sub-folder per class, or shapes, drawn by rule",
+               .value = "PATH"});
+  options.add("tokenizer", c.data.tokenizer,
+              {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's "
+                       "own, else byte",
+               .value = "PATH"});
+}
+
+void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names) {
+  options.add("text-key", corpus.text_key,
+              {.help = "key of the text in a JSON object", .value = "KEY"});
+  options.add("label-key", corpus.label_key,
+              {.help = "key of the label in a JSON object; by default `label` when a classifier is "
+                       "trained, otherwise labels are not read",
+               .value = "KEY"});
+  options.add(label_names, corpus.label_names,
+              {.help = "names of labels that are words, in the order of their numbers from 0"});
+  options.add("skip-bad", corpus.skip_bad,
+              {.help = "leave bad lines or images out and count them, instead of stopping"});
+}
+
+void add_measuring_options(Options& options, RunConfig& c) {
+  c.data.held_out = 0;  // a measured step reads all
+  add_running_options(options, c);
+  add_data_options(options, c);
+  options.add("warmup", c.measure.warmup,
+              {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations", "warmup_iter"},
+               .help = "steps before measuring",
+               .minimum = 0});
+  options.add("iterations", c.measure.iterations,
+              {.aliases = {"steps", "num_steps", "num_iterations", "iters", "num_iter"},
+               .help = "steps that are measured",
+               .minimum = 1});
+  options.add("profile", c.measure.profile,
+              {.help = "what is watched: phases, layers, norms (apart from backward), kernels "
+                       "(Kineto), memory, or none"});
+}
+
+void add_experiment_presets(Options& options, bool measuring) {
+  std::vector<std::pair<std::string, std::string>> tiny = {
+      {"input-size", "256"}, {"batch-size", "128"}, {"layers", "4"}, {"min-num-params", "100000"}};
+  if (measuring) tiny.insert(tiny.end(), {{"warmup", "2"}, {"iterations", "5"}});
+  options.preset("tiny", tiny);
+}
+
+}  // namespace veil

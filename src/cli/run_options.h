@@ -1,0 +1,45 @@
+// The command line's view of RunConfig: each option is defined once here, for every command that
+// has it. A default that differs between commands is set on the value before its options are added.
+#pragma once
+
+#include "cli/options.h"
+#include "run/config.h"
+
+namespace veil {
+
+// What a step is: model, sharding, memory, types, optimizer, world. `searched` leaves out batch
+// size and strategy, which the command itself varies.
+void add_step_options(Options& options, RunConfig& config, bool searched = false);
+// Single ones of these, for commands that have no others. `device_help`: what --device means.
+void add_batch_option(Options& options, RunConfig& config);
+void add_attention_option(Options& options, RunConfig& config);
+void add_compute_option(Options& options, RunConfig& config);
+void add_device_option(Options& options, RunConfig& config,
+                       const char* device_help = "where it runs; auto takes a GPU if one answers");
+// After parsing: what the command line leaves open gets a language model's or a diffusion
+// transformer's defaults where the model is one.
+void use_model_defaults(const Options& options, RunConfig& config);
+// Whether and how the step is private; for commands that measure or plan one. They protect nobody,
+// so the noise is philox's unless it is set otherwise. `function`: the option of the clip function.
+void add_private_step_options(Options& options, RunConfig& config, const char* function = "clip");
+// Of these: rule, pass plan, tile and memory, for a command that takes several modes.
+void add_clip_part_options(Options& options, ClipChoice& choice);
+// The clip function and C. `or_max_grad_norm`: the command has no other meaning for the name that
+// DP-SGD's libraries give C.
+void add_clip_function_options(Options& options, PrivacyConfig& privacy, const char* function,
+                               bool or_max_grad_norm);
+// All of a private training run.
+void add_privacy_options(Options& options, PrivacyConfig& privacy);
+// Learning rate, seed, device, ranks: what any run of steps needs. `several_worlds` leaves out the
+// ranks, which the command itself varies.
+void add_running_options(Options& options, RunConfig& config, bool several_worlds = false);
+// The text or the images that steps read, and the tokenizer.
+void add_data_options(Options& options, RunConfig& config);
+// How text is read from files. `label_names`: the name of the option for labels that are words.
+void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names);
+// add_running_options, add_data_options, and how a step is measured.
+void add_measuring_options(Options& options, RunConfig& config);
+// `tiny`: seconds on two cores.
+void add_experiment_presets(Options& options, bool measuring);
+
+}  // namespace veil

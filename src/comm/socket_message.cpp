@@ -1,0 +1,211 @@
+#include "comm/socket_message.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace veil {
+namespace {
+
+struct Head {
+  int32_t kind, number;
+  uint64_t bytes;
+};
+constexpr uint64_t kMostBytes = 64 << 20;
+
+bool send_all(int fd, const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool receive_all(int fd, void* data, size_t bytes) {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = recv(fd, at, bytes, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+[[noreturn]] void socket_error(const std::string& what) {
+  throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+// The address of an abstract name, and its length.
+std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  VEIL_CHECK(name.size() + 1 < sizeof address.sun_path, "the socket's name {} is too long", name);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
+}  // namespace
+
+bool send_frame(int fd, const Frame& frame) {
+  // One send, so that frames of two threads do not mix.
+  const Head head{frame.kind, frame.number, frame.text.size()};
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  bytes += frame.text;
+  return send_all(fd, bytes.data(), bytes.size());
+}
+
+std::optional<Frame> receive_frame(int fd) {
+  Head head{};
+  if (!receive_all(fd, &head, sizeof head) || head.bytes > kMostBytes) return std::nullopt;
+  Frame frame{static_cast<Frame::Kind>(head.kind), head.number, std::string(head.bytes, '\0')};
+  if (!receive_all(fd, frame.text.data(), frame.text.size())) return std::nullopt;
+  return frame;
+}
+
+int listen_locally(const std::string& name) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) socket_error("socket");
+  const auto [address, length] = abstract_address(name);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(fd, 1024) != 0)
+    socket_error("bind " + name);
+  return fd;
+}
+
+int accept_locally(int listening) {
+  const int fd = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd < 0) return -1;
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid())
+    return fd;
+  close(fd);
+  return -1;
+}
+
+int connect_locally(const std::string& name) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) socket_error("socket");
+  const auto [address, length] = abstract_address(name);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), length) != 0)
+    socket_error("connect " + name);
+  return fd;
+}
+
+void send_output(int fd) {
+  const std::array<int, 2> handed{STDOUT_FILENO, STDERR_FILENO};
+  char byte = 'o';
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof handed)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof handed);
+  std::memcpy(CMSG_DATA(head), handed.data(), sizeof handed);
+  (void)!sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+void receive_output(int fd) {
+  std::array<int, 2> received{};
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof received)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(fd, &message, 0) <= 0) socket_error("the launcher's output");
+  const cmsghdr* head = CMSG_FIRSTHDR(&message);
+  VEIL_CHECK(head && head->cmsg_len == CMSG_LEN(sizeof received), "the launcher sent no output");
+  std::memcpy(received.data(), CMSG_DATA(head), sizeof received);
+  std::fflush(stdout);
+  std::fflush(stderr);
+  dup2(received[0], STDOUT_FILENO);
+  dup2(received[1], STDERR_FILENO);
+  for (const int extra : received) close(extra);
+}
+
+int listen_tcp(int port) {
+  const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1, off = 0;
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_addr = in6addr_any;
+  any6.sin6_port = htons(static_cast<uint16_t>(port));
+  if (fd >= 0) {
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&any6), sizeof any6) == 0 &&
+        listen(fd, 1024) == 0)
+      return fd;
+    close(fd);
+  }
+  // A machine without IPv6.
+  const int fd4 = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd4 < 0) socket_error("socket");
+  setsockopt(fd4, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in any4{};
+  any4.sin_family = AF_INET;
+  any4.sin_addr.s_addr = htonl(INADDR_ANY);
+  any4.sin_port = htons(static_cast<uint16_t>(port));
+  if (bind(fd4, reinterpret_cast<const sockaddr*>(&any4), sizeof any4) != 0 ||
+      listen(fd4, 1024) != 0) {
+    const std::string reason = std::strerror(errno);
+    close(fd4);
+    user_error("port {} cannot be listened at ({}): set MASTER_PORT to a free one", port, reason);
+  }
+  return fd4;
+}
+
+int connect_tcp(const std::string& address, int port, double seconds) {
+  const double deadline = steady_ms() + seconds * 1000;
+  std::string reason = "no address";
+  do {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int failed = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
+    if (failed) reason = gai_strerror(failed);
+    for (addrinfo* at = failed ? nullptr : found; at; at = at->ai_next) {
+      const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (fd < 0) continue;
+      if (connect(fd, at->ai_addr, at->ai_addrlen) == 0) {
+        const int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        freeaddrinfo(found);
+        return fd;
+      }
+      reason = std::strerror(errno);
+      close(fd);
+    }
+    if (!failed) freeaddrinfo(found);
+    usleep(50'000);
+  } while (steady_ms() < deadline);
+  user_error("rank 0 does not answer at {}:{} ({}): check MASTER_ADDR and MASTER_PORT", address,
+             port, reason);
+}
+
+}  // namespace veil

@@ -1,0 +1,34 @@
+// Short messages over a socket, for what ranks and launcher tell each other outside collectives.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace veil {
+
+struct Frame {
+  enum Kind : int { hello = 1, failed, goodbye, share, end };
+  Kind kind = hello;
+  int number = 0;    // hello: the rank; failed and end: the exit code
+  std::string text;  // failed: the reason; share: the bytes
+};
+
+// False or empty where the other side is gone. Neither raises SIGPIPE.
+bool send_frame(int fd, const Frame& frame);
+std::optional<Frame> receive_frame(int fd);
+
+// Unix sockets in the abstract namespace, of this machine and this user only. They throw
+// std::runtime_error.
+int listen_locally(const std::string& name);
+int accept_locally(int listening);  // -1 where the other side is another user's
+int connect_locally(const std::string& name);
+
+// Hands over this process's standard output and error; makes the received ones this process's own.
+void send_output(int fd);
+void receive_output(int fd);
+
+// TCP. `connect` retries until `seconds` have passed. They throw UserError naming address and port.
+int listen_tcp(int port);
+int connect_tcp(const std::string& address, int port, double seconds);
+
+}  // namespace veil

@@ -1,0 +1,67 @@
+// What a private step holds between its operations: norms, coefficients, counts, and the sinks that
+// fill and read them.
+#pragma once
+
+#include <memory>
+
+#include "privacy/book_sink.h"
+#include "privacy/clip_method.h"
+#include "privacy/clipped_sink.h"
+#include "privacy/keep_sink.h"
+#include "privacy/norm_sink.h"
+#include "step/schedule.h"
+
+namespace veil {
+
+class ClipState {
+ public:
+  struct Targets {
+    privacy::ClippedSink::Target sums;  // of the gradient
+    privacy::KeepSink::Target kept;     // of every sample's
+  };
+  ClipState(const Schedule& schedule, const ModelShape& shape, const privacy::PrivateStep& step,
+            Device device, Targets targets);
+
+  // A micro-batch starts; `ids` are its inputs.
+  void begin_body(const Tensor& ids);
+  // `tape`: block's own, while it reports.
+  GradSink& sink(GradUse use, int block, const Tape* tape);
+  // Norms of what block `block` was the last to report of the kept gradients.
+  void norm_kept(int block, const std::function<Tensor(int unit)>& kept);
+  void coefficients(int layer);
+  void replay(int block, const Tape& tape) { book_.replay(block, tape, clipped_); }
+  privacy::ClipCoefficients coefficients_of() const {
+    return {coefficients_, schedule_.layers.of_param};
+  }
+  void drop() { book_.clear(); }
+
+  void set_clip_norms(const std::vector<double>& clip_norms);
+  // The step's number and its noise's deviation, for the update.
+  void set_noise(int64_t step);
+  const Tensor& noise_knobs() const { return noise_knobs_; }
+  const NoiseSource& noise() const { return step_.noise; }
+  double expected_batch() const { return step_.expected_batch; }
+  const Tensor& counted() const { return counted_; }
+  // fp64 [1]: a loss that is evaluated twice counts once
+  const Tensor& discarded_loss() const { return discarded_loss_; }
+  void clear_tally() { tally_.zero_(); }
+  ClipTally tally() const;
+  const Tensor& squared_norms() const { return squared_; }
+  const Tensor& coefficient_values() const { return coefficients_; }
+
+ private:
+  const Schedule& schedule_;
+  const ModelShape& shape_;
+  privacy::PrivateStep step_;
+  ClipStateLayout layout_;
+  Tensor doubles_, layers_, counted_;  // resident, as ClipStateLayout says
+  // views of doubles_
+  Tensor squared_, coefficients_, clip_norms_, tally_, discarded_loss_, noise_knobs_;
+  std::vector<std::vector<ParamId>> normed_after_;  // by block, keep
+  privacy::NormSink norms_;
+  privacy::BookSink book_;
+  privacy::KeepSink keep_;
+  privacy::ClippedSink clipped_;
+};
+
+}  // namespace veil

@@ -1,0 +1,40 @@
+// A step's parts as graphs, where that is requested and possible; row by row where it is not.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/row_runner.h"
+#include "tensor/stream.h"
+
+namespace veil {
+
+class StepGraphs {
+ public:
+  // `clock`: null where rows are not timed.
+  StepGraphs(const ExecutorContext& context, RowRunner& rows, Gradients& gradients, RowClock* clock)
+      : context_(context), rows_(rows), gradients_(gradients), clock_(clock) {}
+
+  // Captures the parts, or says why not. Changes no parameter. Once, before the first run.
+  void prepare();
+  // "on", or why not.
+  const std::string& state() const { return state_; }
+  bool prepared() const { return state_ != "not prepared"; }
+  bool captured() const { return parts_[0].has_value(); }
+
+  // Replays a part, or runs its rows.
+  void run(Part part, int micro_batch);
+
+ private:
+  std::string why_not() const;
+  void capture();
+
+  const ExecutorContext& context_;
+  RowRunner& rows_;
+  Gradients& gradients_;
+  RowClock* clock_;
+  std::optional<Graph> parts_[kParts];
+  std::string state_ = "not prepared";
+};
+
+}  // namespace veil

@@ -1,0 +1,301 @@
+#include "run/config.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "models/dit.h"
+#include "models/family.h"
+#include "models/linear_stack.h"
+#include "profile/trace.h"
+
+namespace veil {
+
+const NameTable<DeviceKind>& names(DeviceKind) {
+  static const NameTable<DeviceKind> table = {{DeviceKind::automatic, "auto"},
+                                              {DeviceKind::cpu, "cpu"},
+                                              {DeviceKind::gpu, "gpu", {"cuda"}}};
+  return table;
+}
+
+const NameTable<ProfileKind>& names(ProfileKind) {
+  static const NameTable<ProfileKind> table = {
+      {ProfileKind::phases, "phases"}, {ProfileKind::layers, "layers"},
+      {ProfileKind::norms, "norms"},   {ProfileKind::kernels, "kernels"},
+      {ProfileKind::memory, "memory"}, {ProfileKind::none, "none", {"off"}}};
+  return table;
+}
+
+const NameTable<Precision>& names(Precision) {
+  static const NameTable<Precision> table = {{Precision::fp32, "fp32", {"float32"}},
+                                             {Precision::bf16, "bf16", {"bfloat16"}},
+                                             {Precision::fp16, "fp16", {"float16"}},
+                                             {Precision::fp64, "fp64", {"float64"}}};
+  return table;
+}
+
+DType dtype_of(Precision precision) {
+  return parse_dtype(name_of(precision));
+}
+
+bool MeasureConfig::wants(ProfileKind kind) const {
+  return std::find(profile.begin(), profile.end(), kind) != profile.end();
+}
+
+StepOptions step_options(const RunConfig& config, int world, bool on_gpu) {
+  StepOptions step;
+  step.strategy = config.step.strategy;
+  step.world = world;
+  step.forward_prefetch = config.step.forward_prefetch;
+  step.backward_prefetch = config.step.backward_prefetch;
+  step.wrap = config.step.wrap;
+  step.min_params = config.step.min_num_params;
+  step.offload_params = config.step.cpu_offload || config.step.offload_params;
+  step.offload_optimizer = config.step.cpu_offload || config.step.offload_optimizer;
+  step.checkpointing = config.step.checkpointing;
+  step.micro_batches = config.step.accumulation;
+  step.accumulate_in = config.step.accumulate_in;
+  step.storage = dtype_of(config.step.storage);
+  step.compute = dtype_of(config.step.compute);
+  step.reduce = dtype_of(config.step.reduce);
+  step.moments = dtype_of(config.step.moments);
+  step.optimizer = config.optimizer.kind;
+  step.on_gpu = on_gpu;
+  if (sets_zero3(config.privacy.method.mode)) step.strategy = Strategy::zero3;
+  return step;
+}
+
+PrivateParts measured_privacy(const RunConfig& config, const ModelShape& shape,
+                              const StepOptions& step, const std::optional<Roofline>& roofline) {
+  const PrivacyConfig& p = config.privacy;
+  const int layers = privacy::clip_layers(shape, p.by_layer()).count;
+  PrivateParts parts;
+  parts.method = clip_method(p.method, shape, step, p.by_layer(), roofline);
+  parts.step.clip = p.clip;
+  parts.step.clip_norms = privacy::equal_layer_norms(p.clip_norm.value_or(1), layers);
+  parts.step.noise_multiplier = p.sigma.value_or(1);
+  parts.step.expected_batch = static_cast<double>(shape.batch) * step.micro_batches * step.world;
+  parts.step.noise.generator = p.rng;
+  parts.step.noise.key.word[0] = static_cast<uint32_t>(config.seed);
+  parts.step.noise.key.word[1] = static_cast<uint32_t>(config.seed >> 32);
+  return parts;
+}
+
+ExecutorOptions executor_options(const RunConfig& config, int world, Device device,
+                                 const std::optional<PrivateParts>& privacy) {
+  ExecutorOptions options;
+  options.step = step_options(config, world, device.is_cuda());
+  options.optimizer.kind = config.optimizer.kind;
+  options.optimizer.momentum = config.optimizer.momentum;
+  options.optimizer.weight_decay = config.optimizer.weight_decay;
+  options.optimizer.beta1 = config.optimizer.beta1;
+  options.optimizer.beta2 = config.optimizer.beta2;
+  options.optimizer.epsilon = config.optimizer.epsilon;
+  options.seed = static_cast<uint64_t>(config.seed);
+  options.graph = config.step.graph;
+  options.time_reports = config.measure.wants(ProfileKind::norms);
+  options.time_rows = options.time_reports || config.measure.wants(ProfileKind::phases) ||
+                      config.measure.wants(ProfileKind::layers);
+  options.watch_memory = config.measure.wants(ProfileKind::memory);
+  if (privacy) {
+    options.step.clip = privacy->method;
+    options.step.varying = privacy->varying;
+    options.privacy = privacy->step;
+  } else if (config.optimizer.max_grad_norm) {
+    options.step.grad_norm = true;
+    options.max_grad_norm = *config.optimizer.max_grad_norm;
+  }
+  return options;
+}
+
+int64_t layer_count(const RunConfig& config, int world) {
+  return config.model.layers.value_or(world);
+}
+
+int64_t rank_batch(const RunConfig& config, int world) {
+  if (!config.step.total_batch_size) return config.step.batch_size;
+  const int64_t parts = static_cast<int64_t>(world) * config.step.accumulation;
+  if (*config.step.total_batch_size % parts != 0) {
+    field_error("total_batch_size",
+                "{}: {} ranks with {} micro-batches each cannot share it evenly; allowed are "
+                "multiples of {}",
+                *config.step.total_batch_size, world, config.step.accumulation, parts);
+  }
+  return *config.step.total_batch_size / parts;
+}
+
+namespace {
+
+void set_diffusion(const RunConfig& config, ModelSource& source) {
+  const DiffusionChoice& choice = config.model.diffusion;
+  DitConfig dit = source.diffusion.value_or(DitConfig{});
+  const auto set = [&](const char* name, const std::optional<int64_t>& wish, int64_t& field) {
+    if (!wish) return;
+    if (!source.diffusion)
+      field_error(name, "{}: it belongs to a diffusion transformer, and {} is none; presets are {}",
+                  *wish, config.model.name, join(dit_preset_names(), ", "));
+    if (source.has_weights() && *wish != field)
+      field_error(name, "{}: the model's weights decide it, and they have {}", *wish, field);
+    field = *wish;
+  };
+  set("image_size", choice.image_size, dit.image_size);
+  set("patch_size", choice.patch, dit.patch);
+  set("channels", choice.channels, dit.channels);
+  set("classes", choice.classes, dit.classes);
+  set("hidden_dim", choice.hidden, dit.hidden);
+  set("heads", choice.heads, dit.heads);
+  if (!source.diffusion) return;
+  set("layers", config.model.layers, dit.layers);
+  source.diffusion = dit;
+  check_config(dit, "`model` " + config.model.name);
+}
+
+}  // namespace
+
+ModelSource model_source(const RunConfig& config) {
+  std::string name = config.model.name;
+  if (config.model.shapes_do && !is_fetched(name, config.model.hub_cache))
+    name = preset_of_hub_id(name).value_or(name);
+  ModelSource source = find_model(name, config.model.hub_cache);
+  set_diffusion(config, source);
+  if (!source.config) {
+    if (config.model.task || config.model.labels)
+      user_error("`task` and `labels`: {} has neither", config.model.name);
+    return source;
+  }
+  if (config.model.task) source.config->task = *config.model.task;
+  if (config.model.labels) {
+    if (source.config->task != Task::sequence_classification)
+      field_error("labels", "{}: pass `task` sequence-classification too", *config.model.labels);
+    source.config->labels = *config.model.labels;
+  }
+  if (config.model.layers) {
+    if (source.has_weights())
+      field_error("layers", "{}: the model's weights decide it", *config.model.layers);
+    source.config->layers = *config.model.layers;
+  }
+  return source;
+}
+
+Model make_model(const RunConfig& config, const ModelSource& source, int world) {
+  Model model = source.diffusion ? dit_model(*source.diffusion, config.model.attention)
+                : source.config
+                    ? language_model(*source.config, {.tokens = config.model.seq_length,
+                                                      .attention = config.model.attention})
+                    : linear_stack(config.model.input_size, layer_count(config, world));
+  if (source.diffusion || source.config) model.name = source.name;
+  if (!config.model.frozen.empty()) freeze(model, config.model.frozen, /*others=*/false);
+  if (!config.model.train_only.empty()) freeze(model, config.model.train_only, /*others=*/true);
+  return model;
+}
+
+bool runs_on_gpu(const PlacementConfig& placement) {
+  return placement.device == DeviceKind::gpu ||
+         (placement.device == DeviceKind::automatic && gpu_count() > 0);
+}
+
+RunConfig with_model_defaults(RunConfig config, const ModelSource& source) {
+  if (!source.config && !source.diffusion) return config;
+  config.step.batch_size = 2;
+  config.optimizer.kind = OptimizerKind::adamw;
+  config.optimizer.learning_rate = 1e-5;
+  if (source.config) config.optimizer.weight_decay = 0.1;
+  if (runs_on_gpu(config.placement)) config.step.compute = Precision::bf16;
+  return config;
+}
+
+void check_step(const RunConfig& config) {
+  const PrivacyConfig& p = config.privacy;
+  if (p.clip_norm && !(*p.clip_norm > 0))
+    field_error("clip_norm", "must be positive, got {}", *p.clip_norm);
+  if (p.sigma && !(*p.sigma >= 0)) field_error("sigma", "{}: allowed is 0 or more", *p.sigma);
+  const StepConfig& s = config.step;
+  if (s.batch_size < 0) field_error("batch_size", "must be positive, got {}", s.batch_size);
+  if (s.accumulation < 1) field_error("accumulation", "must be positive, got {}", s.accumulation);
+  if (s.total_batch_size && *s.total_batch_size < 1)
+    field_error("total_batch_size", "must be positive, got {}", *s.total_batch_size);
+  if (!config.model.frozen.empty() && !config.model.train_only.empty())
+    user_error("`freeze` and `train_only`: each says all; allowed is one of them");
+  if (config.step.storage == Precision::fp16)
+    field_error("storage", "fp16: parameters are stored in fp32, bf16 or fp64");
+  if (config.step.moments != Precision::fp32 && config.step.moments != Precision::bf16)
+    field_error(
+        "moments",
+        "{}: an optimizer's moments are stored in fp32 or bf16 (in fp64 with `storage` fp64)",
+        name_of(config.step.moments));
+  if (!config.placement.simulate_world && config.placement.simulate_rank != 0) {
+    field_error("simulate_rank",
+                "{}: it is a rank of a simulated world; pass `simulate_world` W too",
+                config.placement.simulate_rank);
+  }
+  if (config.placement.simulate_world) {
+    if (config.placement.simulate_rank >= *config.placement.simulate_world) {
+      field_error("simulate_rank", "{}: a world of {} has the ranks 0 to {}",
+                  config.placement.simulate_rank, *config.placement.simulate_world,
+                  *config.placement.simulate_world - 1);
+    }
+    if (config.placement.ranks.value_or(1) != 1)
+      field_error("simulate_world",
+                  "{} with `ranks` {}: a simulated world is measured in one process",
+                  *config.placement.simulate_world, *config.placement.ranks);
+  }
+}
+
+void check_config(const RunConfig& config) {
+  check_step(config);
+  if (!config.data.path.empty() && canonical(config.model.name).rfind("linear", 0) == 0)
+    field_error("data", "{}: the linear stack reads no text; name a language model with `model`",
+                config.data.path);
+  if (config.data.path.empty() && !config.data.tokenizer.empty())
+    field_error("tokenizer", "{}: it reads the text of `data`; pass `data` PATH too",
+                config.data.tokenizer);
+  if (!config.data.path.empty() && !std::filesystem::exists(config.data.path))
+    field_error("data", "{}: no such folder or token store", config.data.path);
+  if (config.measure.wants(ProfileKind::none) && config.measure.profile.size() > 1)
+    field_error("profile", "none stands alone");
+}
+
+std::vector<std::string> remedies(const RunConfig& config, int world, bool on_gpu) {
+  std::vector<std::string> list;
+  const int64_t half = config.step.batch_size / 2;
+  if (config.step.batch_size > 1) list.push_back(fmt::format("--batch-size {}", half));
+  if (config.step.accumulation == 1 && config.step.batch_size > 1)
+    list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", half));
+  if (config.step.strategy != Strategy::zero3 && world > 1) list.push_back("--strategy zero3");
+  if (config.step.checkpointing == Checkpointing::none) list.push_back("--checkpointing full");
+  if (on_gpu && !config.step.cpu_offload) list.push_back("--cpu-offload");
+  return list;
+}
+
+std::string configuration_name(const RunConfig& config, int world) {
+  std::vector<std::pair<std::string, std::string>> parts;
+  const bool linear = canonical(config.model.name).rfind("linear", 0) == 0,
+             diffusion = dit_preset(config.model.name).has_value();
+  std::string name = diffusion ? canonical(config.model.name)
+                               : config.model.name.substr(config.model.name.find_last_of('/') + 1);
+  std::replace(name.begin(), name.end(), '/', '-');  // dit-l/8
+  if (!linear) parts.push_back({"", name});
+  parts.push_back({"", name_of(config.step.strategy)});
+  parts.push_back({"w", std::to_string(world)});
+  parts.push_back({"bs", std::to_string(rank_batch(config, world))});
+  if (linear) {
+    parts.push_back({"in", std::to_string(config.model.input_size)});
+    parts.push_back({"l", std::to_string(layer_count(config, world))});
+  } else if (!diffusion) {
+    parts.push_back({"seq", std::to_string(config.model.seq_length)});
+  }
+  parts.push_back({"bwd-", name_of(config.step.backward_prefetch)});
+  parts.push_back({"wrap-", name_of(config.step.wrap)});
+  if (config.step.forward_prefetch)
+    parts.push_back({"fwd", std::to_string(config.step.forward_prefetch)});
+  if (config.step.cpu_offload || config.step.offload_params || config.step.offload_optimizer)
+    parts.push_back({"offload", ""});
+  if (config.step.checkpointing != Checkpointing::none) parts.push_back({"ckpt", ""});
+  if (config.step.accumulation > 1)
+    parts.push_back({"acc", std::to_string(config.step.accumulation)});
+  if (config.step.compute != Precision::fp32) parts.push_back({"", name_of(config.step.compute)});
+  return config_folder_name(parts);
+}
+
+}  // namespace veil

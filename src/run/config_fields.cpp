@@ -1,0 +1,62 @@
+#include "run/config_fields.h"
+
+#include <algorithm>
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename T>
+Json stored(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return name_of(value);
+  } else {
+    return value;
+  }
+}
+template <typename T>
+Json stored(const std::optional<T>& value) {
+  return value ? stored(*value) : Json();
+}
+template <typename T>
+Json stored(const std::vector<T>& values) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(stored(value));
+  return list;
+}
+
+}  // namespace
+
+std::string stored_key(std::string field) {
+  std::replace(field.begin(), field.end(), '_', '-');
+  return field;
+}
+
+Json settings_json(const RunConfig& config) {
+  Json json = Json::object();
+  visit_fields(config, [&](const char* field, const auto& value) {
+    json[stored_key(field)] = stored(value);
+  });
+  return json;
+}
+
+const std::vector<std::string>& idle_fields() {
+  static const std::vector<std::string> names = {
+      // where files are
+      "data", "hub_cache", "output_dir", "resume", "export", "secret_file", "roofline_cache",
+      // what is reported, kept or refused
+      "evaluate_every", "evaluation_samples", "checkpoint_every", "keep_checkpoints",
+      "profile_step", "held_out_required",
+      // what only a measurement reads
+      "warmup", "iterations", "profile"};
+  return names;
+}
+
+Json deciding_json(const RunConfig& config) {
+  Json json = settings_json(config);
+  for (const std::string& field : idle_fields()) json.erase(stored_key(field));
+  return json;
+}
+
+}  // namespace veil

@@ -1,0 +1,72 @@
+#include "run/model_source.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "data/hub.h"
+#include "models/family.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLinearStack = "linear-stack";
+
+}  // namespace
+
+bool ModelSource::has_weights() const {
+  return !folder.empty() && (fs::exists(fs::path(folder) / "model.safetensors") ||
+                             fs::exists(fs::path(folder) / "model.safetensors.index.json"));
+}
+
+bool is_fetched(const std::string& name, const std::string& hub_cache) {
+  return fs::is_directory(name) ||
+         (name.find('/') != std::string::npos && resolve_model_folder(name, hub_cache));
+}
+
+ModelSource find_model(const std::string& name, const std::string& hub_cache) {
+  ModelSource source;
+  source.name = name;
+  if (canonical(name) == kLinearStack || canonical(name) == "linear") return source;
+  source.config = preset_config(name);
+  source.diffusion = dit_preset(name);
+  if (source.config || source.diffusion) return source;
+  if (fs::is_directory(name)) {
+    if (!fs::exists(fs::path(name) / "config.json"))
+      field_error("model", "{}: the folder has no config.json", name);
+    source.folder = name;
+  } else if (const auto found = resolve_model_folder(name, hub_cache)) {
+    source.folder = *found;
+  } else {
+    std::vector<std::string> known = preset_names();
+    known.insert(known.end(), dit_preset_names().begin(), dit_preset_names().end());
+    known.push_back(kLinearStack);
+    const std::string meant = nearest(name, known);
+    const bool hub_id = name.find('/') != std::string::npos;
+    field_error("model", "{}: no such preset, folder or fetched model; {}presets are {}", name,
+                hub_id           ? fmt::format("`veil fetch {}` downloads one; ", name)
+                : !meant.empty() ? fmt::format("did you mean {}? ", meant)
+                                 : "",
+                join(known, ", "));
+  }
+  const std::string path = join_path(source.folder, "config.json");
+  if (const auto json =
+          nlohmann::ordered_json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+      json.is_object() && is_dit_config(json)) {
+    source.diffusion = parse_dit_config(json, path);
+  } else {
+    source.config = read_config(path);
+  }
+  return source;
+}
+
+InitialWeights initial_weights(const ModelSource& source, const Model& model) {
+  if (!source.has_weights()) return {};
+  return source.config ? load_weights(source.folder, *source.config, model.params)
+                       : load_weights(source.folder, model.params);
+}
+
+}  // namespace veil

@@ -1,0 +1,33 @@
+// What `--model` names: a preset, a folder with config.json, or a hub id that was fetched.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "models/config.h"
+#include "models/dit.h"
+#include "models/load.h"
+#include "models/shape.h"
+
+namespace veil {
+
+struct ModelSource {
+  std::string name;  // as the user gave it
+  std::optional<LanguageConfig> config;
+  std::optional<DitConfig> diffusion;  // neither: the linear stack
+  std::string folder;                  // with weights and perhaps a tokenizer; "" for a preset
+
+  bool is_language_model() const { return config.has_value(); }
+  bool has_weights() const;  // a folder may hold config.json alone: then the model starts at random
+};
+
+// `hub_cache` is the Hugging Face cache's folder ("" for none). UserError with the known names
+// where nothing fits.
+ModelSource find_model(const std::string& name, const std::string& hub_cache);
+// Those of its folder, for a model made of it; empty, so that the model's own rules fill it, where
+// there are none.
+InitialWeights initial_weights(const ModelSource& source, const Model& model);
+// a folder, or a hub id in the cache
+bool is_fetched(const std::string& name, const std::string& hub_cache);
+
+}  // namespace veil

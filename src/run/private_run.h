@@ -1,0 +1,92 @@
+// The privacy of a training run: from its configuration to the mechanism that is accounted for, the
+// journal that is written before each step, the keys that all ranks share, and whether a resumed
+// run may keep its nonce.
+#pragma once
+
+#include "comm/launch.h"
+#include "privacy/journal.h"
+#include "run/config.h"
+#include "run/train_task.h"
+#include "train/trainer.h"
+
+namespace veil {
+
+// What is known of a private run besides its configuration.
+struct PrivateSetting {
+  int64_t samples = 0;  // that were counted
+  bool one_sequence_a_document = false;
+  double expected_batch = 0;     // E
+  std::optional<int64_t> steps;  // or epochs
+  double epochs = 0;
+  int layers = 1;  // of ClipFunction::per_layer
+  double slack = 0;
+};
+privacy::Mechanism private_mechanism(const PrivacyConfig& config, const PrivateSetting& setting);
+
+// What a private run is, before its first step.
+struct PrivateStart {
+  PrivateStart(privacy::Mechanism of, privacy::ClipMethod by)
+      : mechanism(std::move(of)), method(std::move(by)) {}
+  privacy::Mechanism mechanism;
+  privacy::ClipMethod method;  // how clipping is computed
+  int64_t steps = 0;           // that are wanted, and the last that the budget allows
+  int64_t last_step = 0;
+  privacy::Spent spends;  // after all steps that are wanted
+  // Of shuffled batches: what Poisson samples of the same size would spend.
+  std::optional<double> poisson_epsilon;
+  bool resumes = false;    // there is something before it
+  bool replays = false;    // under the nonce that was there
+  std::string why_fresh;   // where it resumes and does not replay: a phrase
+  int64_t lost_steps = 0;  // begun before, and counted in addition to those that take their place
+  nlohmann::json json;     // the same for a record
+};
+
+// What it ends with.
+struct PrivateResult {
+  double epsilon = 0;         // spent
+  bool budget_ended = false;  // one more step would have spent more than the budget
+  int64_t steps = 0;          // that were wanted
+  std::string guarantee;      // a sentence
+  nlohmann::json guarantee_json;
+};
+
+class PrivateRun {
+ public:
+  // Every rank makes one, with the same mechanism and method; `config` is settled (run/train.h) and
+  // outlives it. UserError where the configuration asks for what cannot be, or what was done before
+  // in `folder` does not allow it. Nothing is written.
+  PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
+             const TrainTask& task, const Model& model, Device device,
+             const std::optional<Roofline>& roofline);
+
+  int64_t steps() const { return *mechanism_.request().steps; }
+
+  // Rank 0's keys and what its journal allows, on every rank. UserError where this rank has read
+  // other data than rank 0.
+  void share(Communicator* lane, Device device, const TrainTask& task);
+  PrivateParts parts() const;  // after share()
+  // Rank 0, under the folder's lock; before the first step.
+  void begin();
+  // `state`: of the checkpoint that was loaded; empty at a run's begin.
+  PrivateTraining training(const nlohmann::ordered_json& state);
+  PrivateStart start() const;  // rank 0
+  // An orderly end after this step; rank 0.
+  void end(int64_t step);
+  PrivateResult result(int64_t step) const;  // after end()
+
+ private:
+  bool keeps_journal() const { return info_.rank == 0; }
+  nlohmann::json deciding_settings(const std::string& model_folder, Device device) const;
+  nlohmann::json method_json() const;
+
+  const RunConfig& config_;
+  RankInfo info_;
+  privacy::Mechanism mechanism_;
+  privacy::ClipMethod method_;
+  std::unique_ptr<privacy::Journal> journal_;  // rank 0
+  std::unique_ptr<privacy::SpentCurve> curve_;
+  ChaChaKey noise_ = {}, sampling_ = {}, clip_count_ = {}, draws_ = {};
+  int64_t last_step_ = 0;
+};
+
+}  // namespace veil

@@ -1,0 +1,85 @@
+#include "run/ranks.h"
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "tensor/device.h"
+
+namespace veil {
+
+int experiment_world(const RunConfig& config, const RankInfo& info) {
+  return config.placement.simulate_world.value_or(info.world);
+}
+
+void set_arithmetic(const RunConfig& config) {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuBLAS(config.step.tf32);
+  context.setAllowTF32CuDNN(config.step.tf32);
+  context.setDeterministicAlgorithms(config.step.deterministic, /*warn_only=*/false);
+  if (!config.step.deterministic) return;
+  // A kernel without an order of its own throws from now on instead of being taken. cuBLAS is told
+  // through the environment alone.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/1);
+  context.setDeterministicFillUninitializedMemory(false);
+}
+
+Device choose_device(const RunConfig& config, const RankInfo& info) {
+  const bool gpu = config.placement.device == DeviceKind::gpu ||
+                   (config.placement.device == DeviceKind::automatic && gpu_count() > 0);
+  if (!gpu) return cpu_device();
+  if (info.local_world > gpu_count() && gpu_count() > 0 && !config.placement.share_gpu) {
+    user_error(
+        "{} on {}: one rank per GPU is allowed; pass `share_gpu` to let ranks share one, or "
+        "`device` "
+        "cpu",
+        quantity(info.local_world, "rank"), quantity(gpu_count(), "GPU"));
+  }
+  return gpu_device(gpu_count() > 0 ? info.local_rank % gpu_count() : 0);
+}
+
+Ranks make_ranks(const RunConfig& config, const RankInfo& info, Device device) {
+  if (config.placement.simulate_world) {
+    if (*config.placement.simulate_world == 1) return {};
+    SimulatedLink link;
+    link.bandwidth_bytes_per_s = config.placement.link_gb_per_s * 1e9;
+    auto lane = [&] {
+      return make_simulated_communicator(config.placement.simulate_rank,
+                                         *config.placement.simulate_world, device, link);
+    };
+    return {lane(), lane()};
+  }
+  if (info.world == 1) return {};
+  const bool nccl = device.is_cuda() && !config.placement.share_gpu;
+  auto lane = [&](int number) {
+    return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device);
+  };
+  std::unique_ptr<Communicator> gather = lane(0), reduce = lane(1);  // in this order on every rank
+  return {std::move(gather), std::move(reduce)};
+}
+
+std::optional<Roofline> measured_roofline(const RunConfig& config, Device device,
+                                          Communicator* lane) {
+  if (config.placement.roofline_cache.empty()) return {};
+  const DType compute = dtype_of(config.step.compute);
+  if (!lane || lane->backend() == "simulated")
+    return cached_roofline(config.placement.roofline_cache, device, compute);
+  Roofline roofline;
+  if (lane->rank() == 0)
+    roofline = cached_roofline(config.placement.roofline_cache, device, compute);
+  Tensor numbers = empty_tensor({3}, at::kDouble, cpu_device());
+  double* values = numbers.data_ptr<double>();
+  values[0] = roofline.flops_per_second;
+  values[1] = roofline.bytes_per_second;
+  values[2] = roofline.launch_seconds;
+  numbers = numbers.to(device);
+  lane->broadcast(numbers, 0)->wait();
+  numbers = numbers.cpu();
+  values = numbers.data_ptr<double>();
+  return Roofline{values[0], values[1], values[2],
+                  lane->rank() == 0 ? roofline.source : "rank 0's"};
+}
+
+}  // namespace veil

@@ -1,0 +1,58 @@
+#include "run/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/files.h"
+
+namespace veil {
+
+namespace fs = std::filesystem;
+
+std::string unused_run_folder(const std::string& parent) {
+  std::string folder = join_path(parent, "run_" + local_time("%Y%m%d_%H%M%S"));
+  for (int i = 2; fs::exists(folder); ++i)
+    folder = join_path(parent, fmt::format("run_{}_{}", local_time("%Y%m%d_%H%M%S"), i));
+  return folder;
+}
+
+std::string new_run_folder(const std::string& parent) {
+  const std::string folder = unused_run_folder(parent);
+  ensure_folder_writable(folder);
+  return folder;
+}
+
+std::string newest_run_folder(const std::string& parent) {
+  std::string newest;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory(ignored) && name.rfind("run_", 0) == 0) newest = std::max(newest, name);
+  }
+  if (newest.empty()) throw UserError("resume", fmt::format("finds no run_* folder in {}", parent));
+  return join_path(parent, newest);
+}
+
+RunLock::RunLock(const std::string& folder) {
+  ensure_folder_writable(folder);
+  const std::string path = join_path(folder, ".lock");
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor_ < 0) user_error("cannot write '{}': {}", path, std::strerror(errno));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  close(descriptor_);
+  user_error("{}: another process trains in this folder; end it first", folder);
+}
+
+RunLock::~RunLock() {
+  close(descriptor_);
+}
+
+}  // namespace veil

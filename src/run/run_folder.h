@@ -1,0 +1,27 @@
+// A run's folder: how it is named and found, and who may write into it.
+#pragma once
+
+#include <string>
+
+namespace veil {
+
+// `parent`/run_YYYYMMDD_HHMMSS, with a number where that exists. Named, not made.
+std::string unused_run_folder(const std::string& parent);
+std::string new_run_folder(const std::string& parent);  // and made
+// The newest run_* folder of `parent`. UserError where there is none.
+std::string newest_run_folder(const std::string& parent);
+
+// One process at a time writes into a run's folder: makes the folder and holds it until the process
+// ends, however it ends. UserError where another run holds it.
+class RunLock {
+ public:
+  explicit RunLock(const std::string& folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace veil

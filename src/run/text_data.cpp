@@ -1,0 +1,102 @@
+#include "run/text_data.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/encode.h"
+#include "train/feed.h"
+
+namespace veil {
+
+namespace fs = std::filesystem;
+
+data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source) {
+  if (source.config->task == Task::sequence_classification) return data::SampleKind::labelled;
+  return config.data.samples.value_or(data::SampleKind::packed);
+}
+
+TextData load_text(const RunConfig& config, ModelSource& source,
+                   const std::function<void(const std::string&)>& left_out) {
+  VEIL_CHECK(source.config, "text for a model that reads none");
+  const std::string& path = config.data.path;
+  std::string name = config.data.tokenizer;
+  if (name.empty() && !source.folder.empty() &&
+      fs::exists(fs::path(source.folder) / "tokenizer.json"))
+    name = source.folder;
+  const bool store = fs::is_regular_file(path) && data::is_token_store(path);
+  if (name.empty() && !store) name = "byte";
+  const std::unique_ptr<data::Tokenizer> tokenizer =
+      name.empty() ? nullptr : data::load_tokenizer(name);
+  const data::SampleKind kind = sample_kind(config, source);
+  data::CorpusOptions corpus = config.data.corpus;
+  if (kind == data::SampleKind::labelled && corpus.label_key.empty()) corpus.label_key = "label";
+  const auto tokens =
+      data::load_data(path, tokenizer.get(), corpus, {}, [&](const data::Corpus& read) {
+        for (const data::BadLine& line : read.bad_lines()) {
+          if (left_out) left_out(line.message());
+        }
+      });
+  tokens->require_vocabulary(source.config->vocabulary);
+  if (kind == data::SampleKind::labelled) {
+    if (tokens->label_count() > source.config->labels)
+      user_error("{}: labels go up to {}, the model has {}; pass `labels` {}", path,
+                 tokens->label_count() - 1, source.config->labels, tokens->label_count());
+    // Padding must be told from text: the data's own padding token, where the config names none.
+    const auto& identity = tokens->header().tokenizer;
+    if (source.config->padding_id < 0)
+      source.config->padding_id = identity.padding.value_or(identity.end_of_text.value_or(0));
+  }
+  const double held_out = config.data.held_out;
+  auto part = [&](data::Split split) {
+    return std::make_shared<const data::Samples>(
+        tokens, data::SampleOptions{kind, config.model.seq_length, split, held_out});
+  };
+  if (held_out == 0) return {part(data::Split::all), nullptr};
+  return {part(data::Split::train), part(data::Split::held_out)};
+}
+
+TextFeed::TextFeed(std::shared_ptr<const data::Samples> samples, int64_t rank_samples, int64_t seed,
+                   int rank, int world)
+    : samples_(samples),
+      global_batch_(rank_samples * world),
+      batches_(samples,
+               std::make_unique<data::ShuffledOrder>(samples->count(), global_batch_,
+                                                     static_cast<uint64_t>(seed), rank, world)) {}
+
+void TextFeed::load_next(Executor& executor) {
+  const double begin = steady_ms();
+  const std::optional<data::Batch> batch = batches_.next();
+  VEIL_CHECK(batch, "a shuffled order has no end");
+  CategoryScope scope(Category::data);
+  executor.load(batch_tensors(*batch));
+  load_ms_ += steady_ms() - begin;
+}
+
+void TextFeed::begin_counting() {
+  before_ = batches_.statistics();
+  load_ms_ = 0;
+}
+
+double TextFeed::load_ms() const {
+  return load_ms_ /
+         static_cast<double>(std::max<int64_t>(1, batches_.statistics().batches - before_.batches));
+}
+
+RecordData TextFeed::record(const std::string& source) const {
+  const data::LoaderStatistics now = batches_.statistics();
+  const double steps = static_cast<double>(std::max<int64_t>(1, now.batches - before_.batches));
+  const data::StoreHeader& header = samples_->store().header();
+  return {.source = source,
+          .tokenizer = header.tokenizer.name,
+          .documents = header.documents,
+          .tokens = header.tokens,
+          .samples = samples_->count(),
+          .steps_an_epoch = samples_->count() / global_batch_,
+          .loader_busy_ms = (now.busy_ms - before_.busy_ms) / steps,
+          .loader_waited_ms = (now.waited_ms - before_.waited_ms) / steps,
+          .load_ms = load_ms()};
+}
+
+}  // namespace veil

@@ -1,0 +1,87 @@
+// A language model on text.
+#include <filesystem>
+
+#include "base/files.h"
+#include "models/family.h"
+#include "run/text_data.h"
+#include "run/train_task.h"
+#include "train/feed.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TextTask final : public TrainTask {
+ public:
+  TextTask(const RunConfig& config, Device device, const OnNotice& notice)
+      : config_(config),
+        device_(device),
+        source_(model_source(config)),
+        data_(load_text(config, source_,
+                        [&](const std::string& line) { notice("left out: " + line); })) {}
+
+  std::shared_ptr<const Feed> samples() const override { return make_text_feed(data_.samples); }
+  std::shared_ptr<const Feed> held_out() const override { return make_text_feed(data_.held_out); }
+  Model model(int world) const override { return make_model(config_, source_, world); }
+  std::string model_folder() const override { return source_.folder; }
+  bool one_sample_a_document() const override {
+    return sample_kind(config_, source_) != data::SampleKind::packed;
+  }
+  InitialWeights initial_weights(const Model& model) const override {
+    return veil::initial_weights(source_, model);
+  }
+
+  // Documents in their order, by their texts' hashes.
+  void add_data(privacy::SecretTag& tag) const override {
+    const data::TokenStore& store = data_.samples->store();
+    const data::StoreHeader& header = store.header();
+    tag.add(header.tokenizer.hash);
+    tag.add(static_cast<uint64_t>(header.documents));
+    tag.add(static_cast<uint64_t>(header.tokens));
+    for (int64_t document = 0; document < header.documents; ++document) {
+      tag.add(store.hash(document));
+      tag.add(static_cast<uint64_t>(store.size(document)));
+      if (header.labelled) tag.add(static_cast<uint64_t>(store.label(document)));
+    }
+  }
+
+  TaskFacts facts() const override {
+    const data::StoreHeader& header = data_.samples->store().header();
+    TaskFacts facts;
+    facts.model = source_.name;
+    facts.attention =
+        attention_backend(config_.model.attention, dtype_of(config_.step.compute), device_);
+    facts.samples = data_.samples->count();
+    facts.held_out = data_.held_out ? data_.held_out->count() : 0;
+    facts.text = TaskFacts::Text{name_of(source_.config->task), header.tokenizer.name,
+                                 header.documents, header.tokens, data_.samples->length()};
+    return facts;
+  }
+
+  std::vector<std::pair<std::string, std::string>> export_files() const override {
+    std::vector<std::pair<std::string, std::string>> files = {
+        {"config.json", config_json(*source_.config).dump(2) + "\n"}};
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                             "generation_config.json"}) {
+      const std::string path = source_.folder.empty() ? "" : join_path(source_.folder, name);
+      if (!path.empty() && fs::exists(path)) files.emplace_back(name, read_file(path));
+    }
+    return files;
+  }
+
+ private:
+  const RunConfig& config_;
+  Device device_;
+  ModelSource source_;
+  TextData data_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainTask> make_text_task(const RunConfig& config, Device device,
+                                          const OnNotice& notice) {
+  return std::make_unique<TextTask>(config, device, notice);
+}
+
+}  // namespace veil

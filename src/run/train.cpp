@@ -1,0 +1,331 @@
+#include "run/train.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "models/export.h"
+#include "models/weight_tensors.h"
+#include "profile/kineto.h"
+#include "run/config_fields.h"
+#include "run/machine.h"
+#include "run/metrics_log.h"
+#include "run/ranks.h"
+#include "run/run_folder.h"
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr size_t kTimedSteps = 101;  // where phases are watched
+
+// Named, not made: rank 0 makes it when all input is known to be good.
+std::string run_folder(const TrainingConfig& training, const RankInfo& info) {
+  if (training.resume.empty()) return unused_run_folder(training.output_dir);
+  if (training.resume == "latest") return newest_run_folder(training.output_dir);
+  const bool named_by_our_launcher = !info.launcher_socket.empty();
+  if (!named_by_our_launcher && !fs::is_directory(training.resume))
+    field_error("resume", "{}: no such folder", training.resume);
+  return training.resume;
+}
+
+// Room for a rank's samples of a logical batch.
+Batch empty_batch(const Model& model, int64_t rows, DType compute, Device device) {
+  CategoryScope scope(Category::data);
+  auto room = [&](const DataShape& shape) {
+    std::vector<int64_t> dims{rows};
+    dims.insert(dims.end(), shape.dims.begin(), shape.dims.end());
+    return empty_tensor(dims, shape.dtype.value_or(compute), device).zero_();
+  };
+  Batch data{room(model.input), room(model.target)};
+  if (model.condition) data.conditions = room(*model.condition);
+  return data;
+}
+
+class TrainRun {
+ public:
+  TrainRun(const PreparedRun& prepared, const TrainingEvents& events, const RankInfo& info)
+      : config_(prepared.config),
+        events_(events),
+        info_(info),
+        folder_(prepared.folder),
+        device_(prepared.device) {}
+
+  TrainResult run() {
+    set_arithmetic(config_);
+    const OnNotice notice = [this](const std::string& line) {
+      if (speaks() && events_.on_notice) events_.on_notice(line);
+    };
+    task_ = model_source(config_).diffusion ? make_image_task(config_, device_, notice)
+                                            : make_text_task(config_, device_, notice);
+    samples_ = task_->samples();
+    const Model model = task_->model(info_.world);
+    make_executor(model, notice);
+    TrainOptions options = train_options();
+    if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+    if (privacy_ && speaks()) privacy_->begin();
+    const data::Position start = resume(options);
+    if (speaks()) {
+      const TrainStart facts = start_facts(options.steps);
+      log_ = std::make_unique<MetricsLog>(
+          facts,
+          3.0 * static_cast<double>(executor_->shape().model_flops()) * config_.step.accumulation);
+      if (events_.on_start) events_.on_start(facts);
+    }
+    Trainer trainer(*executor_, samples_, task_->held_out(), options, trainer_events());
+    if (events_.before_first_step) events_.before_first_step();
+    TrainResult result;
+    result.finished = trainer.run(start);
+    result.steps = executor_->steps();
+    result.folder = folder_;
+    if (privacy_ && speaks()) {
+      privacy_->end(executor_->steps());
+      result.privacy = privacy_->result(executor_->steps());
+    }
+    if (result.finished && !config_.training.export_folder.empty())
+      export_trained(model, result.privacy);
+    if (step_times_.size() > 1) {
+      const std::vector<StepTime> warm(step_times_.begin() + 1, step_times_.end());
+      result.phases = summarise(warm, executor_->schedule(), executor_->shape());
+      result.timed_steps = std::ssize(warm);
+    }
+    return result;
+  }
+
+ private:
+  bool speaks() const { return info_.rank == 0; }
+
+  void make_executor(const Model& model, const OnNotice& notice) {
+    Ranks ranks = make_ranks(config_, info_, device_);
+    std::optional<PrivateParts> parts;
+    if (config_.privacy.is_private()) {
+      privacy_ =
+          std::make_unique<PrivateRun>(config_, info_, folder_, *task_, model, device_,
+                                       measured_roofline(config_, device_, ranks.reduce.get()));
+      privacy_->share(ranks.reduce.get(), device_, *task_);
+      parts = privacy_->parts();
+    }
+    ExecutorOptions options = executor_options(config_, info_.world, device_, parts);
+    const InitialWeights initial = task_->initial_weights(model);
+    options.initial = initial.fill;
+    for (const std::string& line : initial.notices) notice(line);
+    const int64_t batch = privacy_ ? config_.step.batch_size : rank_batch(config_, info_.world);
+    const int64_t rows = batch * config_.step.accumulation;
+    executor_ = std::make_unique<Executor>(model, batch, options, device_,
+                                           empty_batch(model, rows, options.step.compute, device_),
+                                           std::move(ranks));
+    global_batch_ = rows * info_.world;
+  }
+
+  data::Position resume(TrainOptions& options) {
+    data::Position start;
+    Json state;
+    const auto checkpoint =
+        config_.training.resume.empty() ? std::nullopt : newest_checkpoint(folder_);
+    if (checkpoint) {
+      state = load_checkpoint(*checkpoint, *executor_);
+      start = data::position_from_json(state.at("position"));
+    }
+    if (config_.optimizer.average > 0) {
+      average_ = std::make_unique<WeightAverage>(*executor_, config_.optimizer.average);
+      if (checkpoint) load_average(*checkpoint, *average_);
+      options.average = average_.get();
+    }
+    if (privacy_) {
+      options.privacy = privacy_->training(state);
+      if (config_.privacy.clip == privacy::ClipFunction::adaptive)
+        executor_->set_clip_norms({options.privacy->clip_norm});
+    }
+    executor_->prepare();
+    return start;
+  }
+
+  TrainOptions train_options() const {
+    const TrainingConfig& training = config_.training;
+    TrainOptions options;
+    options.seed = static_cast<uint64_t>(config_.seed);
+    if (privacy_) {
+      options.steps = privacy_->steps();
+    } else if (training.steps) {
+      options.steps = *training.steps;
+    } else {
+      const data::ShuffledOrder order(samples_->count(), global_batch_, options.seed);
+      options.steps = std::max<int64_t>(
+          1, std::llround(*training.epochs * static_cast<double>(order.steps_per_epoch())));
+    }
+    const OptimizerConfig& optimizer = config_.optimizer;
+    const LearningRateSchedule rate{optimizer.schedule, optimizer.learning_rate,
+                                    optimizer.warmup_steps, options.steps, optimizer.minimum_ratio};
+    check_schedule(rate);
+    options.learning_rate = [rate](int64_t step) { return learning_rate_at(rate, step); };
+    options.evaluate_every = training.evaluate_every;
+    options.evaluation_samples = training.evaluation_samples;
+    options.checkpoint_every = training.checkpoint_every;
+    options.keep_checkpoints = training.keep_checkpoints;
+    options.folder = folder_;
+    options.settings = settings_json(config_);
+    options.stop = events_.stop;
+    return options;
+  }
+
+  TrainStart start_facts(int64_t steps) const {
+    TrainStart start;
+    start.config = config_;
+    start.folder = folder_;
+    start.world = info_.world;
+    start.device = device_;
+    start.task = task_->facts();
+    start.parameters = executor_->shape().param_count();
+    start.global_batch = global_batch_;
+    start.steps = steps;
+    start.done = executor_->steps();
+    start.graph = executor_->graph_state();
+    if (device_.is_cuda())
+      start.peak_tflops = peak_tflops_of(gpus()[static_cast<size_t>(device_.index())].name,
+                                         dtype_of(config_.step.compute));
+    if (privacy_) start.privacy = privacy_->start();
+    return start;
+  }
+
+  TrainEvents trainer_events() {
+    TrainEvents events;
+    events.on_step = [this](const StepLine& line) {
+      if (speaks()) {
+        const StepEvent event = log_->step(line);
+        if (events_.on_step) events_.on_step(event);
+      }
+      trace(line.step);
+      if (config_.measure.wants(ProfileKind::phases) && step_times_.size() < kTimedSteps)
+        step_times_.push_back(executor_->read_times());
+    };
+    events.on_evaluation = [this](const EvaluationLine& line) {
+      if (!speaks()) return;
+      const EvaluationEvent event = log_->evaluation(line);
+      if (events_.on_evaluation) events_.on_evaluation(event);
+    };
+    events.on_checkpoint = [this](int64_t step) {
+      if (speaks() && events_.on_checkpoint) events_.on_checkpoint(step);
+    };
+    return events;
+  }
+
+  // Kineto around the step that is profiled and the one behind it.
+  void trace(int64_t step) {
+    if (!config_.training.profile_step) return;
+    const int64_t traced = *config_.training.profile_step;
+    if (step == traced - 1 || (traced == 1 && step == 1)) kernels_.start();
+    if (step != traced + 1) return;
+    executor_->wait();
+    const std::string file =
+        join_path(folder_, fmt::format("traces/kernels_step{}_rank{}.json", traced, info_.rank));
+    kernels_.stop_and_save(file);
+    // It shows how many micro-batches a step had, and so how many samples were drawn.
+    std::error_code ignored;
+    if (privacy_) fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write, ignored);
+  }
+
+  // Rank 0 writes while the others take part in gathering, parameter by parameter in one order.
+  // Where an average of the weights is kept, it is the model.
+  void export_trained(const Model& model, const std::optional<PrivateResult>& privacy) {
+    auto whole = [this](size_t i) {
+      const auto id = static_cast<ParamId>(i);
+      return average_ ? average_->parameter(id) : executor_->parameter(id);
+    };
+    if (!speaks()) {
+      for (size_t i = 0; i < model.params.size(); ++i) whole(i);
+      return;
+    }
+    std::vector<TensorSource> sources;
+    const DType storage = dtype_of(config_.step.storage);
+    const StoredType type = stored_type(average_ || storage == at::kDouble ? at::kFloat : storage);
+    for (size_t i = 0; i < model.params.size(); ++i) {
+      TensorSource source{model.params[i].name, type, model.params[i].dims, {}};
+      source.produce = [whole, i, name = source.name, type](const AppendBytes& append) {
+        tensor_source(name, whole(i), type).produce(append);
+      };
+      sources.push_back(std::move(source));
+    }
+    std::vector<std::pair<std::string, std::string>> files = task_->export_files();
+    if (privacy) {
+      nlohmann::json guarantee = privacy->guarantee_json;
+      const std::vector<std::string> frozen = frozen_names(model);
+      if (!frozen.empty()) {
+        guarantee["frozen"] = frozen;
+        guarantee["frozen_are"] =
+            "as they were given: what they were trained on is outside this epsilon";
+      }
+      files.emplace_back("privacy.json", guarantee.dump(2) + "\n");
+    }
+    export_model(config_.training.export_folder, files, sources, {.replace = true});
+  }
+
+  const RunConfig& config_;
+  const TrainingEvents& events_;
+  RankInfo info_;
+  std::string folder_;
+  Device device_;
+  std::unique_ptr<TrainTask> task_;
+  std::shared_ptr<const Feed> samples_;
+  std::unique_ptr<PrivateRun> privacy_;  // of a private run
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<WeightAverage> average_;
+  int64_t global_batch_ = 0;
+  std::unique_ptr<RunLock> lock_;
+  std::unique_ptr<MetricsLog> log_;  // rank 0's
+  KernelProfile kernels_;
+  std::vector<StepTime> step_times_;
+};
+
+}  // namespace
+
+PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
+  if (info.world < 1 || info.rank < 0 || info.rank >= info.world)
+    user_error("rank {} of {}: allowed are the ranks 0 to {}", info.rank, info.world,
+               info.world - 1);
+  PreparedRun prepared;
+  prepared.config = settled_for_training(config, info.world);
+  if (info.launcher != Launcher::none && config.training.resume.empty())
+    user_error(
+        "ranks started by a launcher need one folder: pass `resume` DIR (an empty folder starts a "
+        "new run)");
+  prepared.device = choose_device(config, info);
+  if (config.step.graph == GraphMode::on && !prepared.device.is_cuda())
+    field_error("graph", "on cannot be met (no GPU): pass `graph` auto or off");
+  prepared.folder = run_folder(config.training, info);
+  check_resumed(prepared.config, prepared.folder, info.world);
+  return prepared;
+}
+
+TrainResult train(const RunConfig& config, const TrainingEvents& events, const RankInfo& info) {
+  const PreparedRun prepared = prepare_training(config, info);
+  return TrainRun(prepared, events, info).run();
+}
+
+TrainedModel read_trained(const RunConfig& config, const std::string& folder) {
+  const auto checkpoint = newest_checkpoint(folder);
+  if (!checkpoint) user_error("{}: the folder has no checkpoint", folder);
+  RunConfig alone = config;  // any world reads it
+  alone.placement = {};
+  alone.placement.device = DeviceKind::cpu;
+  alone.step.strategy = Strategy::ddp;
+  alone.step.accumulation = 1;
+  alone.step.graph = GraphMode::off;
+  alone.measure.profile = {ProfileKind::none};
+  const Model model = make_model(alone, model_source(alone), 1);
+  const ExecutorOptions options = executor_options(alone, 1, cpu_device());
+  Executor executor(model, 1, options, cpu_device(),
+                    empty_batch(model, 1, options.step.compute, cpu_device()), {});
+  TrainedModel trained;
+  trained.state = load_checkpoint(*checkpoint, executor);
+  trained.steps = executor.steps();
+  for (size_t i = 0; i < model.params.size(); ++i)
+    trained.parameters[model.params[i].name] = executor.parameter(static_cast<ParamId>(i));
+  return trained;
+}
+
+}  // namespace veil

@@ -1,0 +1,65 @@
+// Training as one call: a configuration in, events while it runs, a result at the end.
+//
+//   RunConfig config = training_config("llama-tiny");
+//   config.data.path = "texts";
+//   config.privacy.epsilon = 3;
+//   config.privacy.delta = 1e-5;
+//   config.training.steps = 100;
+//   TrainingEvents events;
+//   events.on_step = [](const StepEvent& e) { use(e.line.privacy->epsilon); };
+//   const TrainResult result = train(config, events);
+//   const TrainedModel model = read_trained(config, result.folder);
+//
+// Nothing is printed. The run's folder gets checkpoints, metrics.jsonl, TensorBoard scalars and, of
+// a private run, its ledger and secret. A run that was killed is continued by the same call with
+// training.resume set to its folder, with the same bits where the configuration and the machine are
+// the same.
+#pragma once
+
+#include <map>
+
+#include "comm/launch.h"
+#include "run/phases.h"
+#include "run/train_config.h"
+#include "run/train_events.h"
+
+namespace veil {
+
+struct TrainResult {
+  bool finished = false;  // not stopped before its last step
+  int64_t steps = 0;
+  std::string folder;
+  std::optional<PrivateResult> privacy;  // rank 0's
+  // Of this rank where measure.profile has phases: means without the first step, which warms up.
+  // Not private.
+  std::optional<PhaseTimes> phases;
+  int64_t timed_steps = 0;
+};
+
+// What a run will be, known before any of its ranks starts: the settled configuration, the device,
+// and the folder, which is named and not made. UserError for all that can be wrong before data is
+// read.
+struct PreparedRun {
+  RunConfig config;
+  Device device = cpu_device();
+  std::string folder;
+};
+PreparedRun prepare_training(const RunConfig& config, const RankInfo& info);
+
+// This process's part of the run; the only part unless a launcher started several (then each joins
+// the others by World in comm/launch.h first, and all name one folder in training.resume). Install
+// the memory tracker before (profile/memory.h) for peaks by category. UserError in one line if the
+// configuration, the data or an earlier run in the folder do not allow it; then nothing is written.
+TrainResult train(const RunConfig& config, const TrainingEvents& events = {},
+                  const RankInfo& info = rank_info_from_environment());
+
+// The newest checkpoint of a run's folder.
+struct TrainedModel {
+  int64_t steps = 0;
+  nlohmann::json state;                      // of the run: settings and, of a private one, events
+  std::map<std::string, Tensor> parameters;  // whole, on CPU, by name
+};
+// UserError where the folder has no checkpoint, or it is of another model.
+TrainedModel read_trained(const RunConfig& config, const std::string& folder);
+
+}  // namespace veil

@@ -1,0 +1,226 @@
+#include "run/train_config.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "privacy/journal.h"
+#include "run/config_fields.h"
+#include "train/checkpoint.h"
+
+namespace veil {
+namespace {
+
+using privacy::ClipFunction;
+using privacy::SamplerKind;
+
+std::string shown(const nlohmann::json& value) {
+  return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool same_setting(const nlohmann::json& a, const nlohmann::json& b) {
+  if (a == b) return true;
+  if (!a.is_string() || !b.is_string()) return false;
+  const std::string one = a.get<std::string>(), other = b.get<std::string>();
+  std::error_code ignored;
+  return canonical(one) == canonical(other) ||
+         std::filesystem::equivalent(one, other, ignored);  // two paths of one folder
+}
+
+void check_privacy(const PrivacyConfig& p) {
+  if (!p.epsilon && !p.sigma)
+    field_error("mode", "{}: a private run needs noise; pass `epsilon` or `sigma`",
+                name_of(p.method.mode));
+  if (p.epsilon && !(*p.epsilon > 0))
+    field_error("epsilon", "{}: allowed is more than 0", *p.epsilon);
+  if (!p.delta)
+    field_error(
+        "delta",
+        "is missing: the chance that epsilon does not hold, far below 1 / samples, as 1e-6");
+  privacy::check_delta(*p.delta);
+  if (p.clip != ClipFunction::per_layer && !p.layer_norms.empty())
+    user_error("`layer_norms`: they go with `clip` per-layer");
+  if (!p.layer_norms.empty() && p.clip_norm)
+    user_error("`layer_norms` and `clip_norm`: one of them is allowed");
+}
+
+// What only a private run has. Whoever sets it wants one, and must not get another by forgetting
+// the noise.
+void check_not_private(const PrivacyConfig& p) {
+  const PrivacyConfig usual;
+  const std::pair<const char*, bool> fields[] = {
+      {"delta", p.delta.has_value()},
+      {"clip_norm", p.clip_norm.has_value()},
+      {"clip", p.clip != usual.clip},
+      {"layer_norms", !p.layer_norms.empty()},
+      {"count_noise", p.count_noise.has_value()},
+      {"sampler", p.sampler != usual.sampler},
+      {"privacy_unit", p.unit != usual.unit},
+      {"data_size", p.data_size.has_value()},
+      {"secret_file", !p.secret_file.empty()},
+      {"rule", p.method.rule.has_value()},
+      {"pass_plan", p.method.pass.has_value()},
+      {"tile_size", p.method.tile.has_value()},
+      {"memory_budget", p.method.memory_budget_gib.has_value()}};
+  for (const auto& [field, is_set] : fields) {
+    if (is_set) field_error(field, "belongs to a private run: pass `epsilon` or `sigma` too");
+  }
+}
+
+// Micro-batches of batch_size, as many as the expected batch needs.
+void settle_private_batch(RunConfig& config, int world) {
+  StepConfig& step = config.step;
+  if (!step.total_batch_size) {
+    if (step.batch_size < 1) field_error("batch_size", "must be positive, got {}", step.batch_size);
+    return;
+  }
+  const int64_t total = *step.total_batch_size, share = (total + world - 1) / world;
+  if (step.batch_size == 0) step.batch_size = (share + step.accumulation - 1) / step.accumulation;
+  const int64_t micro_batches = (share + step.batch_size - 1) / step.batch_size;
+  if (config.privacy.sampler == SamplerKind::shuffled &&
+      micro_batches * step.batch_size * world != total) {
+    field_error("total_batch_size",
+                "{}: {} ranks with micro-batches of {} cannot share it evenly; allowed are "
+                "multiples of {}, or `sampler` poisson",
+                total, world, step.batch_size, world * step.batch_size);
+  }
+  step.accumulation = static_cast<int>(micro_batches);
+}
+
+void settle_privacy(RunConfig& config, int world) {
+  PrivacyConfig& p = config.privacy;
+  check_privacy(p);
+  if (sets_zero3(p.method.mode)) config.step.strategy = Strategy::zero3;
+  // In DP-SGD's own words max_grad_norm is C.
+  if (const std::optional<double> norm = config.optimizer.max_grad_norm) {
+    if (p.clip_norm)
+      field_error("max_grad_norm",
+                  "{} and `clip_norm` {}: in a private run they mean the same, one of them is "
+                  "allowed",
+                  *norm, *p.clip_norm);
+    if (!(*norm > 0))
+      field_error("max_grad_norm", "{}: in a private run it is C; allowed is more than 0", *norm);
+    p.clip_norm = norm;
+    config.optimizer.max_grad_norm.reset();
+  }
+  if (p.unit == privacy::PrivacyUnit::document) {
+    if (config.data.samples == data::SampleKind::packed)
+      field_error("privacy_unit",
+                  "document with `samples` packed: packed sequences mix documents; allowed is "
+                  "`samples` document");
+    if (!config.data.samples) config.data.samples = data::SampleKind::document;
+  }
+  settle_private_batch(config, world);
+}
+
+}  // namespace
+
+RunConfig training_config(const std::string& model, const std::string& hub_cache) {
+  RunConfig config;
+  config.model.name = model;
+  config.model.hub_cache = hub_cache;
+  config.measure.profile = {ProfileKind::none};
+  const ModelSource source = model_source(config);
+  config = with_model_defaults(config, source);
+  if (!source.diffusion) return config;
+  config.data.path = kShapes;
+  config.optimizer.learning_rate = 1e-4;
+  config.optimizer.schedule = LearningRateKind::constant;
+  config.optimizer.beta2 = 0.999;
+  config.optimizer.average = 0.999;
+  return config;
+}
+
+double expected_batch(const RunConfig& config, int world) {
+  return static_cast<double>(config.step.total_batch_size.value_or(
+      config.step.batch_size * config.step.accumulation * world));
+}
+
+RunConfig settled_for_training(RunConfig config, int world) {
+  check_step(config);
+  TrainingConfig& training = config.training;
+  if (config.data.path.empty())
+    field_error("data", "is missing: a folder of text, or a token store of `veil tokenize`");
+  if (config.step.tf32)
+    user_error("`tf32`: training multiplies fp32 whole; `veil profile` can measure it");
+  PrivacyConfig& p = config.privacy;
+  if ((p.epsilon || p.sigma) && !p.is_private()) p.method.mode = Mode::automatic;
+  if (p.is_private()) {
+    settle_privacy(config, world);
+  } else {
+    check_not_private(p);
+    if (!config.optimizer.max_grad_norm) config.optimizer.max_grad_norm = 1;
+  }
+  if (config.placement.simulate_world)
+    user_error("`simulate_world`: training needs real ranks; `veil profile` simulates");
+  if (training.steps && training.epochs)
+    field_error("steps", "{} and `epochs` {}: one of them is allowed", *training.steps,
+                *training.epochs);
+  if (training.steps && *training.steps < 1)
+    field_error("steps", "must be at least 1, got {}", *training.steps);
+  if (!training.steps && !training.epochs) training.epochs = 1;
+  if (training.epochs && !(*training.epochs > 0 && std::isfinite(*training.epochs)))
+    field_error("epochs", "must be positive, got {}", *training.epochs);
+  const ModelSource source = model_source(config);
+  if (!source.config && !source.diffusion)
+    field_error("model",
+                "{}: `veil train` trains language models and diffusion transformers; `veil "
+                "profile` measures the linear stack",
+                config.model.name);
+  std::optional<data::SampleKind>& samples = config.data.samples;
+  if (source.config && source.config->task == Task::sequence_classification) {
+    samples = data::SampleKind::labelled;
+    if (config.data.corpus.label_key.empty()) config.data.corpus.label_key = "label";
+  } else if (samples == data::SampleKind::labelled) {
+    field_error("samples", "labelled: pass `task` sequence-classification too");
+  }
+  if (!samples) samples = data::SampleKind::packed;
+  if (!training.export_folder.empty()) check_folder_can_be_made(training.export_folder);
+  if (training.resume.empty()) check_folder_can_be_made(training.output_dir);
+  return config;
+}
+
+void check_resumed(const RunConfig& config, const std::string& run_folder, int world) {
+  const bool is_private = config.privacy.is_private();
+  const auto checkpoint = newest_checkpoint(run_folder);
+  const bool was_private = privacy::holds_journal(run_folder) ||
+                           (checkpoint && checkpoint_state(*checkpoint).contains("privacy"));
+  if (was_private && !is_private)
+    user_error(
+        "the run in {} is private: pass `epsilon` or `sigma` as before, or train in another folder",
+        run_folder);
+  if (!checkpoint) return;
+  if (is_private && !was_private)
+    user_error(
+        "the run in {} is not private, and noise added now would not make it so: begin a new one",
+        run_folder);
+  // Settings of earlier versions of the program have the same keys; what they do not have is not
+  // compared.
+  const nlohmann::json state = checkpoint_state(*checkpoint),
+                       begun = state.value("settings", nlohmann::json::object()),
+                       now = settings_json(config);
+  for (const char* field : {"model",      "task",       "labels",   "layers",     "seq_length",
+                            "seed",       "samples",    "held_out", "optimizer",  "image_size",
+                            "patch_size", "channels",   "classes",  "hidden_dim", "heads",
+                            "shapes",     "label_drop", "ema",      "freeze",     "train_only"}) {
+    const std::string key = stored_key(field);
+    if (!begun.contains(key) || same_setting(begun[key], now[key])) continue;
+    field_error(
+        field,
+        "{}: the run in {} was begun with {}; strategy, ranks, checkpointing and device may "
+        "change, this may not",
+        shown(now[key]), run_folder, shown(begun[key]));
+  }
+  const int64_t batch = is_private ? std::llround(expected_batch(config, world))
+                                   : rank_batch(config, world) * config.step.accumulation * world;
+  const int64_t began_with = state.value("global_batch", batch);
+  if (began_with != batch)
+    user_error(
+        "`batch_size`: {} samples per step over all ranks, the run in {} was begun with {}; pass "
+        "`total_batch_size` {}",
+        batch, run_folder, began_with, began_with);
+}
+
+}  // namespace veil

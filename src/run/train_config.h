@@ -1,0 +1,29 @@
+// The configuration of a training run: its usual values, which values are allowed, and which ones a
+// resumed run must keep.
+#pragma once
+
+#include "comm/launch.h"
+#include "run/config.h"
+
+namespace veil {
+
+// The usual configuration for training the named model: its optimizer and learning rate, nothing
+// measured. Data, steps and privacy are the caller's to set.
+RunConfig training_config(const std::string& model, const std::string& hub_cache = "");
+
+// Samples that a private run expects in a logical batch over all ranks: E.
+double expected_batch(const RunConfig& config, int world);
+
+// The configuration with everything filled in that follows from the rest, for a world of so many
+// ranks: whether it is private, what a sample is, how a private logical batch is cut into
+// micro-batches. UserError that names the field where it asks for what cannot be. Settling twice
+// changes nothing.
+RunConfig settled_for_training(RunConfig config, int world);
+
+// A resumed run keeps what decides its steps: model, samples, order, optimizer and the logical
+// batch. UserError that names the field that differs from the newest checkpoint's; strategy, ranks,
+// micro-batches, device and the like may change. A folder without a checkpoint allows everything,
+// except that private and plain training do not mix in it. `config` is settled.
+void check_resumed(const RunConfig& config, const std::string& run_folder, int world);
+
+}  // namespace veil

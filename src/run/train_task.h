@@ -1,0 +1,61 @@
+// What a run trains, and on what: a language model on text, or a diffusion transformer on images.
+// The rest of a run is the same for both.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/load.h"
+#include "models/shape.h"
+#include "privacy/secret.h"
+#include "run/config.h"
+#include "train/feed.h"
+
+namespace veil {
+
+// What is known of a model and its data before the first step.
+struct TaskFacts {
+  std::string model, attention;  // attention: what computes it
+  int64_t samples = 0, held_out = 0;
+  struct Text {
+    std::string task, tokenizer;
+    int64_t documents = 0, tokens = 0;
+    int64_t sample_tokens = 0;
+  };
+  struct Images {
+    int64_t image_size = 0, channels = 0, patches = 0;
+    int64_t model_classes = 0, data_classes = 0;
+  };
+  std::optional<Text> text;
+  std::optional<Images> images;
+};
+
+class TrainTask {
+ public:
+  virtual ~TrainTask() = default;
+  virtual std::shared_ptr<const Feed> samples() const = 0;
+  virtual std::shared_ptr<const Feed> held_out() const = 0;  // null: none
+  virtual Model model(int world) const = 0;
+  // no fill: the model's own rules
+  virtual InitialWeights initial_weights(const Model& model) const = 0;
+  virtual std::string model_folder() const = 0;  // "" for a preset
+  // Whether a person's document is at most one sample: then clipping a sample protects a document.
+  virtual bool one_sample_a_document() const = 0;
+  // What makes two data sets the same.
+  virtual void add_data(privacy::SecretTag& tag) const = 0;
+  virtual TaskFacts facts() const = 0;
+  // In addition to the weights, by name.
+  virtual std::vector<std::pair<std::string, std::string>> export_files() const = 0;
+};
+
+// `notice` is told what is left out of the data. UserError in one line where the data cannot be
+// read or does not fit the model.
+using OnNotice = std::function<void(const std::string&)>;
+std::unique_ptr<TrainTask> make_text_task(const RunConfig& config, Device device,
+                                          const OnNotice& notice);
+std::unique_ptr<TrainTask> make_image_task(const RunConfig& config, Device device,
+                                           const OnNotice& notice);
+
+}  // namespace veil

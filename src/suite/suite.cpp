@@ -1,0 +1,119 @@
+#include "suite/suite.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "estimate/method_prices.h"
+#include "estimate/roofline.h"
+#include "models/family.h"
+#include "run/profile_run.h"
+#include "run/ranks.h"
+
+namespace veil {
+namespace {
+
+constexpr double kStartSeconds = 1.5;        // libraries, records, traces
+constexpr double kFillBytesPerSecond = 2e9;  // parameters are made by a counter-based generator
+
+}  // namespace
+
+// Each in the file of its name.
+Suite linear_suite();
+Suite zero_suite();
+Suite llama3_suite();
+Suite bottlenecks_suite();
+Suite dit_suite();
+Suite checkpointing_suite();
+
+std::vector<Suite> suites() {
+  return {linear_suite(),      zero_suite(), llama3_suite(),
+          bottlenecks_suite(), dit_suite(),  checkpointing_suite()};
+}
+
+Suite find_suite(const std::string& name) {
+  std::vector<std::string> known;
+  for (Suite& suite : suites()) {
+    if (suite.name == canonical(name)) return std::move(suite);
+    known.push_back(suite.name);
+  }
+  const std::string meant = nearest(name, known);
+  user_error("unknown suite '{}': {}allowed are {}", name,
+             meant.empty() ? "" : "did you mean " + meant + "? ", join(known, ", "));
+}
+
+std::vector<SuitePage> suite_pages() {
+  std::vector<SuitePage> pages;
+  for (const Suite& suite : suites()) {
+    pages.push_back(suite.page);
+    pages.back().suite = suite.name;
+  }
+  return pages;
+}
+
+double estimated_seconds(const RunConfig& config) {
+  const bool gpu = runs_on_gpu(config.placement);
+  const int world = config.placement.simulate_world.value_or(config.placement.ranks.value_or(1));
+  const Model model = make_model(config, model_source(config), world);
+  const StepOptions step = step_options(config, world, gpu);
+  const ModelShape shape = model.shape(rank_batch(config, world), step.compute, gpu);
+  const Roofline roofline = assumed_roofline(gpu, step.compute);
+  double step_seconds = 3.0 * static_cast<double>(shape.model_flops()) * config.step.accumulation /
+                        roofline.flops_per_second;
+  if (config.privacy.is_private()) {
+    const bool by_layer = config.privacy.clip == privacy::ClipFunction::per_layer;
+    step_seconds +=
+        price_methods(shape, step, method_wish(config.privacy.method, by_layer), roofline)
+            .front()
+            .extra_ms /
+        1e3;
+  }
+  const double fill =
+      static_cast<double>(shape.param_count() * dtype_bytes(step.storage)) / kFillBytesPerSecond;
+  return kStartSeconds + fill +
+         static_cast<double>(config.measure.warmup + config.measure.iterations) * step_seconds;
+}
+
+bool SuiteOption::is_list() const {
+  return !std::holds_alternative<bool*>(field) && !std::holds_alternative<std::string*>(field);
+}
+
+bool SuiteOption::is_empty_list() const {
+  return std::visit(
+      [](const auto* list) {
+        if constexpr (requires { list->empty(); }) return list->empty();
+        return false;
+      },
+      field);
+}
+
+std::vector<std::string> Suite::kept_back() const {
+  std::vector<std::string> names;
+  for (const SuiteOption& option : options) {
+    names.push_back(option.name);
+    if (!option.instead_of.empty() && !option.is_empty_list()) names.push_back(option.instead_of);
+  }
+  return names;
+}
+
+void check_shared(const RunConfig& config) {
+  check_config(config);
+  RankInfo ranks;
+  ranks.local_world = ranks.world = config.placement.ranks.value_or(1);
+  rank_batch(config, experiment_world(config, ranks));
+  choose_device(config, ranks);
+}
+
+std::vector<Experiment> with_common(std::vector<Experiment> experiments,
+                                    const std::vector<std::string>& common,
+                                    const std::string& what) {
+  std::set<std::string> names;
+  for (Experiment& experiment : experiments) {
+    if (!names.insert(experiment.name).second)
+      user_error("{}: {} is given twice", experiment.name, what);
+    experiment.arguments.insert(experiment.arguments.end(), common.begin(), common.end());
+  }
+  return experiments;
+}
+
+}  // namespace veil

@@ -1,0 +1,306 @@
+// The five plots of the ZeRO suite.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "report/bars.h"
+#include "report/canvas.h"
+#include "report/figures.h"
+#include "report/tables.h"
+#include "suite/zero.h"
+
+namespace veil {
+namespace {
+
+using All = std::vector<ZeroFigures>;
+using Member = std::optional<double> ZeroFigures::*;
+
+constexpr int kBarPixels = 30;
+
+// Every title says if communication was modelled, briefly enough for one line in the PNG.
+std::string titled(const std::string& title, const std::vector<Record>& records) {
+  for (const Record& record : records) {
+    if (!record.simulated) continue;
+    return title + (record.link_gb_per_s
+                        ? fmt::format(" (comm. modelled, {} GB/s)", *record.link_gb_per_s)
+                        : std::string(" (comm. modelled)"));
+  }
+  return title;
+}
+
+template <typename T>
+std::vector<T> in_order(const All& all, T ZeroFigures::*member) {
+  std::vector<T> values;
+  for (const ZeroFigures& f : all) {
+    if (std::find(values.begin(), values.end(), f.*member) == values.end())
+      values.push_back(f.*member);
+  }
+  return values;
+}
+
+std::vector<int64_t> sorted_batches(const All& all) {
+  std::vector<int64_t> batches = in_order(all, &ZeroFigures::batch);
+  std::sort(batches.begin(), batches.end());
+  return batches;
+}
+
+size_t place_of(const std::vector<int64_t>& batches, int64_t batch) {
+  return static_cast<size_t>(std::find(batches.begin(), batches.end(), batch) - batches.begin());
+}
+
+std::string batch_tics(const std::vector<int64_t>& batches) {
+  std::vector<std::string> tics;
+  for (size_t i = 0; i < batches.size(); ++i) tics.push_back(fmt::format("'{}' {}", batches[i], i));
+  return join(tics, ", ");
+}
+
+struct AgainstBatch {
+  std::string name, title, caption, axis;
+  Member value, spread;  // no spread: null
+  double unit;
+};
+
+// A curve for each strategy (its colour) and accumulation (its line: whole, dashed, dotted), over
+// equally spaced batch sizes.
+Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<Record>& records) {
+  static const std::vector<std::string> lines = {"1", "2", "3", "4", "5"};
+  static const std::vector<std::string> words = {"", " dashed", " dotted", " dash-dotted",
+                                                 " dash-dot-dotted"};
+  const std::vector<int64_t> batches = sorted_batches(all);
+  const std::vector<std::string> strategies = in_order(all, &ZeroFigures::strategy);
+  const std::vector<int64_t> accumulations = in_order(all, &ZeroFigures::accumulation);
+  std::string data, spoken;
+  std::vector<std::string> series;
+  Legend legend{{}, "batch size, samples a rank and micro-batch"};
+  double highest = 0;
+  for (size_t s = 0; s < strategies.size(); ++s) {
+    const std::string& color = kOkabeIto[s % kOkabeIto.size()];
+    for (size_t a = 0; a < accumulations.size(); ++a) {
+      std::string rows;
+      for (size_t i = 0; i < batches.size(); ++i) {
+        for (const ZeroFigures& f : all) {
+          const bool here = f.strategy == strategies[s] && f.accumulation == accumulations[a] &&
+                            f.batch == batches[i];
+          if (!here || !(f.*what.value)) continue;
+          const double value = *(f.*what.value) / what.unit;
+          const double spread = what.spread ? (f.*what.spread).value_or(0) / what.unit : 0;
+          rows += fmt::format("{} {} {} {}\n", i, value, std::max(0.0, value - spread), 2 * spread);
+          highest = std::max(highest, value + spread);
+          spoken += fmt::format(" {}: {:.4g}.", f.record->label, value);
+        }
+      }
+      if (rows.empty()) continue;
+      const std::string block = fmt::format("$curve_{}_{}", s, a);
+      data += fmt::format("{} << EOD\n{}EOD\n", block, rows);
+      const std::string& dash = lines[std::min(a, lines.size() - 1)];
+      series.push_back(
+          fmt::format("{} using 1:2 with lines linewidth 2 dashtype {} linecolor rgb '{}'", block,
+                      dash, color));
+      series.push_back(fmt::format(
+          "{} using 1:2:(0.03) with circles fillstyle solid 1 noborder linecolor rgb '{}'", block,
+          color));
+      if (what.spread)
+        series.push_back(fmt::format(
+            "{} using 1:3:(0):4 with vectors nohead linewidth 1 linecolor rgb '{}'", block, color));
+      legend.entries.push_back({color,
+                                fmt::format("{} x {}{}", strategies[s], accumulations[a],
+                                            words[std::min(a, words.size() - 1)]),
+                                true});
+    }
+  }
+  if (series.empty()) return {};
+  const std::string title = titled(what.title, records);
+  const std::string commands = fmt::format(
+      "set ylabel '{1}' textcolor rgb '{0}'\nset xrange [-0.3:{2}]\nset yrange [0:{3}]\nset xtics "
+      "({4})\n"
+      "set grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype 3\nplot {5}\n",
+      kInk, what.axis, static_cast<double>(batches.size()) - 0.7, highest > 0 ? 1.12 * highest : 1,
+      batch_tics(batches), join(series, ", \\\n     "));
+  return Plot{what.name,
+              title,
+              what.caption + " \"x 2\" is the accumulation: two micro-batches in a logical batch.",
+              spoken,
+              zero_table(records),
+              script(what.name, {.title = title, .left = 84, .plot_height = 260, .legend = legend},
+                     data, commands)};
+}
+
+Plot tokens_plot(const All& all, const std::vector<Record>& records) {
+  return against_batch(
+      {"tokens_per_second", "Tokens a second by batch",
+       "Tokens of all ranks a second, mean; the upright stroke is a standard deviation to either "
+       "side.",
+       "tokens a second", &ZeroFigures::tokens_per_second, &ZeroFigures::tokens_deviation, 1},
+      all, records);
+}
+
+Plot peak_plot(const All& all, const std::vector<Record>& records) {
+  double largest = 0;
+  for (const ZeroFigures& f : all) largest = std::max(largest, f.peak_bytes.value_or(0));
+  const Unit unit = bytes_unit(largest);
+  return against_batch({"memory", "Peak memory by batch",
+                        "The highest moment of the measured steps, on the rank that holds most.",
+                        unit.name, &ZeroFigures::peak_bytes, nullptr, unit.size},
+                       all, records);
+}
+
+// Shares of a step in percent. `part_of` names what a part is drawn as; "": not at all.
+Plot share_plot(const std::string& name, const std::string& title, const std::string& caption,
+                const All& all, const std::vector<Record>& records, double room,
+                const std::function<std::string(const std::string&)>& part_of,
+                const std::function<std::string(const ZeroFigures&, double)>& end_text) {
+  Stack stack{.name = name,
+              .title = titled(title, records),
+              .spoken = "",
+              .parts = {},
+              .amounts = {},
+              .unit = {1, "% of a step"},
+              .total_text = [](double share) { return fmt::format("{:.1f} %", share); },
+              .room = room,
+              .each = kBarPixels};
+  std::vector<std::string> names = step_parts_of(records);
+  for (const std::string& part : names) {
+    const std::string shown = part_of(part);
+    if (!shown.empty() &&
+        std::find(stack.parts.begin(), stack.parts.end(), shown) == stack.parts.end())
+      stack.parts.push_back(shown);
+  }
+  if (stack.parts.empty()) return {};
+  for (const ZeroFigures& f : all) {
+    Amounts shares;
+    double sum = 0, shown_sum = 0;
+    const Amounts parts = f.ok ? step_parts(*f.record) : Amounts{};
+    for (const auto& [part, ms] : parts) sum += ms;
+    for (const auto& [part, ms] : parts) {
+      const std::string shown = part_of(part);
+      if (shown.empty() || sum <= 0) continue;
+      shares[shown] += 100 * ms / sum;
+      shown_sum += 100 * ms / sum;
+    }
+    stack.amounts.push_back(shares);
+    stack.end_texts.push_back(f.ok ? end_text(f, shown_sum) : outcome_words(*f.record));
+    std::vector<std::string> words;
+    for (const auto& [part, share] : shares)
+      words.push_back(fmt::format("{} {:.1f} %", part, share));
+    stack.spoken +=
+        fmt::format(" {}: {}.", f.record->label, words.empty() ? "none" : join(words, ", "));
+  }
+  const std::string drawn = stacked_script(stack, records);
+  return Plot{name, stack.title, caption, stack.spoken, phase_table(records), drawn};
+}
+
+Plot communication_plot(const All& all, const std::vector<Record>& records) {
+  return share_plot(
+      "communication_overhead", "Communication overhead",
+      "Time of a step in which computing waited for a collective, by kind: gathering parameters, "
+      "reducing gradients. "
+      "At the end of a bar: this share, and how long the collectives took in all, most of it "
+      "perhaps hidden behind "
+      "computing.",
+      all, records, 1.7,
+      [](const std::string& part) {
+        return part == "wait for gather" || part == "wait for reduce" ? part : std::string();
+      },
+      [](const ZeroFigures& f, double share) {
+        return fmt::format("{:.1f} % (total {})", share, shown_ms(f.communication_ms));
+      });
+}
+
+Plot breakdown_plot(const All& all, const std::vector<Record>& records) {
+  return share_plot(
+      "overhead_breakdown", "Where a step's time goes",
+      "Computing; waits for collectives that nothing hid; data (waiting for a batch and bringing "
+      "it to the device); "
+      "host gap: "
+      "computing stood still while the host issued work.",
+      all, records, 1.26,
+      [](const std::string& part) {
+        const bool overhead = part.starts_with("wait for ") || part == "data" || part == "other";
+        if (part == "gap") return std::string("host gap");
+        return overhead ? part : std::string("computing");
+      },
+      [](const ZeroFigures& f, double) { return shown_ms(f.step_ms); });
+}
+
+// From pale to deep blue, and the colour of the text on it.
+std::pair<std::string, std::string> heat(double percent) {
+  const double depth = std::clamp(percent / 100, 0.0, 1.0);
+  const auto mix = [&](int pale, int deep) {
+    return static_cast<int>(std::lround(pale + depth * (deep - pale)));
+  };
+  return {fmt::format("#{:02x}{:02x}{:02x}", mix(0xe8, 0x00), mix(0xf1, 0x3f), mix(0xf8, 0x70)),
+          depth > 0.5 ? "#ffffff" : "#202020"};
+}
+
+Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
+  const bool nvml = std::any_of(all.begin(), all.end(),
+                                [](const ZeroFigures& f) { return f.utilisation.has_value(); });
+  const Member value = nvml ? &ZeroFigures::utilisation : &ZeroFigures::computing;
+  if (std::none_of(all.begin(), all.end(),
+                   [&](const ZeroFigures& f) { return (f.*value).has_value(); }))
+    return {};
+  const std::vector<int64_t> batches = sorted_batches(all);
+  std::vector<std::pair<std::string, int64_t>> lines;
+  for (const ZeroFigures& f : all) {
+    if (std::find(lines.begin(), lines.end(), std::pair(f.strategy, f.accumulation)) == lines.end())
+      lines.emplace_back(f.strategy, f.accumulation);
+  }
+  std::string cells, tics, spoken;
+  for (size_t i = 0; i < lines.size(); ++i)
+    tics += fmt::format("{}'{} x {}' -{}", i ? ", " : "", lines[i].first, lines[i].second, i);
+  for (const ZeroFigures& f : all) {
+    const auto line = std::find(lines.begin(), lines.end(), std::pair(f.strategy, f.accumulation)) -
+                      lines.begin();
+    const double x = static_cast<double>(place_of(batches, f.batch)),
+                 y = -static_cast<double>(line);
+    const auto& percent = f.*value;
+    const auto [fill, ink] =
+        percent ? heat(*percent) : std::pair<std::string, std::string>("#d0d0d0", "#202020");
+    const std::string text = percent ? fmt::format("{:.0f} %", *percent) : outcome_words(*f.record);
+    cells += fmt::format(
+        "set object rectangle from {},{} to {},{} fillcolor rgb '{}' fillstyle solid 1 noborder\n"
+        "set label {} at {},{} center front textcolor rgb '{}'\n",
+        x - 0.48, y - 0.46, x + 0.48, y + 0.46, fill, quoted(text), x, y, ink);
+    spoken += fmt::format(" {}: {}.", f.record->label, text);
+  }
+  const std::string title =
+      titled(nvml ? "GPU utilisation" : "Computing, share of a step", records);
+  const std::string commands = fmt::format(
+      "{}set xrange [-0.5:{}]\nset yrange [-{}:0.5]\nset xtics ({})\nset ytics ({})\nplot NaN "
+      "notitle\n",
+      cells, static_cast<double>(batches.size()) - 0.5, static_cast<double>(lines.size()) - 0.5,
+      batch_tics(batches), tics);
+  const std::string caption =
+      nvml ? "Share of the time in which a kernel ran on rank 0's GPU, by NVML; over 70% is good."
+           : "There is no GPU to ask, so this is the share of a step in which a rank computed; "
+             "grey: it did not end "
+             "well.";
+  return Plot{"utilisation_heatmap",
+              title,
+              caption,
+              spoken,
+              zero_table(records),
+              script("utilisation_heatmap",
+                     {.title = title,
+                      .left = 96,
+                      .plot_height = 46 * static_cast<int>(lines.size()),
+                      .legend = {{}, "batch size, samples a rank and micro-batch"}},
+                     "", commands)};
+}
+
+}  // namespace
+
+std::vector<Plot> zero_plots(const std::vector<Record>& records) {
+  const All all = zero_figures(records);
+  std::vector<Plot> plots = {tokens_plot(all, records), peak_plot(all, records),
+                             communication_plot(all, records), utilisation_plot(all, records),
+                             breakdown_plot(all, records)};
+  std::erase_if(plots, [](const Plot& plot) { return plot.name.empty(); });
+  return plots;
+}
+
+}  // namespace veil

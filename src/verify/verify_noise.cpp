@@ -1,0 +1,288 @@
+#include "verify/verify_noise.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/noise.h"
+#include "run/ranks.h"
+
+namespace veil {
+namespace {
+
+constexpr int kSteps = 3;
+
+ChaChaKey key_of(int64_t seed) {
+  ChaChaKey key;
+  for (uint32_t i = 0; i < 8; ++i) key.word[i] = static_cast<uint32_t>(seed) * 2654435761u + i;
+  return key;
+}
+
+// FNV-1a over the parameters' bytes.
+uint64_t digest(const std::vector<Tensor>& params) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const Tensor& param : params) {
+    const Tensor whole = param.contiguous();
+    const auto* bytes = static_cast<const uint8_t*>(whole.data_ptr());
+    for (size_t i = 0; i < whole.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+struct NoiseRun {
+  NoiseRun(const VerifyOptions& options, const Model& model, const Batch& own, Strategy strategy,
+           NoiseGenerator generator, const VerifyPlace& place, Device device) {
+    RunConfig config = options.config;
+    config.step.strategy = strategy;
+    config.step.accumulation = 1;
+    // bf16 parameters are rounded at random when they are updated: the noise itself is then no
+    // longer to be seen.
+    if (config.step.storage == Precision::bf16) config.step.storage = Precision::fp32;
+    config.optimizer = {};
+    config.measure.profile = {ProfileKind::none};
+    ClipChoice& choice = config.privacy.method;
+    for (const Mode mode : options.modes) {
+      if (choice.mode == Mode::no_dp) choice.mode = mode;
+    }
+    if (choice.mode == Mode::no_dp) choice.mode = Mode::automatic;
+    if (choice.pass == privacy::PassKind::per_layer) choice.pass.reset();
+    StepOptions step = step_options(config, place.info.world, device.is_cuda());
+    step.strategy = strategy;
+    step.varying = true;
+    const ModelShape shape = model.shape(config.step.batch_size, step.compute, device.is_cuda());
+    PrivateParts parts;
+    parts.method = clip_method(choice, shape, step, /*by_layer=*/false);
+    parts.varying = true;
+    parts.step.clip_norms = {1};
+    parts.step.noise_multiplier = 1;
+    parts.step.expected_batch = 1;
+    parts.step.noise = {generator, key_of(config.seed)};
+    settings = executor_options(config, place.info.world, device, parts);
+    settings.step.strategy = strategy;  // whatever the mode is called
+    make = [&model, own, device, &options, &place, this] {
+      auto executor =
+          std::make_unique<Executor>(model, options.config.step.batch_size, settings, device, own,
+                                     make_ranks(options.config, place.info, device));
+      executor->prepare();
+      return executor;
+    };
+  }
+  ExecutorOptions settings;
+  std::function<std::unique_ptr<Executor>()> make;
+};
+
+std::vector<Tensor> parameters(Executor& executor) {
+  std::vector<Tensor> all;
+  for (size_t p = 0; p < executor.shape().params.size(); ++p)
+    all.push_back(executor.parameter(static_cast<ParamId>(p)));
+  return all;
+}
+
+// z(step, parameter, .) of deviation 1, straight from the generator; made where the step made it. A
+// frozen parameter has none.
+Tensor expected_noise(const Model& model, const Tensor& like, const NoiseSource& source,
+                      int64_t step, ParamId id, Device device) {
+  const Tensor noise = at::zeros({like.numel()}, like.options().device(device));
+  if (!model.params[static_cast<size_t>(id)].frozen)
+    add_noise(noise, NoiseKnobs{static_cast<double>(step), 1}, source, static_cast<uint32_t>(id),
+              0);
+  return noise.cpu().view(like.sizes());
+}
+
+// A rank's part of the noise: elements of every parameter that is trained, where they lie in its
+// shard of the units.
+std::vector<double> shard_values(const Model& model, const Layout& layout,
+                                 const std::vector<Tensor>& noise, int rank) {
+  std::vector<double> values;
+  for (const UnitLayout& unit : layout.units) {
+    const int64_t first = rank * unit.shard_numel, end = first + unit.shard_numel;
+    for (const ParamSlot& slot : unit.slots) {
+      const int64_t from = std::max(first, slot.offset),
+                    to = std::min(end, slot.offset + slot.numel);
+      if (from >= to || model.params[static_cast<size_t>(slot.param)].frozen) continue;
+      const Tensor part = noise[static_cast<size_t>(slot.param)]
+                              .view({-1})
+                              .narrow(0, from - slot.offset, to - from)
+                              .to(at::kDouble)
+                              .contiguous();
+      values.insert(values.end(), part.data_ptr<double>(), part.data_ptr<double>() + part.numel());
+    }
+  }
+  return values;
+}
+
+double largest(const Tensor& tensor) {
+  return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
+}
+
+}  // namespace
+
+NoiseLaw noise_law(std::vector<double> values) {
+  NoiseLaw law;
+  law.count = static_cast<int64_t>(values.size());
+  if (values.empty()) return law;
+  const double n = static_cast<double>(values.size());
+  double sum = 0, squares = 0;
+  for (double value : values) {
+    sum += value;
+    squares += value * value;
+  }
+  law.mean_z = sum / std::sqrt(n);
+  law.variance_z = (squares / n - 1) * std::sqrt(n / 2);  // a normal's square has the variance 2
+  std::sort(values.begin(), values.end());
+  double distance = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double below = 0.5 * std::erfc(-values[i] / std::sqrt(2.0));
+    distance = std::max(
+        {distance, below - static_cast<double>(i) / n, static_cast<double>(i + 1) / n - below});
+  }
+  law.kolmogorov = distance * std::sqrt(n);
+  return law;
+}
+
+double correlation_z(const std::vector<double>& a, const std::vector<double>& b) {
+  const size_t n = std::min(a.size(), b.size());
+  if (n == 0) return 0;
+  double product = 0, of_a = 0, of_b = 0;
+  for (size_t i = 0; i < n; ++i) {
+    product += a[i] * b[i];
+    of_a += a[i] * a[i];
+    of_b += b[i] * b[i];
+  }
+  return of_a > 0 && of_b > 0 ? product / std::sqrt(of_a * of_b) * std::sqrt(static_cast<double>(n))
+                              : 0;
+}
+
+VerifyNoiseRow verify_noise(const VerifyOptions& options, const Model& model,
+                            const VerifyReference& reference, const Batch& own, Strategy strategy,
+                            NoiseGenerator generator, const VerifyPlace& place, Device device) {
+  NoiseRun run(options, model, own, strategy, generator, place, device);
+  VerifyNoiseRow row;
+  std::vector<std::string> failures;
+  auto fail = [&](const std::string& text) {
+    if (failures.size() < 4) failures.push_back(text);
+  };
+
+  // Alone.
+  run.settings.initial = [](ParamId, int64_t, const Tensor& out) {
+    out.zero_();
+    return true;
+  };
+  std::vector<std::vector<std::vector<double>>> values(kSteps);  // [steps][shards]
+  bool bits = true;
+  {
+    std::unique_ptr<Executor> executor = run.make();
+    std::vector<Tensor> before = parameters(*executor), expected = before;
+    for (int step = 0; step < kSteps; ++step) {
+      executor->load({});
+      executor->step(1.0);
+      const std::vector<Tensor> after = parameters(*executor);
+      std::vector<Tensor> noise;
+      for (size_t p = 0; p < after.size(); ++p) {
+        noise.push_back(before[p].sub(after[p]));
+        expected[p] =
+            expected[p].sub(expected_noise(model, expected[p], run.settings.privacy->noise,
+                                           step + 1, static_cast<ParamId>(p), device));
+        if (at::equal(after[p], expected[p])) continue;
+        if (bits)
+          fail(fmt::format("{} at step {}: the noise is not that of its own elements",
+                           model.params[p].name, step + 1));
+        bits = false;
+      }
+      for (int rank = 0; rank < place.info.world; ++rank)
+        values[static_cast<size_t>(step)].push_back(
+            shard_values(model, executor->schedule().layout, noise, rank));
+      before = after;
+    }
+    row.digest = fmt::format("{:016x}", digest(before));
+  }
+  NoiseLaw worst;
+  double between_shards = 0, between_steps = 0;
+  auto larger = [](double& kept, double value) {
+    if (!(std::abs(value) <= std::abs(kept))) kept = value;
+  };
+  for (size_t step = 0; step < kSteps; ++step) {
+    for (size_t rank = 0; rank < values[step].size(); ++rank) {
+      const NoiseLaw law = noise_law(values[step][rank]);
+      worst.count += law.count;
+      larger(worst.mean_z, law.mean_z);
+      larger(worst.variance_z, law.variance_z);
+      larger(worst.kolmogorov, law.kolmogorov);
+      const std::string where = fmt::format("on rank {}'s shard at step {}", rank, step + 1);
+      if (!(std::abs(law.mean_z) <= kLargestZ))
+        fail(fmt::format("a mean {:.1f} deviations off {}", law.mean_z, where));
+      if (!(std::abs(law.variance_z) <= kLargestZ)) {
+        const double variance = 1 + law.variance_z * std::sqrt(2 / static_cast<double>(law.count)),
+                     world = place.info.world;
+        const bool by_world = world > 1 && (std::abs(variance * world - 1) < 0.1 ||
+                                            std::abs(variance / world - 1) < 0.1);
+        fail(fmt::format("a variance of {:.3g} instead of 1 {}{}", variance, where,
+                         by_world ? ": noise is off by sqrt(W)" : ""));
+      }
+      if (!(law.kolmogorov <= kLargestKolmogorov))
+        fail(fmt::format("not a normal's distribution {} (Kolmogorov-Smirnov {:.1f})", where,
+                         law.kolmogorov));
+      for (size_t other = rank + 1; other < values[step].size(); ++other) {
+        const double z = correlation_z(values[step][rank], values[step][other]);
+        larger(between_shards, z);
+        if (!(std::abs(z) <= kLargestZ))
+          fail(fmt::format("shards of rank {} and {} share noise", rank, other));
+      }
+      for (size_t later = step + 1; later < kSteps; ++later) {
+        const double z = correlation_z(values[step][rank], values[later][rank]);
+        larger(between_steps, z);
+        if (!(std::abs(z) <= kLargestZ))
+          fail(fmt::format("steps {} and {} share noise", step + 1, later + 1));
+      }
+    }
+  }
+
+  // With samples: in two micro-batches at least, for noise comes once a logical batch.
+  run.settings.initial = initial_from(reference.params);
+  Batch samples = own;
+  if (own.inputs.size(0) == options.config.step.batch_size)
+    samples = own.each([](const Tensor& tensor) { return at::cat({tensor, tensor}); });
+  std::vector<Tensor> noisy, silent;
+  for (const double multiplier : {1.0, 0.0}) {
+    run.settings.privacy->noise_multiplier = multiplier;
+    std::unique_ptr<Executor> executor = run.make();
+    executor->load(samples);
+    executor->step(1.0);
+    (multiplier > 0 ? noisy : silent) = parameters(*executor);
+  }
+  double difference = 0;
+  const double tolerance =
+      verify_tolerance(run.settings.step.compute == at::kDouble ? at::kDouble : at::kFloat);
+  for (size_t p = 0; p < noisy.size(); ++p) {
+    const Tensor expected = expected_noise(model, noisy[p], run.settings.privacy->noise, 1,
+                                           static_cast<ParamId>(p), device);
+    const double scale = 1 + std::max(largest(noisy[p]), largest(silent[p]));
+    const double of_param = largest(silent[p].sub(noisy[p]).sub(expected)) / scale;
+    larger(difference, of_param);
+    if (!(of_param <= tolerance))
+      fail(fmt::format("{}: a step with samples has other noise than its one draw",
+                       model.params[p].name));
+  }
+
+  row.strategy = name_of(strategy);
+  row.world = place.info.world;
+  row.rng = name_of(generator);
+  row.draws = worst.count;
+  row.mean_z = worst.mean_z;
+  row.variance_z = worst.variance_z;
+  row.kolmogorov = worst.kolmogorov;
+  row.between_shards_z = between_shards;
+  row.between_steps_z = between_steps;
+  row.bits_are_the_generators = bits;
+  row.difference_with_samples = difference;
+  row.failures = failures;
+  row.verdict = failures.empty() ? kPass : kFail;
+  return row;
+}
+
+}  // namespace veil

@@ -1,0 +1,82 @@
+#include "run/config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace veil {
+namespace {
+
+template <typename Enum>
+Enum named(const char* text) {
+  Enum value{};
+  EXPECT_TRUE(find_name(text, value)) << text;
+  return value;
+}
+
+// Those of the FSDP tutorial of ODSC West 2024.
+TEST(RunConfig, DefaultsAreTheTutorials) {
+  const RunConfig options;
+  EXPECT_EQ(options.model.name, "linear-stack");
+  EXPECT_EQ(options.step.strategy, named<Strategy>("fsdp"));
+  EXPECT_EQ(options.step.batch_size, 8192);
+  EXPECT_EQ(options.model.input_size, 16384);
+  EXPECT_EQ(layer_count(options, 8), 8);
+  EXPECT_FALSE(options.step.cpu_offload || options.step.offload_params ||
+               options.step.offload_optimizer);
+  EXPECT_EQ(options.step.forward_prefetch, 0);
+  EXPECT_EQ(options.step.backward_prefetch, named<BackwardPrefetch>("BACKWARD_PRE"));
+  EXPECT_EQ(options.step.wrap, named<WrapPolicy>("module_wrap"));
+  EXPECT_EQ(options.step.min_num_params, 100'000'000);
+  EXPECT_EQ(options.optimizer.kind, OptimizerKind::sgd);
+  EXPECT_EQ(options.optimizer.learning_rate, 0.01);
+  EXPECT_EQ(options.measure.warmup, 5);
+  EXPECT_EQ(options.measure.iterations, 5);
+}
+
+TEST(RunConfig, ATotalBatchIsSharedByRanksAndMicroBatches) {
+  RunConfig options;
+  EXPECT_EQ(rank_batch(options, 4), 8192);
+  options.step.total_batch_size = 96;
+  options.step.accumulation = 3;
+  EXPECT_EQ(rank_batch(options, 4), 8);
+  EXPECT_THROW(rank_batch(options, 5), UserError);
+}
+
+TEST(RunConfig, TheStepTakesWhatTheConfigurationSays) {
+  RunConfig options;
+  options.step.cpu_offload = true;
+  options.step.accumulation = 4;
+  options.step.compute = Precision::bf16;
+  const StepOptions step = step_options(options, 8, /*on_gpu=*/true);
+  EXPECT_EQ(step.world, 8);
+  EXPECT_TRUE(step.offload_params);
+  EXPECT_TRUE(step.offload_optimizer);
+  EXPECT_EQ(step.micro_batches, 4);
+  EXPECT_EQ(step.compute, at::kBFloat16);
+  EXPECT_EQ(step.storage, at::kFloat);
+  EXPECT_EQ(step.min_params, 100'000'000);
+}
+
+TEST(RunConfig, ContradictionsAreRefused) {
+  RunConfig options;
+  options.placement.simulate_rank = 1;
+  EXPECT_THROW(check_config(options), UserError);
+  options.placement.simulate_world = 2;
+  EXPECT_NO_THROW(check_config(options));
+  options.placement.simulate_rank = 2;
+  EXPECT_THROW(check_config(options), UserError);
+}
+
+TEST(RunConfig, FoldersOfDifferentConfigurationsDiffer) {
+  RunConfig plain, offloaded, accumulated;
+  offloaded.step.cpu_offload = true;
+  accumulated.step.accumulation = 2;
+  EXPECT_EQ(configuration_name(plain, 8), "zero3_w8_bs8192_in16384_l8_bwd-pre_wrap-module");
+  EXPECT_NE(configuration_name(plain, 8), configuration_name(offloaded, 8));
+  EXPECT_NE(configuration_name(plain, 8), configuration_name(accumulated, 8));
+  EXPECT_NE(configuration_name(plain, 8), configuration_name(plain, 4));
+}
+
+}  // namespace
+}  // namespace veil
