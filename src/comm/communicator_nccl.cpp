@@ -36,10 +36,6 @@ ncclDataType_t sum_type(DType dtype) {
   }
 }
 
-size_t bytes_of(const Tensor& tensor) {
-  return static_cast<size_t>(tensor.numel()) * tensor.element_size();
-}
-
 class NcclPending : public Pending {
  public:
   NcclPending(Marker began, Marker finished, Marker ended)
@@ -123,7 +119,7 @@ class NcclCommunicator : public Communicator {
   PendingPtr all_gather(const Tensor& shard, const Tensor& whole) override {
     check_all_gather(shard, whole, size_, device_);
     return run("ncclAllGather", [&](cudaStream_t stream) {
-      return ncclAllGather(shard.data_ptr(), whole.data_ptr(), bytes_of(shard), ncclInt8, comm_,
+      return ncclAllGather(shard.data_ptr(), whole.data_ptr(), shard.nbytes(), ncclInt8, comm_,
                            stream);
     });
   }
@@ -148,7 +144,7 @@ class NcclCommunicator : public Communicator {
   PendingPtr broadcast(const Tensor& data, int root) override {
     check_broadcast(data, root, size_, device_);
     return run("ncclBroadcast", [&](cudaStream_t stream) {
-      return ncclBroadcast(data.data_ptr(), data.data_ptr(), bytes_of(data), ncclInt8, root, comm_,
+      return ncclBroadcast(data.data_ptr(), data.data_ptr(), data.nbytes(), ncclInt8, root, comm_,
                            stream);
     });
   }

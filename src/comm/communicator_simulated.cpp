@@ -30,9 +30,6 @@ class SimulatedPending : public Pending {
   double modelled_ms_;
 };
 
-size_t bytes_of(const Tensor& tensor) {
-  return static_cast<size_t>(tensor.numel()) * tensor.element_size();
-}
 std::byte* memory(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
@@ -59,8 +56,8 @@ class SimulatedCommunicator : public Communicator {
 
   PendingPtr all_gather(const Tensor& shard, const Tensor& whole) override {
     check_all_gather(shard, whole, size_, device_);
-    return run(ring_ms(size_ - 1, bytes_of(shard)), [&] {
-      const size_t n = bytes_of(shard);
+    return run(ring_ms(size_ - 1, shard.nbytes()), [&] {
+      const size_t n = shard.nbytes();
       for (int p = 0; p < size_; ++p) {
         std::byte* slot = memory(whole) + static_cast<size_t>(p) * n;
         if (p != rank_) {
@@ -76,15 +73,15 @@ class SimulatedCommunicator : public Communicator {
 
   PendingPtr reduce_scatter(const Tensor& whole, const Tensor& shard) override {
     check_reduce_scatter(whole, shard, size_, device_);
-    return run(ring_ms(size_ - 1, bytes_of(shard)), [&] {
-      const std::byte* own = memory(whole) + static_cast<size_t>(rank_) * bytes_of(shard);
-      if (own != memory(shard)) copy_bytes(memory(shard), own, bytes_of(shard), device_);
+    return run(ring_ms(size_ - 1, shard.nbytes()), [&] {
+      const std::byte* own = memory(whole) + static_cast<size_t>(rank_) * shard.nbytes();
+      if (own != memory(shard)) copy_bytes(memory(shard), own, shard.nbytes(), device_);
     });
   }
 
   PendingPtr all_reduce(const Tensor& data) override {
     check_all_reduce(data, device_);
-    return run(ring_ms(2 * (size_ - 1), (bytes_of(data) + static_cast<size_t>(size_) - 1) /
+    return run(ring_ms(2 * (size_ - 1), (data.nbytes() + static_cast<size_t>(size_) - 1) /
                                             static_cast<size_t>(size_)),
                [] {});
   }
@@ -92,7 +89,7 @@ class SimulatedCommunicator : public Communicator {
   PendingPtr broadcast(const Tensor& data, int root) override {
     check_broadcast(data, root, size_, device_);
     // Pipelined along the ring: the last rank starts size - 1 hops late.
-    const double ms = size_ == 1 ? 0 : ring_ms(1, bytes_of(data)) + ring_ms(size_ - 2, 0);
+    const double ms = size_ == 1 ? 0 : ring_ms(1, data.nbytes()) + ring_ms(size_ - 2, 0);
     return run(ms, [] {});
   }
 

@@ -22,8 +22,8 @@ int number(const char* name, int fallback) {
   return static_cast<int>(parsed);
 }
 
-RankInfo read(Launcher launcher, const char* rank, const char* world, const char* local_rank,
-              const char* local_world) {
+RankInfo read_rank(Launcher launcher, const char* rank, const char* world, const char* local_rank,
+                   const char* local_world) {
   RankInfo info;
   info.launcher = launcher;
   info.rank = number(rank, 0);
@@ -42,15 +42,15 @@ RankInfo read(Launcher launcher, const char* rank, const char* world, const char
 RankInfo rank_info_from_environment() {
   RankInfo info;
   if (!text("OMPI_COMM_WORLD_SIZE").empty()) {
-    info = read(Launcher::mpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+    info = read_rank(Launcher::mpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
     info.by_mpi = true;
     info.launcher_socket = text("VEIL_LAUNCHER_SOCKET");
   } else if (!text("WORLD_SIZE").empty() && !text("RANK").empty()) {
-    info = read(Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+    info = read_rank(Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   } else if (!text("SLURM_PROCID").empty() && !text("SLURM_STEP_ID").empty()) {
-    info = read(Launcher::srun, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-                "SLURM_NTASKS_PER_NODE");
+    info = read_rank(Launcher::srun, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                     "SLURM_NTASKS_PER_NODE");
     info.by_mpi =
         !text("PMIX_RANK").empty() || !text("PMI_RANK").empty() || !text("PMI_FD").empty();
   }

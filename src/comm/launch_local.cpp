@@ -114,7 +114,7 @@ class MpirunProcess {
   // The exit code once it has ended, 128 + n for signal n.
   std::optional<int> ended() {
     char buffer[4096];
-    for (ssize_t n = 0; (n = read(output_, buffer, sizeof buffer)) > 0;)
+    for (ssize_t n = 0; (n = ::read(output_, buffer, sizeof buffer)) > 0;)
       said_.append(buffer, static_cast<size_t>(n));
     if (said_.size() > 1 << 16) said_.erase(0, said_.size() - (1 << 16));
     if (!code_) {

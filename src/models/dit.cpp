@@ -12,9 +12,9 @@ namespace {
 
 // Lists the parameters while the blocks are put together. They start as published, but for the
 // positions, which are learnt here.
-class Parameters {
+class DitParameters {
  public:
-  Parameters(Model& model, const DitConfig& config) : model_(model), config_(config) {}
+  DitParameters(Model& model, const DitConfig& config) : model_(model), config_(config) {}
 
   enum class Start { xavier, normal, zero };
   ParamId add(const std::string& name, std::vector<int64_t> dims, Init init) {
@@ -57,7 +57,7 @@ class Parameters {
 }  // namespace
 
 Model dit_model(const DitConfig& config, AttentionKind attention) {
-  using Start = Parameters::Start;
+  using Start = DitParameters::Start;
   check_config(config, "DiT");
   const PatchGrid grid{config.image_size, config.patch, config.channels};
   const int64_t hidden = config.hidden, feed = config.feed_ratio * hidden;
@@ -66,7 +66,7 @@ Model dit_model(const DitConfig& config, AttentionKind attention) {
   model.input.dims = model.target.dims = {config.channels, config.image_size, config.image_size};
   model.condition = DataShape{{}, at::kLong, config.timesteps * config.labels()};
 
-  Parameters parameters(model, config);
+  DitParameters parameters(model, config);
   DiffusionEmbedding::Layers first;
   first.grid = grid;
   first.positions = parameters.table("pos_embed", {1, grid.tokens(), hidden});

@@ -11,7 +11,6 @@ namespace veil::privacy {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kOutside = 1e-13;  // tilted mass that the window may leave out, each side
 constexpr size_t kSmallest = size_t{1} << 10, kLargest = size_t{1} << 20;  // of the transforms
 

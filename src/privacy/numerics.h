@@ -3,9 +3,12 @@
 #pragma once
 
 #include <complex>
+#include <limits>
 #include <vector>
 
 namespace veil::privacy {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double log_erfc(double x);           // also where erfc(x) underflows
 double log_normal_cdf(double z);     // ln Phi(z)

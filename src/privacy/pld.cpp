@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr Direction kDirections[] = {Direction::remove, Direction::add};
 
 // Gaussians without sampling compose to one Gaussian: mu^2 = sum of steps / sigma^2. Nothing

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "privacy/numerics.h"
 
 namespace veil::privacy {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // ln of the likelihood ratio of the sampled Gaussian at x, against N(0, sigma^2).
 double log_ratio(double sigma, double q, double x) {

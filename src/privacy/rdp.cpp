@@ -1,7 +1,6 @@
 #include "privacy/rdp.h"
 
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "base/error.h"
@@ -9,8 +8,6 @@
 
 namespace veil::privacy {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // ln(e^a - e^b), a >= b
 double log_subtract(double a, double b) {

@@ -5,10 +5,8 @@
 namespace veil {
 namespace {
 
-using Json = nlohmann::json;
-
 template <typename T>
-Json stored(const T& value) {
+nlohmann::json stored(const T& value) {
   if constexpr (std::is_enum_v<T>) {
     return name_of(value);
   } else {
@@ -16,12 +14,12 @@ Json stored(const T& value) {
   }
 }
 template <typename T>
-Json stored(const std::optional<T>& value) {
-  return value ? stored(*value) : Json();
+nlohmann::json stored(const std::optional<T>& value) {
+  return value ? stored(*value) : nlohmann::json();
 }
 template <typename T>
-Json stored(const std::vector<T>& values) {
-  Json list = Json::array();
+nlohmann::json stored(const std::vector<T>& values) {
+  nlohmann::json list = nlohmann::json::array();
   for (const T& value : values) list.push_back(stored(value));
   return list;
 }
@@ -33,8 +31,8 @@ std::string stored_key(std::string field) {
   return field;
 }
 
-Json settings_json(const RunConfig& config) {
-  Json json = Json::object();
+nlohmann::json settings_json(const RunConfig& config) {
+  nlohmann::json json = nlohmann::json::object();
   visit_fields(config, [&](const char* field, const auto& value) {
     json[stored_key(field)] = stored(value);
   });
@@ -53,8 +51,8 @@ const std::vector<std::string>& idle_fields() {
   return names;
 }
 
-Json deciding_json(const RunConfig& config) {
-  Json json = settings_json(config);
+nlohmann::json deciding_json(const RunConfig& config) {
+  nlohmann::json json = settings_json(config);
   for (const std::string& field : idle_fields()) json.erase(stored_key(field));
   return json;
 }
