@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace veil {
+namespace veil::command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST(Command, AnErrorsFieldsAreShownAsOptions) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::command_test

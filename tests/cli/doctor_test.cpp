@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "tensor/device.h"
 
-namespace veil {
+namespace veil::doctor_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(Doctor, NoRankIsWrongUsage) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::doctor_test

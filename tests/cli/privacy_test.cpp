@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 
-namespace veil {
+namespace veil::privacy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -208,4 +208,4 @@ TEST(Privacy, HelpIsThereForBoth) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::privacy_test

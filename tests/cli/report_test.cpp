@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "report/test_records.h"
 
-namespace veil {
+namespace veil::report_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -58,4 +58,4 @@ TEST(ReportCommand, NoFolderNoRecordOrNoPlaceToWriteIsOneLineAndExitCodeTwo) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::report_test

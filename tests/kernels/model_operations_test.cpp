@@ -21,7 +21,7 @@
 #include "kernels/token_sum.h"
 #include "tensor/stream.h"
 
-namespace veil {
+namespace veil::model_operations_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -238,4 +238,4 @@ TEST_F(GpuModelOperations, ACapturedGraphGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::model_operations_test

@@ -22,7 +22,7 @@
 namespace veil {
 namespace {
 
-constexpr double kEpsilon = 1e-6;
+constexpr double kNormEpsilon = 1e-6;
 constexpr int64_t kPieces = 3;  // columns of the modulation's matrix: shift, scale, gate
 
 struct Shape {
@@ -41,13 +41,7 @@ Tensor beside(const Tensor& all, int64_t i) {
 }
 Tensor normalised(const Tensor& x) {
   const Tensor middle = x - x.mean(-1, true);
-  return middle * at::rsqrt(middle.pow(2).mean(-1, true) + kEpsilon);
-}
-Tensor leaf(const Tensor& tensor) {
-  return tensor.detach().clone().requires_grad_(true);
-}
-Tensor real_like(const Tensor& tensor, c10::IntArrayRef shape) {
-  return at::full(shape, 77, tensor.options().dtype(real_of(tensor.scalar_type())));
+  return middle * at::rsqrt(middle.pow(2).mean(-1, true) + kNormEpsilon);
 }
 
 void add_modulated_norm(std::vector<Row>& table, DType dtype, const Shape& s, bool gated) {
@@ -57,7 +51,7 @@ void add_modulated_norm(std::vector<Row>& table, DType dtype, const Shape& s, bo
     const Tensor mean = real_like(in[0], {s.batch * s.rows}),
                  rstd = real_like(in[0], {s.batch * s.rows});
     modulated_norm(in[0], gated ? in[1] : Tensor(), gated ? piece(in[2], 2) : Tensor(),
-                   piece(in[2], 1), piece(in[2], 0), kEpsilon, gated ? sum : Tensor(), out, mean,
+                   piece(in[2], 1), piece(in[2], 0), kNormEpsilon, gated ? sum : Tensor(), out, mean,
                    rstd);
     return gated ? Tensors{out, mean, rstd, sum} : Tensors{out, mean, rstd};
   };
@@ -65,7 +59,7 @@ void add_modulated_norm(std::vector<Row>& table, DType dtype, const Shape& s, bo
     const Tensor x = gated ? (in[0] + beside(in[2], 2) * in[1]).to(dtype).to(at::kDouble) : in[0];
     const Tensor middle = x - x.mean(-1, true);
     Tensors all = {normalised(x) * (1 + beside(in[2], 1)) + beside(in[2], 0), x.mean(-1),
-                   at::rsqrt(middle.pow(2).mean(-1) + kEpsilon)};
+                   at::rsqrt(middle.pow(2).mean(-1) + kNormEpsilon)};
     if (gated) all.push_back(x);
     return all;
   };
@@ -92,7 +86,7 @@ void add_modulated_norm_backward(std::vector<Row>& table, DType dtype, const Sha
     const Tensor& x = in[1];
     const Tensor mean = real_like(x, {s.batch * s.rows}), rstd = real_like(x, {s.batch * s.rows}),
                  grads = real_like(x, {s.batch, kPieces * s.width});
-    modulated_norm(x, {}, {}, piece(in[2], 1), piece(in[2], 0), kEpsilon, {}, at::empty_like(x),
+    modulated_norm(x, {}, {}, piece(in[2], 1), piece(in[2], 0), kNormEpsilon, {}, at::empty_like(x),
                    mean, rstd);
     const Tensor dx = in_place ? in[0] : at::full_like(x, 77);
     modulated_norm_backward(in[0], x, piece(in[2], 1), mean, rstd, with_residual ? in[3] : Tensor(),
@@ -111,7 +105,7 @@ void add_modulated_norm_backward(std::vector<Row>& table, DType dtype, const Sha
   // Two columns: what rounding leaves of g - mean(g) - y mean(g y) is multiplied by up to 1 /
   // sqrt(epsilon).
   if (s.width == 2)
-    input_grad = {input_grad.reference / std::sqrt(kEpsilon), input_grad.gpu / std::sqrt(kEpsilon)};
+    input_grad = {input_grad.reference / std::sqrt(kNormEpsilon), input_grad.gpu / std::sqrt(kNormEpsilon)};
   Tolerance sums = summed(dtype);
   if (s.rows > 100) sums = {10 * sums.reference, 10 * sums.gpu};
   table.push_back({fmt::format("modulated_norm_backward {} [{}, {}, {}]{}{}", dtype_name(dtype),

@@ -68,14 +68,15 @@ Tolerance summed(DType dtype) {
   return dtype == at::kDouble ? Tolerance{1e-12, 1e-12} : Tolerance{1e-5, 1e-5};
 }
 
-namespace {
-
 Tensor leaf(const Tensor& tensor) {
   return tensor.detach().clone().requires_grad_(true);
 }
 Tensor real_like(const Tensor& tensor, c10::IntArrayRef shape) {
   return at::full(shape, 77, tensor.options().dtype(real_of(tensor.scalar_type())));
 }
+
+namespace {
+
 Tensor rounded_to(DType dtype, const Tensor& tensor) {
   return tensor.to(dtype).to(at::kDouble);
 }

@@ -33,6 +33,9 @@ Tensor random(c10::IntArrayRef shape, DType dtype);
 Tolerance stored(DType dtype);  // of results that are rounded to the model's type
 // of sums and statistics, which are fp32 where the model is not fp64
 Tolerance summed(DType dtype);
+Tensor leaf(const Tensor& tensor);  // a copy that autograd follows
+// Filled with a value that no result has, in the type of statistics.
+Tensor real_like(const Tensor& tensor, c10::IntArrayRef shape);
 
 void add_norms(std::vector<Row>& table);
 void add_ropes(std::vector<Row>& table);

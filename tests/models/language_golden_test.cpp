@@ -4,7 +4,7 @@
 
 #include "models/test_autograd_models.h"
 
-namespace veil {
+namespace veil::language_golden_test {
 namespace {
 
 double relative(const Tensor& got, const Tensor& expected) {
@@ -98,4 +98,4 @@ TEST(GpuLanguageGolden, Bf16StaysNear) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::language_golden_test

@@ -13,7 +13,7 @@
 #include "base/files.h"
 #include "profile/memory.h"
 
-namespace veil {
+namespace veil::kineto_test {
 
 namespace {
 
@@ -124,4 +124,4 @@ TEST_F(GpuKineto, KernelsAreInTheProfile) {
   EXPECT_TRUE(any) << profile.top_table();
 }
 
-}  // namespace veil
+}  // namespace veil::kineto_test

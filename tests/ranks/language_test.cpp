@@ -9,7 +9,7 @@
 #include "engine/test_run.h"
 #include "ranks/rank_harness.h"
 
-namespace veil {
+namespace veil::language_test {
 namespace {
 
 constexpr int64_t kSamples = 24;  // of a logical batch over all ranks
@@ -96,4 +96,4 @@ TEST(LanguageRanks, CheckpointingChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::language_test

@@ -11,7 +11,7 @@
 #include "engine/test_sensitivity.h"
 #include "ranks/rank_harness.h"
 
-namespace veil {
+namespace veil::private_test {
 namespace {
 
 using privacy::NormRule;
@@ -234,4 +234,4 @@ TEST(PrivateRanks, EveryGoldenModelIsExactUnderEveryStrategy) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::private_test

@@ -9,7 +9,7 @@
 #include "train/feed.h"
 #include "train/trainer.h"
 
-namespace veil {
+namespace veil::private_training_test {
 namespace {
 
 constexpr int64_t kTokens = 12, kSamples = 40;
@@ -127,4 +127,4 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::private_training_test

@@ -9,7 +9,7 @@
 #include "engine/test_run.h"
 #include "ranks/rank_harness.h"
 
-namespace veil {
+namespace veil::strategy_test {
 namespace {
 
 // a logical batch over all ranks: 1, 2, 3 and 4 ranks with 1, 2 or 4 micro-batches divide it
@@ -125,4 +125,4 @@ TEST_F(StrategyTest, Bf16OnTheWireStaysNearFp32) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::strategy_test

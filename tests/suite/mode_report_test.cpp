@@ -11,7 +11,7 @@
 #include "report/test_records.h"
 #include "suite/modes.h"
 
-namespace veil {
+namespace veil::mode_report_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -337,4 +337,4 @@ TEST(ModeReport, WhatNvmlSawOfTheGpuIsShown) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::mode_report_test

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "report/test_records.h"
 
-namespace veil {
+namespace veil::suite_test {
 namespace {
 
 using nlohmann::json;
@@ -103,4 +103,4 @@ TEST(Suite, APageOfOnesOwnDecidesQuestionTablePlotsVerdictAndFiles) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::suite_test

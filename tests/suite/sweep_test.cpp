@@ -10,7 +10,7 @@
 #include "suite/child.h"
 #include "suite/modes.h"
 
-namespace veil {
+namespace veil::sweep_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -53,7 +53,7 @@ TEST(Sweep, RepeatsBecomeOneRecordWithAllTheirTimes) {
   };
   const auto merge = [](const std::vector<Json>& measured) {
     std::vector<Record> records;
-    for (const Json& json : measured) records.push_back(record_from_json(json));
+    for (const Json& found : measured) records.push_back(record_from_json(found));
     return to_json(merged_repeats(records));
   };
   const Json merged = merge({one(10, 5), one(20, 7)});
@@ -129,4 +129,4 @@ TEST(Sweep, AChildThatTakesTooLongIsEndedWithWhatItStarted) {
 }
 
 }  // namespace
-}  // namespace veil
+}  // namespace veil::sweep_test
