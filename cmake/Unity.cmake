@@ -1,5 +1,6 @@
 # veil_unity(TARGET SIZE): compiles TARGET's C++ sources SIZE at a time, neighbours of one folder together. A single source
 # costs two to six seconds, of which most are spent in LibTorch's and the JSON library's headers.
+# Relocatable (from CMake 4.0 on), so that clones share a compiler cache.
 function(veil_unity target size)
   if(NOT VEIL_UNITY)
     return()
@@ -20,5 +21,6 @@ function(veil_unity target size)
     math(EXPR count_${folder} "${count_${folder}} + 1")
     set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder}_${part})
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP
+    UNITY_BUILD_RELOCATABLE ON)
 endfunction()

@@ -1,24 +1,36 @@
 #!/usr/bin/env bash
-# Configures (where needed) and builds one preset: build.sh PRESET JOBS [--configure-only] [cmake arguments]. Called by the Makefile with build/env.sh read.
+# Configures (where needed) and builds one preset: build.sh PRESET JOBS [--configure-only | --program] [cmake arguments].
+# --program builds the program alone, and leaves CUDA code out where there is no GPU, unless the folder is configured
+# already. Called by the Makefile with build/env.sh read.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=$1 jobs=$2
 shift 2
 only=
-[[ ${1:-} == --configure-only ]] && only=yes && shift
+[[ ${1:-} == --* ]] && only=${1#--} && shift
 case $preset in release) folder=build ;; *) folder=build-$preset ;; esac
 mkdir -p "$folder"
+cuda=()
+if [[ $preset == release ]]; then
+  cuda=(-DVEIL_CUDA=AUTO)
+  if [[ $only == program ]] && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then cuda=(-DVEIL_CUDA=OFF); fi
+fi
 
-# Configuring is said only once, and again where it is asked with other words; ninja runs cmake again by itself when its files change.
-asked="$VEIL_CMAKE $VEIL_NINJA $VEIL_PYTHON $*"
-if [[ ! -f $folder/build.ninja || $(cat "$folder/asked" 2>/dev/null) != "$asked" ]]; then
-  "$VEIL_CMAKE" --preset "$preset" -DCMAKE_MAKE_PROGRAM="$VEIL_NINJA" -DPython3_EXECUTABLE="$VEIL_PYTHON" "$@" >"$folder/configure.log" 2>&1 ||
+# cmake runs once, and again when it is called with other arguments; ninja runs it by itself when its files change.
+asked="$VEIL_CMAKE $VEIL_NINJA $VEIL_PYTHON ${cuda[*]} $*"
+configured=$(cat "$folder/asked" 2>/dev/null || true)
+[[ $only == program && $configured == "${asked/VEIL_CUDA=OFF/VEIL_CUDA=AUTO}" ]] && asked=$configured
+if [[ ! -f $folder/build.ninja || $configured != "$asked" ]]; then
+  "$VEIL_CMAKE" --preset "$preset" -DCMAKE_MAKE_PROGRAM="$VEIL_NINJA" -DPython3_EXECUTABLE="$VEIL_PYTHON" "${cuda[@]}" "$@" \
+    >"$folder/configure.log" 2>&1 ||
     { cat "$folder/configure.log" >&2; exit 1; }
   grep -E '^-- Veil:' "$folder/configure.log" || true
   echo "$asked" >"$folder/asked"
 fi
-[[ -z $only ]] || exit 0
-# Clones share what the compiler cache holds: paths inside the checkout are hashed relative to it.
+[[ $only != configure-only ]] || exit 0
+# Clones share the compiler cache: paths inside the checkout are hashed relative to it.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export NINJA_STATUS='[%f/%t] '
-"$VEIL_NINJA" -C "$folder" -j "$jobs" --quiet
+targets=()
+[[ $only == program ]] && targets=(veil)
+"$VEIL_NINJA" -C "$folder" -j "$jobs" --quiet "${targets[@]}"
