@@ -6,10 +6,11 @@
 
 #include "base/build_info.h"
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/options.h"
+#include "cli/run_options.h"
 #include "data/http.h"
 #include "data/image_file.h"
 #include "run/link_check.h"
@@ -40,6 +41,7 @@ const NameTable<Backend>& names(Backend) {
 
 struct DoctorOptions {
   std::string json;
+  bool overwrite = false;
   std::vector<Need> require;
   std::optional<int> ranks;
   int64_t mebibytes = 64;
@@ -222,6 +224,7 @@ int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
   }
   if (!wanted.json.empty()) {
     nlohmann::json record = health_json(health);
+    record[kWrittenBy] = kWriter;
     if (link) record["link"] = link_json(*link);
     const std::string text = record.dump(2) + "\n";
     if (wanted.json == "-") {
@@ -249,6 +252,7 @@ int run_doctor(const std::vector<std::string>& arguments) {
   options.add(
       "json", wanted.json,
       {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  add_overwrite_option(options, wanted.overwrite);
   options.add("require", wanted.require,
               {.help = "leave with exit code 3 if one of these is absent"});
   options.add("ranks", wanted.ranks,
@@ -264,6 +268,7 @@ int run_doctor(const std::vector<std::string>& arguments) {
   options.add("backend", wanted.backend,
               {.help = "what the ranks talk by; auto takes NCCL where every rank has a GPU"});
   if (!options.parse(arguments)) return kExitDone;
+  if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
 
   const RankInfo info = rank_info_from_environment();
   std::optional<RankStart> start;

@@ -3,11 +3,12 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/hub_environment.h"
-#include "cli/options.h"
+#include "cli/run_options.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "data/hub_fetch.h"
@@ -84,6 +85,7 @@ std::string model_table(const FetchRequest& request, const FetchedModel& model) 
 int run_fetch(const std::vector<std::string>& arguments) {
   FetchRequest request;
   std::string token, json;
+  bool overwrite = false;
   request.endpoint = hub_endpoint_from_environment();
   request.cache_root = hub_cache_root(hub_variables_from_environment());
   Options options("fetch",
@@ -110,8 +112,9 @@ int run_fetch(const std::vector<std::string>& arguments) {
   options.add(
       "json", json,
       {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  add_overwrite_option(options, overwrite);
   if (!options.parse(arguments)) return kExitDone;
-  if (!json.empty() && json != "-") check_file_can_be_written(json);
+  if (!json.empty() && json != "-") check_output_file(json, overwrite);
   request.token = token.empty() ? hub_token_from_environment() : token;
 
   FetchedModel model;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/table.h"
 #include "base/units.h"
@@ -24,7 +25,7 @@ struct FindBatchCommand {
   std::vector<std::string> strategies;
   int64_t max_batch = 65536;
   std::string memory_limit, output_dir = "batch_sizes";
-  bool json = false;
+  bool json = false, overwrite = false;
 };
 
 void add_options(Options& options, FindBatchCommand& c) {
@@ -46,6 +47,7 @@ void add_options(Options& options, FindBatchCommand& c) {
       "output-dir", c.output_dir,
       {.help = "folder of max_batch_sizes.txt, max_batch_sizes.json and the trials' records",
        .value = "DIR"});
+  add_overwrite_option(options, c.overwrite);
   options.add("json", c.json, {.help = "print max_batch_sizes.json instead of the table"});
 }
 
@@ -276,7 +278,9 @@ int run_find_batch(const std::vector<std::string>& arguments) {
   const int world = experiment_world(command.config, planned);
   const int64_t limit = memory_limit(command, planned, device);
   make_model(command.config, model_source(command.config), world);
-  check_folder_can_be_made(command.output_dir);
+  const std::string text_path = join_path(command.output_dir, "max_batch_sizes.txt"),
+                    json_path = join_path(command.output_dir, "max_batch_sizes.json");
+  for (const std::string& path : {text_path, json_path}) check_output_file(path, command.overwrite);
   if (!command.json) fmt::print("{}\n", options.table());
 
   BatchSearch result{.command = options.command_line(),
@@ -302,10 +306,8 @@ int run_find_batch(const std::vector<std::string>& arguments) {
         summary(search, found, strategy, world, command.config.step.accumulation));
     all_fit = all_fit && found.largest > 0;
   }
-  const std::string text_path = join_path(command.output_dir, "max_batch_sizes.txt");
-  write_file_atomically(text_path, batch_sizes_text(result));
-  write_file_atomically(join_path(command.output_dir, "max_batch_sizes.json"),
-                        to_json(result).dump(1) + "\n");
+  write_listed_file(text_path, batch_sizes_text(result), command.overwrite);
+  write_listed_file(json_path, to_json(result).dump(1) + "\n", command.overwrite);
   if (command.json) {
     fmt::print("{}\n", to_json(result).dump(1));
   } else {

@@ -4,9 +4,10 @@
 #include <cmath>
 
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/table.h"
 #include "cli/command.h"
-#include "cli/options.h"
+#include "cli/run_options.h"
 #include "privacy/accountant.h"
 #include "privacy/mechanism.h"
 #include "report/drawing.h"
@@ -34,6 +35,7 @@ struct PrivacyOptions {
   std::vector<std::string> phases;
   Choice accountant = Choice::pld;
   std::string json, plot;
+  bool overwrite = false;
 };
 
 // The options of both commands. Ranges are checked where the values are used, in privacy/.
@@ -56,6 +58,12 @@ void add_common(Options& options, PrivacyOptions& wanted) {
       "json", wanted.json,
       {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   options.add("plot", wanted.plot, {.help = "draw epsilon over steps as PNG", .value = "FILE"});
+  add_overwrite_option(options, wanted.overwrite);
+}
+
+void check_outputs(const PrivacyOptions& wanted) {
+  if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
+  if (!wanted.plot.empty()) check_png(wanted.plot, wanted.overwrite);
 }
 
 double sampling_rate(const PrivacyOptions& wanted) {
@@ -186,8 +194,9 @@ std::vector<Phase> beginning(const std::vector<Phase>& phases, int64_t steps) {
   return result;
 }
 
-void draw(const std::string& path, const std::vector<std::vector<Phase>>& runs,
-          const std::vector<std::unique_ptr<Accountant>>& used, double delta) {
+void draw(const PrivacyOptions& wanted, const std::vector<std::vector<Phase>>& runs,
+          const std::vector<std::unique_ptr<Accountant>>& used) {
+  const double delta = *wanted.delta;
   constexpr int64_t kPoints = 24;
   LinePlot plot{.title = fmt::format("epsilon spent, delta = {}", delta),
                 .x_label = "steps",
@@ -208,14 +217,15 @@ void draw(const std::string& path, const std::vector<std::vector<Phase>>& runs,
     }
     plot.curves.push_back(std::move(curve));
   }
-  const std::string trouble = write_png(plot, path);
-  fmt::print(stderr, "{}\n", trouble.empty() ? "plot: " + path : trouble);
+  const std::string trouble = write_png(plot, wanted.plot, wanted.overwrite);
+  fmt::print(stderr, "{}\n", trouble.empty() ? "plot: " + wanted.plot : trouble);
 }
 
 void show(const PrivacyOptions& wanted, const std::vector<Row>& rows, nlohmann::json record) {
   if (wanted.json != "-") fmt::print("{}", row_table(rows));
   if (wanted.json.empty()) return;
   for (const Row& row : rows) record["results"].push_back(row_json(row));
+  record[kWrittenBy] = kWriter;
   record["delta"] = *wanted.delta;
   record["relation"] = "add-remove-one";
   record["mechanism"] = "Poisson-sampled Gaussian";
@@ -239,6 +249,7 @@ int run_epsilon(const std::vector<std::string>& arguments) {
        .repeated = true,
        .value = "SIGMA,Q,STEPS"});
   if (!options.parse(arguments)) return kExitDone;
+  check_outputs(wanted);
   privacy::check_delta(*wanted.delta);
   const std::vector<Phase> phases = run_phases(wanted);
   privacy::check_phases(phases);
@@ -248,8 +259,7 @@ int run_epsilon(const std::vector<std::string>& arguments) {
   for (const auto& accountant : used)
     rows.push_back(make_row(*accountant, accountant->epsilon(phases, *wanted.delta)));
   show(wanted, rows, {{"phases", phases_json(phases)}});
-  if (!wanted.plot.empty())
-    draw(wanted.plot, std::vector(used.size(), phases), used, *wanted.delta);
+  if (!wanted.plot.empty()) draw(wanted, std::vector(used.size(), phases), used);
   return kExitDone;
 }
 
@@ -261,6 +271,7 @@ int run_sigma(const std::vector<std::string>& arguments) {
               {.aliases = {"target-epsilon"}, .help = "the budget", .required = true});
   add_common(options, wanted);
   if (!options.parse(arguments)) return kExitDone;
+  check_outputs(wanted);
   const double q = sampling_rate(wanted);
   privacy::check_delta(*wanted.delta);
   privacy::check_phases({{.sigma = 1, .q = q, .steps = 0}});
@@ -276,7 +287,7 @@ int run_sigma(const std::vector<std::string>& arguments) {
     runs.push_back({{.sigma = sigma, .q = q, .steps = steps}});
   }
   show(wanted, rows, {{"target_epsilon", *wanted.epsilon}, {"q", q}, {"steps", steps}});
-  if (!wanted.plot.empty()) draw(wanted.plot, runs, used, *wanted.delta);
+  if (!wanted.plot.empty()) draw(wanted, runs, used);
   return kExitDone;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -20,7 +21,7 @@ namespace {
 struct ProfileCommand {
   RunConfig config;
   std::string output, output_dir;
-  bool json = false;
+  bool json = false, overwrite = false;
 };
 
 std::string number(std::optional<double> value, const char* format_as = "{:.3f}") {
@@ -103,7 +104,7 @@ void check_before_work(const ProfileCommand& command, const RankInfo& info) {
   if (command.config.step.graph == GraphMode::on && !device.is_cuda()) {
     user_error("--graph on cannot be met (no GPU): pass --graph auto or off");
   }
-  if (!command.output.empty()) check_file_can_be_written(command.output);
+  if (!command.output.empty()) check_output_file(command.output, command.overwrite);
   if (const std::string folder = trace_folder(command, world); !folder.empty())
     check_folder_can_be_made(folder);
 }
@@ -198,6 +199,7 @@ int run_profile(const std::vector<std::string>& arguments) {
               {.aliases = {"logdir"},
                .help = "folder of traces, one folder per configuration in it",
                .value = "DIR"});
+  add_overwrite_option(options, command.overwrite);
   options.add("json", command.json, {.help = "print the record instead of tables"});
   if (!options.parse(arguments)) return kExitDone;
   if (const char* watched = std::getenv("VEIL_PROFILE");

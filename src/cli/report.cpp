@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/command.h"
-#include "cli/options.h"
+#include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "report/changes.h"
 #include "suite/suite.h"
@@ -14,6 +14,7 @@ namespace veil {
 int run_report(const std::vector<std::string>& arguments) {
   std::vector<std::string> folders;
   std::string output_folder;
+  bool overwrite = false;
   Options options("report",
                   "writes tables, plots and one page (index.html) from a folder of records");
   options.add("input-dir", folders,
@@ -27,17 +28,18 @@ int run_report(const std::vector<std::string>& arguments) {
       "output-dir", output_folder,
       {.help = "where the report goes; by default that folder, and of two folders nowhere but here",
        .value = "DIR"});
+  add_overwrite_option(options, overwrite);
   if (!options.parse(arguments)) return kExitDone;
 
   if (folders.size() > 2)
     user_error("{} folders: a report is of one, or of two to compare", folders.size());
   if (folders.size() == 2) {
-    fmt::print("{}\n", write_changes(folders[0], folders[1], output_folder));
+    fmt::print("{}\n", write_changes(folders[0], folders[1], output_folder, overwrite));
     if (!output_folder.empty())
       fmt::print("page      {}\n", join_path(output_folder, "changes.html"));
     return kExitDone;
   }
-  const ReportFiles report = write_report(folders[0], output_folder, suite_pages());
+  const ReportFiles report = write_report(folders[0], output_folder, suite_pages(), overwrite);
   fmt::print("{}\n", report.summary);
   fmt::print("page      {}\n", join_path(report.output_folder, "index.html"));
   fmt::print("tables    {}\n", join_path(report.output_folder, "summary.{txt,csv,md}"));

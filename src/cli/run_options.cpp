@@ -122,6 +122,10 @@ void add_batch_option(Options& options, RunConfig& c) {
               {.help = "samples per rank and micro-batch", .minimum = 1});
 }
 
+void add_overwrite_option(Options& options, bool& overwrite, const char* help) {
+  options.add("overwrite", overwrite, {.help = help});
+}
+
 void add_attention_option(Options& options, RunConfig& c) {
   options.add("attention", c.model.attention,
               {.help = "cuDNN or flash as the device has it, or plain products"});

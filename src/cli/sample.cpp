@@ -1,5 +1,5 @@
 // veil sample: a picture of images drawn from a trained diffusion model.
-#include "base/files.h"
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
@@ -17,12 +17,14 @@ int run_sample(const std::vector<std::string>& arguments) {
   std::string model_name, output = "samples.png";
   std::vector<int64_t> classes;
   int64_t each = 8, scale = 1, batch = 64, seed = 0;
+  bool overwrite = false;
   Options options("sample",
                   "draws images from a trained diffusion model into one PNG, one row per class");
   options.add(
       "model", model_name,
       {.help = "folder that `veil train --export` wrote", .required = true, .value = "DIR"});
   options.add("output", output, {.help = "the picture", .value = "FILE"});
+  add_overwrite_option(options, overwrite);
   options.add(
       "classes", classes,
       {.aliases = {"labels"}, .help = "a row each; all of the model's, at most 16, if not given"});
@@ -60,7 +62,7 @@ int run_sample(const std::vector<std::string>& arguments) {
     for (int64_t i = 0; i < std::min<int64_t>(dit.classes, 16); ++i) classes.push_back(i);
   }
   check_sampling(dit, classes, sampler);
-  check_file_can_be_written(output);
+  check_output_file(output, overwrite);
   sampler.seed = static_cast<uint64_t>(seed);
   const Device device = choose_device(config, {});
   const DType compute = dtype_of(config.step.compute);

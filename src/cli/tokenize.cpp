@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -11,6 +12,7 @@
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "data/encode.h"
+#include "data/token_store.h"
 
 namespace veil {
 namespace {
@@ -19,6 +21,7 @@ struct TokenizeOptions {
   std::string folder, tokenizer = "byte", output, json;
   data::CorpusOptions corpus;
   data::EncodeOptions encode;
+  bool overwrite = false;
 };
 
 // "stories/" gives "stories.tokens".
@@ -84,8 +87,12 @@ int run_tokenize(const std::vector<std::string>& arguments) {
   options.add(
       "json", wanted.json,
       {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  add_overwrite_option(options, wanted.overwrite);
   if (!options.parse(arguments)) return kExitDone;
   if (wanted.output.empty()) wanted.output = default_output(wanted.folder);
+  // A token store is Veil's own.
+  if (!data::is_token_store(wanted.output)) check_output_file(wanted.output, wanted.overwrite);
+  if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
 
   const double begin_ms = steady_ms();
   data::Corpus corpus(wanted.folder, wanted.corpus);
@@ -113,7 +120,8 @@ int run_tokenize(const std::vector<std::string>& arguments) {
                counts.empty > 0 ? fmt::format(", {} without text left out", counts.empty) : "");
   }
   if (wanted.json.empty()) return kExitDone;
-  const nlohmann::json record = {{"output", wanted.output},
+  const nlohmann::json record = {{kWrittenBy, kWriter},
+                                 {"output", wanted.output},
                                  {"tokenizer", header.tokenizer.name},
                                  {"tokenizer_hash", header.tokenizer.hash},
                                  {"vocabulary_size", header.tokenizer.vocabulary_size},

@@ -110,6 +110,9 @@ void add_train_options(Options& options, TrainCommand& command) {
                "model.safetensors and the tokenizer's files. --model DIR takes it again, and "
                "transformers loads a language model",
        .value = "DIR"});
+  add_overwrite_option(options, c.training.overwrite,
+                       "let --export replace the files of an earlier export in its folder; other "
+                       "files there stay");
   options.add("profile", command.profile,
               {.aliases = {"profile_step", "use_profiler"},
                .help = "write a trace of operators and kernels of this step and the next; the bare "

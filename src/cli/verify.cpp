@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -25,7 +26,7 @@ struct VerifyCommand {
   VerifyOptions verify;
   std::vector<int> ranks = {1};
   std::string output, rows;
-  bool json = false, verbose = false, use_fsdp = false;
+  bool json = false, verbose = false, use_fsdp = false, overwrite = false;
 };
 
 void add_verify_options(Options& options, VerifyCommand& c) {
@@ -69,6 +70,7 @@ void add_verify_options(Options& options, VerifyCommand& c) {
       {.aliases = {"enable_profiling", "use_profiler"}, .help = "time each row's step by phase"});
   options.add("json", c.json, {.help = "print the record instead of tables"});
   options.add("output", c.output, {.help = "write the record here", .value = "FILE"});
+  add_overwrite_option(options, c.overwrite);
   options.add("rows", c.rows,
               {.help = "write the rows here and print nothing: how the ranks that this command "
                        "starts answer it",
@@ -287,7 +289,8 @@ int run_verify_command(const std::vector<std::string>& arguments) {
     e.model.task = model.task;
     model_source(e);
   }
-  if (!c.output.empty()) check_file_can_be_written(c.output);
+  if (!c.output.empty()) check_output_file(c.output, c.overwrite);
+  if (!c.rows.empty()) check_output_file(c.rows, c.overwrite);
 
   const RankInfo info = rank_info_from_environment();
   if (info.launcher != Launcher::none) {

@@ -3,9 +3,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/outputs.h"
 #include "base/text.h"
 
 namespace veil {
@@ -14,41 +19,119 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A folder that vanishes unless it is put into its place.
+// A new folder next to `place` that vanishes unless it is put into its place.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const fs::path& place)
-      : path_(fmt::format("{}.{}.tmp", place.string(), getpid())),
-        replaced_(path_.string() + ".replaced") {
+  explicit TemporaryFolder(const fs::path& place) {
     std::error_code error;
-    fs::remove_all(path_, error);
-    fs::create_directories(path_, error);
-    if (error) user_error("cannot make folder '{}': {}", path_.string(), error.message());
+    fs::create_directories(place.parent_path(), error);
+    bool made = false;
+    for (int i = 0; i < 1000 && !made && !error; ++i) {
+      path_ = fmt::format("{}.{}.{}.tmp", place.string(), getpid(), i);
+      made = fs::create_directory(path_, error);  // false where something has that name
+    }
+    if (!made) user_error("cannot make folder '{}': {}", path_.string(), error.message());
   }
   ~TemporaryFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
-    fs::remove_all(replaced_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   std::string inside(const std::string& name) const { return (path_ / name).string(); }
+  // Every file by name, with its size.
+  std::map<std::string, uintmax_t> files() const {
+    std::map<std::string, uintmax_t> found;
+    for (const auto& entry : fs::directory_iterator(path_))
+      found[entry.path().filename().string()] = entry.file_size();
+    return found;
+  }
 
+  // `place` does not exist, or is an empty folder.
   void rename_to(const fs::path& place) {
     std::error_code error;
-    const bool there = fs::exists(place, error);
-    if (there) fs::rename(place, replaced_, error);
-    if (!error) fs::rename(path_, place, error);
-    if (!error) return;
-    std::error_code ignored;
-    if (there && !fs::exists(place, ignored)) fs::rename(replaced_, place, ignored);
-    user_error("cannot put folder '{}' into its place: {}", place.string(), error.message());
+    fs::rename(path_, place, error);
+    if (error)
+      user_error("cannot put folder '{}' into its place: {}", place.string(), error.message());
+  }
+  void move_into(const fs::path& place, const std::string& name) {
+    std::error_code error;
+    fs::rename(path_ / name, place / name, error);
+    if (error)
+      user_error("cannot write '{}': {}", (place / name).string(), error.message());
   }
 
  private:
-  fs::path path_, replaced_;
+  fs::path path_;
 };
+
+// The files that the manifest lists, with their sizes; nothing where the folder is no export.
+std::optional<std::map<std::string, uintmax_t>> exported_files(const fs::path& folder) {
+  std::error_code error;
+  const fs::path path = folder / kExportManifest;
+  if (!fs::is_regular_file(path, error)) return {};
+  const auto json =
+      nlohmann::json::parse(read_file(path.string()), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value(kWrittenBy, "") != kWriter || !json.contains("files") ||
+      !json["files"].is_object())
+    return {};
+  std::map<std::string, uintmax_t> files;
+  for (const auto& [name, size] : json["files"].items()) {
+    if (!size.is_number_unsigned() || fs::path(name).filename() != name) return {};
+    files[name] = size.get<uintmax_t>();
+  }
+  return files;
+}
+
+// In a manifest written before files are replaced: what a killed process left may have any size.
+constexpr uintmax_t kAnySize = 0;
+
+std::string manifest_text(const std::map<std::string, uintmax_t>& files) {
+  return nlohmann::ordered_json({{kWrittenBy, kWriter}, {"files", files}}).dump(2) + "\n";
+}
+
+// Whether exports write files of this name.
+bool is_export_name(const std::string& name) {
+  static const std::set<std::string> names = {
+      "config.json",             "tokenizer.json",         "tokenizer_config.json",
+      "special_tokens_map.json", "generation_config.json", "privacy.json",
+      "model.safetensors",       "model.safetensors.index.json"};
+  return names.count(name) > 0 || (name.rfind("model-", 0) == 0 && name.ends_with(".safetensors"));
+}
+
+// Replaces the files of the earlier export one by one and removes those that the new one does not
+// have. The manifest lists both until the end, so that a process that is killed leaves an export.
+void replace_export(TemporaryFolder& whole, const fs::path& place) {
+  const auto before = exported_files(place).value_or(std::map<std::string, uintmax_t>{});
+  const auto now = whole.files();
+  std::map<std::string, uintmax_t> both;
+  for (const auto& [name, size] : now) {
+    const bool foreign = name != kExportManifest && before.count(name) == 0;
+    if (foreign && fs::exists(place / name))
+      user_error("'{}' exists and is not a file that Veil exported: move it",
+                 (place / name).string());
+  }
+  for (const auto& list : {before, now}) {
+    for (const auto& [name, size] : list) both[name] = kAnySize;
+  }
+  both.erase(kExportManifest);
+  write_file_atomically((place / kExportManifest).string(), manifest_text(both));
+  for (const auto& [name, size] : now) {
+    if (name != kExportManifest) whole.move_into(place, name);
+  }
+  std::error_code ignored;
+  for (const auto& [name, size] : before) {
+    if (now.count(name) == 0) fs::remove(place / name, ignored);
+  }
+  whole.move_into(place, kExportManifest);
+}
+
+fs::path place_of(const std::string& folder) {
+  std::error_code error;
+  const fs::path place = fs::absolute(folder, error).lexically_normal();
+  return place.has_filename() ? place : place.parent_path();  // "folder/"
+}
 
 std::vector<std::vector<TensorSource>> cut(const std::vector<TensorSource>& tensors,
                                            int64_t limit) {
@@ -93,19 +176,50 @@ void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options) {
   VEIL_CHECK(options.shard_bytes > 0, "files of {} bytes", options.shard_bytes);
-  std::error_code error;
-  fs::path place = fs::absolute(folder, error).lexically_normal();
-  if (!place.has_filename()) place = place.parent_path();  // "folder/"
-  if (fs::exists(place, error) && !fs::is_directory(place, error))
-    user_error("'{}' is not a folder", folder);
-  if (!options.replace && fs::exists(place, error) && !fs::is_empty(place, error)) {
-    user_error("folder '{}' is there and not empty: allowed is a new or an empty one", folder);
-  }
-  check_folder_can_be_made(place.string());
+  check_export_folder(folder, options.overwrite);
+  const fs::path place = place_of(folder);
   TemporaryFolder whole(place);
   write_weights(whole, tensors, options.shard_bytes);
   for (const auto& [name, content] : files) write_file_atomically(whole.inside(name), content);
-  whole.rename_to(place);
+  write_file_atomically(whole.inside(kExportManifest), manifest_text(whole.files()));
+  std::error_code error;
+  if (fs::exists(place, error) && !fs::is_empty(place, error)) {
+    check_export_folder(folder, options.overwrite);
+    replace_export(whole, place);
+  } else {
+    whole.rename_to(place);
+  }
+}
+
+void check_export_folder(const std::string& folder, bool overwrite) {
+  const fs::path place = place_of(folder);
+  std::error_code error;
+  check_folder_can_be_made(place.string());
+  if (fs::exists(place, error) && !fs::is_directory(place, error))
+    user_error("'{}' is not a folder", folder);
+  if (!fs::exists(place, error) || fs::is_empty(place, error)) return;
+  const auto listed = exported_files(place);
+  if (!listed)
+    field_error("export",
+                "{}: the folder is not empty and is no export of Veil; choose a new or an empty "
+                "folder",
+                folder);
+  if (!overwrite)
+    field_error("export",
+                "{}: the folder holds an earlier export; choose another, or pass `overwrite` to "
+                "replace it",
+                folder);
+  for (const auto& entry : fs::directory_iterator(place)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kExportManifest || !is_export_name(name)) continue;
+    const auto found = listed->find(name);
+    if (found == listed->end() || !entry.is_regular_file(error) ||
+        (found->second != kAnySize && entry.file_size(error) != found->second))
+      field_error("export",
+                  "{}: '{}' in it is not the file that Veil exported; move it, or choose another "
+                  "folder",
+                  folder, name);
+  }
 }
 
 }  // namespace veil

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -223,15 +224,19 @@ std::string change_page(const Changes& changes) {
 }
 
 std::string write_changes(const std::string& before, const std::string& after,
-                          const std::string& output_folder) {
+                          const std::string& output_folder, bool overwrite) {
   const Changes changes = changes_between(read_records(before), read_records(after));
   const std::string text = change_text(changes);
   if (output_folder.empty()) return text;
-  ensure_folder_writable(output_folder);
-  write_file_atomically(join_path(output_folder, "changes.txt"), text);
-  write_file_atomically(join_path(output_folder, "changes.md"), change_markdown(changes));
-  write_file_atomically(join_path(output_folder, "changes.csv"), change_table(changes).csv());
-  write_file_atomically(join_path(output_folder, "changes.html"), change_page(changes));
+  const std::pair<const char*, std::string> files[] = {
+      {"changes.txt", text},
+      {"changes.md", change_markdown(changes)},
+      {"changes.csv", change_table(changes).csv()},
+      {"changes.html", change_page(changes)}};
+  for (const auto& [name, content] : files)  // all or none
+    check_output_file(join_path(output_folder, name), overwrite);
+  for (const auto& [name, content] : files)
+    write_listed_file(join_path(output_folder, name), content, overwrite);
   return text;
 }
 

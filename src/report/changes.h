@@ -41,8 +41,9 @@ std::string change_markdown(const Changes& changes);  // for a pull request
 std::string change_page(const Changes& changes);      // one self-contained page
 
 // Reads both folders and writes changes.txt, changes.md, changes.csv and changes.html into
-// `output_folder`, if that is not "". The text.
+// `output_folder`, if that is not "". The text. Files that Veil did not write stay, as in
+// write_report.
 std::string write_changes(const std::string& before, const std::string& after,
-                          const std::string& output_folder);
+                          const std::string& output_folder, bool overwrite = false);
 
 }  // namespace veil

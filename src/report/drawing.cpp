@@ -14,6 +14,7 @@
 #include <regex>
 
 #include "base/files.h"
+#include "base/outputs.h"
 #include "report/html.h"
 
 namespace veil {
@@ -59,13 +60,24 @@ std::string single_quoted(const std::string& text) {
 
 }  // namespace
 
-std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder) {
+void check_plots(const std::vector<Plot>& plots, const std::string& folder, bool overwrite) {
+  for (const Plot& plot : plots) {
+    for (const char* const ending : {".gp", ".svg", ".png"})
+      check_output_file(join_path(folder, plot.name + ending), overwrite);
+  }
+}
+
+std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder, bool overwrite) {
+  check_plots(plots, folder, overwrite);
   std::error_code ignored;
   for (const Plot& plot : plots) {
-    write_file_atomically(join_path(folder, plot.name + ".gp"), plot.script);
+    write_listed_file(join_path(folder, plot.name + ".gp"), plot.script, overwrite);
     // Remove pictures of an earlier script.
-    for (const char* const ending : {".svg", ".png"})
-      std::filesystem::remove(join_path(folder, plot.name + ending), ignored);
+    for (const char* const ending : {".svg", ".png"}) {
+      const std::string picture = join_path(folder, plot.name + ending);
+      std::filesystem::remove(picture, ignored);
+      expect_output_file(picture);
+    }
   }
   std::string failed;
   for (const Plot& plot : plots) {
@@ -81,6 +93,10 @@ std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder
       return fmt::format("no pictures, for gnuplot cannot be started: {}",
                          std::strerror(drawing.spawn_error));
     if (drawing.status != 0 && failed.empty()) failed = plot.name;
+    for (const char* const ending : {".svg", ".png"}) {
+      const std::string picture = join_path(folder, plot.name + ending);
+      if (std::filesystem::exists(picture, ignored)) list_output_file(picture);
+    }
   }
   if (failed.empty()) return "";
   return fmt::format("gnuplot did not draw '{0}': `cd '{1}' && gnuplot {0}.gp` says why", failed,
@@ -119,7 +135,12 @@ std::string inline_svg(const std::string& folder, const std::string& name,
                      svg);
 }
 
-std::string write_png(const LinePlot& plot, const std::string& path) {
+void check_png(const std::string& path, bool overwrite) {
+  for (const char* const ending : {"", ".dat", ".gp"}) check_output_file(path + ending, overwrite);
+}
+
+std::string write_png(const LinePlot& plot, const std::string& path, bool overwrite) {
+  check_png(path, overwrite);
   const std::string data = path + ".dat", script = path + ".gp";
   std::string numbers, lines;
   for (size_t i = 0; i < plot.curves.size(); ++i) {

@@ -157,6 +157,7 @@ struct TrainingConfig {
   std::string output_dir = "runs";      // parent of a new run's folder
   std::string resume;                   // a run's folder, or "latest" of output_dir
   std::string export_folder;            // gets the trained model; "": none
+  bool overwrite = false;               // replace an earlier export there
   std::optional<int64_t> profile_step;  // a trace of its kernels is written
 };
 

@@ -140,7 +140,7 @@ void visit_fields(Config& config, Visit&& visit) {
   }
   {
     auto& [steps, epochs, evaluate_every, checkpoint_every, evaluation_samples, keep_checkpoints,
-           output_dir, resume, export_folder, profile_step] = training;
+           output_dir, resume, export_folder, overwrite, profile_step] = training;
     visit("steps", steps);
     visit("epochs", epochs);
     visit("evaluate_every", evaluate_every);
@@ -150,6 +150,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("output_dir", output_dir);
     visit("resume", resume);
     visit("export", export_folder);
+    visit("overwrite", overwrite);
     visit("profile_step", profile_step);
   }
   visit("seed", seed);

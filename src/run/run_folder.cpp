@@ -12,10 +12,18 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "privacy/journal.h"
+#include "train/checkpoint.h"
 
 namespace veil {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kLockFile = ".lock";
+
+}  // namespace
 
 std::string unused_run_folder(const std::string& parent) {
   std::string folder = join_path(parent, "run_" + local_time("%Y%m%d_%H%M%S"));
@@ -41,9 +49,24 @@ std::string newest_run_folder(const std::string& parent) {
   return join_path(parent, newest);
 }
 
+void check_run_folder(const std::string& folder) {
+  std::error_code error;
+  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
+  const bool started = has(kLockFile) && has("metrics.jsonl");
+  if (started || newest_checkpoint(folder) || privacy::holds_journal(folder)) return;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != kLockFile && name.rfind(".veil_", 0) != 0)
+      field_error("resume",
+                  "{}: the folder holds '{}' and no run of `veil train`; pass a run's folder, or "
+                  "an empty one to start a run there",
+                  folder, name);
+  }
+}
+
 RunLock::RunLock(const std::string& folder) {
   ensure_folder_writable(folder);
-  const std::string path = join_path(folder, ".lock");
+  const std::string path = join_path(folder, kLockFile);
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor_ < 0) user_error("cannot write '{}': {}", path, std::strerror(errno));
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;

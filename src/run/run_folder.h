@@ -11,6 +11,10 @@ std::string new_run_folder(const std::string& parent);  // and made
 // The newest run_* folder of `parent`. UserError where there is none.
 std::string newest_run_folder(const std::string& parent);
 
+// UserError where the folder holds something and no run of `veil train`: nothing is written into a
+// folder that is not a run's. An empty folder, and one that does not exist, may become one.
+void check_run_folder(const std::string& folder);
+
 // One process at a time writes into a run's folder: makes the folder and holds it until the process
 // ends, however it ends. UserError where another run holds it.
 class RunLock {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/outputs.h"
 #include "models/export.h"
 #include "models/weight_tensors.h"
 #include "profile/kineto.h"
@@ -27,11 +28,31 @@ constexpr size_t kTimedSteps = 101;  // where phases are watched
 // Named, not made: rank 0 makes it when all input is known to be good.
 std::string run_folder(const TrainingConfig& training, const RankInfo& info) {
   if (training.resume.empty()) return unused_run_folder(training.output_dir);
-  if (training.resume == "latest") return newest_run_folder(training.output_dir);
+  const std::string folder =
+      training.resume == "latest" ? newest_run_folder(training.output_dir) : training.resume;
   const bool named_by_our_launcher = !info.launcher_socket.empty();
-  if (!named_by_our_launcher && !fs::is_directory(training.resume))
-    field_error("resume", "{}: no such folder", training.resume);
-  return training.resume;
+  if (!named_by_our_launcher && !fs::is_directory(folder))
+    field_error("resume", "{}: no such folder", folder);
+  if (info.rank == 0) check_run_folder(folder);
+  return folder;
+}
+
+// The run and the export lie apart from what is read: files that they get there would be lost or
+// be read as data by the next run.
+void check_places(const PreparedRun& prepared) {
+  const RunConfig& config = prepared.config;
+  const std::string data = config.data.path == kShapes ? "" : config.data.path;
+  if (!data.empty() && fs::is_directory(data) && lies_inside(prepared.folder, data))
+    field_error(config.training.resume.empty() ? "output_dir" : "resume",
+                "{}: the run's folder would lie inside the data ({}) and be read as data by the "
+                "next run; choose one apart from it",
+                config.training.resume.empty() ? config.training.output_dir : prepared.folder,
+                data);
+  if (config.training.export_folder.empty()) return;
+  check_apart("export", config.training.export_folder,
+              {{data, "the data"},
+               {model_source(config).folder, "the model that is trained"},
+               {prepared.folder, "the run's folder"}});
 }
 
 // Room for a rank's samples of a logical batch.
@@ -261,7 +282,8 @@ class TrainRun {
       }
       files.emplace_back("privacy.json", guarantee.dump(2) + "\n");
     }
-    export_model(config_.training.export_folder, files, sources, {.replace = true});
+    export_model(config_.training.export_folder, files, sources,
+                 {.overwrite = config_.training.overwrite});
   }
 
   const RunConfig& config_;
@@ -297,6 +319,7 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   if (config.step.graph == GraphMode::on && !prepared.device.is_cuda())
     field_error("graph", "on cannot be met (no GPU): pass `graph` auto or off");
   prepared.folder = run_folder(config.training, info);
+  check_places(prepared);
   check_resumed(prepared.config, prepared.folder, info.world);
   return prepared;
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/outputs.h"
 #include "base/text.h"
 #include "record/folder.h"
 #include "record/repeats.h"
@@ -42,15 +43,21 @@ std::optional<Record> read_if_whole(const std::string& path) {
   }
 }
 
-// Removes the unfinished files of a sweep that was killed.
-void clear_leftovers(const std::string& folder) {
+// Removes the unfinished files that a killed sweep of these experiments left.
+void clear_leftovers(const std::string& folder, const std::vector<Experiment>& experiments) {
   std::error_code ignored;
   std::vector<fs::path> left;
+  const auto is_leftover = [&](const std::string& name) {
+    return std::any_of(experiments.begin(), experiments.end(), [&](const Experiment& experiment) {
+      const std::string running = experiment.name + kRunningEnding,
+                        record = fs::path(record_path("", experiment.name)).filename().string();
+      return name == running ||
+             (name.ends_with(".tmp") &&
+              (name.rfind(running + ".", 0) == 0 || name.rfind(record + ".", 0) == 0));
+    });
+  };
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(kRunningEnding) ||
-        (name.ends_with(".tmp") && name.find(".json.") != std::string::npos))
-      left.push_back(entry.path());
+    if (is_leftover(entry.path().filename().string())) left.push_back(entry.path());
   }
   for (const fs::path& path : left) fs::remove(path, ignored);
 }
@@ -65,8 +72,9 @@ class Sweep {
         done_(experiments.size()) {}
 
   SweepResult run() {
+    if (!asked_sweep(options_.folder)) claim_output_folder(options_.folder);
     ensure_folder_writable(options_.folder);
-    clear_leftovers(options_.folder);
+    clear_leftovers(options_.folder, experiments_);
     if (!options_.words.empty()) {
       const Json asked = {{"suite", options_.suite}, {"words", options_.words}};
       write_file_atomically(join_path(options_.folder, kAskedFile), asked.dump(1) + "\n");

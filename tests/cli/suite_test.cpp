@@ -73,6 +73,8 @@ TEST_F(ProgramSuite, FourSetUpsLeaveFourRecordsAndATableAndAreNotRunAgain) {
 
 TEST_F(ProgramSuite, AnExperimentThatFailsLeavesItsLastWordsAndTheOthersRun) {
   fs::create_directory(work() / "run");
+  std::ofstream(work() / "run" / ".veil_files.json")
+      << R"({"written_by": "veil", "files": {}})";  // a folder of Veil's
   std::ofstream(work() / "run" / "traces") << "a file where the traces' folder should be";
   const Answer answer = veil("suite linear --preset tiny --device cpu --resume run");
   EXPECT_EQ(answer.code, kExitFailed) << answer.err;

@@ -42,7 +42,8 @@ class ProgramSuiteTree : public ProgramTest {
     EXPECT_THAT(run.filename().string(), ::testing::MatchesRegex("run_[0-9]{8}_[0-9]{6}"));
 
     std::set<std::string> expected = {"index.html", "summary.csv", "summary.md", "summary.txt",
-                                      "sweep.json"},
+                                      "sweep.json", ".veil_files.json",
+                                      "visualizations/.veil_files.json"},
                           traces;
     expected.insert(tree.others.begin(), tree.others.end());
     const bool drawn = std::system("gnuplot --version > /dev/null 2>&1") == 0;

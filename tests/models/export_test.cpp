@@ -34,11 +34,13 @@ class Export : public ::testing::Test {
 
 TEST_F(Export, SmallModelsAreOneFileAndLargeOnesHaveAnIndex) {
   export_model(files_.path("one"), config_, tensors_);
-  EXPECT_THAT(entries(files_.path("one")), ElementsAre("config.json", "model.safetensors"));
+  EXPECT_THAT(entries(files_.path("one")),
+              ElementsAre("config.json", "model.safetensors", "veil_export.json"));
   export_model(files_.path("several/"), config_, tensors_, {.shard_bytes = 16});
   EXPECT_THAT(entries(files_.path("several")),
               ElementsAre("config.json", "model-00001-of-00002.safetensors",
-                          "model-00002-of-00002.safetensors", "model.safetensors.index.json"));
+                          "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+                          "veil_export.json"));
   const auto index =
       nlohmann::json::parse(read_file(files_.path("several/model.safetensors.index.json")));
   EXPECT_EQ(index["metadata"]["total_size"].get<int>(), 24);
@@ -54,19 +56,53 @@ TEST_F(Export, ATensorLargerThanTheLimitHasAFileOfItsOwn) {
   EXPECT_TRUE(fs::exists(files_.path("m/model-00003-of-00003.safetensors")));
 }
 
-TEST_F(Export, AFolderThatIsInTheWayStaysUnlessAskedOtherwise) {
+TEST_F(Export, AFolderWithForeignFilesIsRefusedEvenWithOverwrite) {
   write_file_atomically(files_.path("m/mine.txt"), "x");
-  EXPECT_THAT(complaint([&] { export_model(files_.path("m"), config_, tensors_); }),
-              HasSubstr("not empty"));
-  EXPECT_THAT(entries(files_.path("m")), ElementsAre("mine.txt"));
-  export_model(files_.path("m"), config_, tensors_, {.replace = true});
-  EXPECT_THAT(entries(files_.path("m")), ElementsAre("config.json", "model.safetensors"));
+  for (const bool overwrite : {false, true}) {
+    EXPECT_THAT(complaint([&] {
+                  export_model(files_.path("m"), config_, tensors_, {.overwrite = overwrite});
+                }),
+                HasSubstr("no export of Veil"));
+    EXPECT_THAT(entries(files_.path("m")), ElementsAre("mine.txt"));
+  }
+  // A manifest that something else wrote makes no export of it.
+  write_file_atomically(files_.path("m/veil_export.json"), "{\"files\": {\"mine.txt\": 1}}");
+  EXPECT_THAT(
+      complaint([&] { export_model(files_.path("m"), config_, tensors_, {.overwrite = true}); }),
+      HasSubstr("no export of Veil"));
+  EXPECT_EQ(read_file(files_.path("m/mine.txt")), "x");
   fs::create_directories(files_.path("empty"));
   export_model(files_.path("empty"), config_, tensors_);
-  EXPECT_THAT(entries(files_.path("empty")), ElementsAre("config.json", "model.safetensors"));
-  EXPECT_THAT(complaint([&] { export_model(files_.path("m/config.json"), config_, tensors_); }),
+  EXPECT_TRUE(fs::exists(files_.path("empty/model.safetensors")));
+  EXPECT_THAT(complaint([&] { export_model(files_.path("m/mine.txt"), config_, tensors_); }),
               HasSubstr("not a folder"));
   EXPECT_THAT(entries(files_.path()), ElementsAre("empty", "m"));
+}
+
+TEST_F(Export, AnEarlierExportIsReplacedWhenAskedAndForeignFilesInItStay) {
+  export_model(files_.path("m"), config_, tensors_, {.shard_bytes = 16});
+  write_file_atomically(files_.path("m/README.md"), "mine");
+  EXPECT_THAT(complaint([&] { export_model(files_.path("m"), config_, tensors_); }),
+              HasSubstr("earlier export"));
+  EXPECT_TRUE(fs::exists(files_.path("m/model-00001-of-00002.safetensors")));
+  export_model(files_.path("m"), {{"config.json", "{\"a\": 1}\n"}}, tensors_, {.overwrite = true});
+  EXPECT_THAT(entries(files_.path("m")), ElementsAre("README.md", "config.json",
+                                                     "model.safetensors", "veil_export.json"));
+  EXPECT_EQ(read_file(files_.path("m/README.md")), "mine");
+  EXPECT_EQ(read_file(files_.path("m/config.json")), "{\"a\": 1}\n");
+  EXPECT_EQ(Weights(files_.path("m")).names().size(), 3u);
+  EXPECT_THAT(entries(files_.path()), ElementsAre("m")) << "a temporary folder was left";
+}
+
+TEST_F(Export, AFileOfAnExportThatSomebodyElseWroteIsNotReplaced) {
+  export_model(files_.path("m"), config_, tensors_);
+  write_file_atomically(files_.path("m/tokenizer.json"), "mine");
+  const auto again = [&] { export_model(files_.path("m"), config_, tensors_, {.overwrite = true}); };
+  EXPECT_THAT(complaint(again), HasSubstr("'tokenizer.json' in it is not the file"));
+  fs::remove(files_.path("m/tokenizer.json"));
+  write_file_atomically(files_.path("m/config.json"), "{\"edited\": true}\n");
+  EXPECT_THAT(complaint(again), HasSubstr("'config.json' in it is not the file"));
+  EXPECT_EQ(read_file(files_.path("m/config.json")), "{\"edited\": true}\n");
 }
 
 TEST_F(Export, AnExportThatFailsLeavesNothing) {
