@@ -14,7 +14,7 @@ echo '== veil suite linear: DDP or FSDP? Four set-ups on two ranks, each in its 
 $veil suite linear --preset tiny --ranks 2 --input-size 512 --batch-size 512 --output-dir demo/linear | sed -n '/^\[/,$p'
 echo
 echo '== veil train: a tiny language model learns from 32 short texts, byte by byte'
-$veil train --model llama-tiny --data examples/text --tokenizer byte --device cpu --seq-length 128 --batch-size 16 --steps 200 --learning-rate 5e-3 --warmup-steps 20 \
+$veil train --model llama-tiny --from-scratch --data examples/text --tokenizer byte --device cpu --seq-length 128 --batch-size 16 --steps 200 --learning-rate 5e-3 --warmup-steps 20 \
   --log-every 20 --output-dir demo/training --export demo/model | sed -u -n '/^model /,$p'
 goal=2.2
 loss=$(sed -n 's/.*"held_out_loss":\([0-9.]*\).*/\1/p' demo/training/run_*/metrics.jsonl | tail -1)

@@ -12,6 +12,7 @@ int run(const char* texts, const char* output) {
   veil::memory::install();  // before the first tensor, so that peaks are known by category
 
   veil::RunConfig config = veil::training_config("llama-tiny");
+  config.model.from_scratch = true;  // a preset has no weights
   config.model.seq_length = 32;
   config.placement.device = veil::DeviceKind::cpu;
   config.data.path = texts;

@@ -277,11 +277,14 @@ int run_find_batch(const std::vector<std::string>& arguments) {
   const Device device = choose_device(command.config, planned);
   const int world = experiment_world(command.config, planned);
   const int64_t limit = memory_limit(command, planned, device);
-  make_model(command.config, model_source(command.config), world);
+  const ModelSource source = model_source(command.config);
+  make_model(command.config, source, world);
   const std::string text_path = join_path(command.output_dir, "max_batch_sizes.txt"),
                     json_path = join_path(command.output_dir, "max_batch_sizes.json");
   for (const std::string& path : {text_path, json_path}) check_output_file(path, command.overwrite);
-  if (!command.json) fmt::print("{}\n", options.table());
+  if (!command.json)
+    fmt::print("{}\nweights   {}\n", options.table(),
+               source.has_weights() ? "from " + source.folder : weights_text(source, {}));
 
   BatchSearch result{.command = options.command_line(),
                      .model = command.config.model.name,

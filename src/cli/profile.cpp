@@ -60,6 +60,7 @@ void print_summary(const Record& record) {
     for (const std::string& remedy : *record.remedies) fmt::print("  try {}\n", remedy);
     return;
   }
+  if (record.weights) fmt::print("\nweights   {}\n", *record.weights);
   Table table({"figure", "value"});
   table.row({"step", fmt::format("{} +- {}", format_ms(*record.avg_time_ms),
                                  format_ms(*record.std_time_ms))});

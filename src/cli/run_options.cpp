@@ -13,6 +13,8 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                        "linear-stack), a folder with "
                        "config.json, or a fetched hub id",
                .value = "NAME"});
+  options.add("from-scratch", c.model.from_scratch,
+              {.help = "start with random weights, also if the model has weights"});
   options.add("seq-length", c.model.seq_length,
               {.aliases = {"seq", "seq_len", "max_length", "sequence_length"},
                .help = "tokens in a sequence of a language model",
@@ -292,8 +294,8 @@ void add_data_options(Options& options, RunConfig& c) {
                        "sub-folder per class, or shapes, drawn by rule",
                .value = "PATH"});
   options.add("tokenizer", c.data.tokenizer,
-              {.help = "tokenizer.json, a folder that holds one, or byte; by default the model's "
-                       "own, else byte",
+              {.help = "tokenizer.json, a folder that holds one, or bytes; by default the model's "
+                       "own. A model with a vocabulary of at most 512 reads bytes",
                .value = "PATH"});
 }
 

@@ -67,8 +67,9 @@ int run_sample(const std::vector<std::string>& arguments) {
   const Device device = choose_device(config, {});
   const DType compute = dtype_of(config.step.compute);
   const Model model = dit_model(dit, config.model.attention);
-  const WholeParams params(model.params, compute, device,
-                           load_weights(source.folder, model.params).fill);
+  const InitialWeights weights = load_weights(source.folder, model.params);
+  fmt::print("weights   {}\n", weights_text(source, weights));
+  const WholeParams params(model.params, compute, device, weights.fill);
 
   const int64_t size = dit.image_size, plane = size * size;
   std::vector<float> images;  // [classes * each, 3, size, size]

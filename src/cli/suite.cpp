@@ -291,9 +291,14 @@ int run_suite(const std::vector<std::string>& arguments) {
       .words = {},
       .bounds = {.max_temperature_c = command.max_temperature_c}};
   if (!sweep.resume) sweep.words = options.arguments_without_secrets();
-  if (!command.json)
-    fmt::print("{}  all others as `veil suite {} --help` has them; each record holds every one\n\n",
-               options.short_table(shown_settings(suite)), suite.name);
+  if (!command.json) {
+    const ModelSource source = model_source(suite.config);
+    fmt::print(
+        "{}  all others as `veil suite {} --help` has them; each record holds every one\n"
+        "  weights {}\n\n",
+        options.short_table(shown_settings(suite)), suite.name,
+        source.has_weights() ? "from " + source.folder : weights_text(source, {}));
+  }
   return sweep_and_report(experiments, sweep, command);
 }
 

@@ -285,6 +285,7 @@ class TrainPrinter {
     if (const auto& text = task.text) {
       fmt::print("model     {}: {} parameters, {}, attention {}\n", task.model, parameters,
                  text->task, task.attention);
+      fmt::print("weights   {}\n", start.weights);
       fmt::print("data      {}, {} tokens ({}); {} of {}, {} held out\n",
                  quantity(text->documents, "document"),
                  format_count(static_cast<double>(text->tokens)), text->tokenizer,
@@ -296,6 +297,7 @@ class TrainPrinter {
                  task.model, parameters, images->image_size, images->image_size, images->channels,
                  quantity(images->patches, "patch", "patches"),
                  quantity(images->model_classes, "class", "classes"), task.attention);
+      fmt::print("weights   {}\n", start.weights);
       fmt::print("data      {}: {}, {} held out, in {}{}\n", start.config.data.path,
                  quantity(task.samples, "image"), task.held_out,
                  quantity(images->data_classes, "class", "classes"),

@@ -283,11 +283,15 @@ int run_verify_command(const std::vector<std::string>& arguments) {
   if (!options.parse(arguments)) return kExitDone;
   settle(c);
   // a name that nobody knows, before any work
+  std::vector<std::string> weights;
   for (const VerifyModel& model : verify_models(c.verify)) {
     RunConfig e = c.verify.config;
     e.model.name = model.name;
     e.model.task = model.task;
-    model_source(e);
+    const ModelSource source = model_source(e);
+    const std::string from =
+        source.has_weights() ? "from " + source.folder : weights_text(source, {});
+    if (std::find(weights.begin(), weights.end(), from) == weights.end()) weights.push_back(from);
   }
   if (!c.output.empty()) check_output_file(c.output, c.overwrite);
   if (!c.rows.empty()) check_output_file(c.rows, c.overwrite);
@@ -298,7 +302,8 @@ int run_verify_command(const std::vector<std::string>& arguments) {
       user_error("--ranks: the launcher has started {} ranks; leave --ranks out", info.world);
     return on_ranks(info, {}, [&] { return run_as_rank(c, options, info); });
   }
-  if (!c.json && c.rows.empty()) fmt::print("{}\n", options.table());
+  if (!c.json && c.rows.empty())
+    fmt::print("{}\nweights   {}\n\n", options.table(), join(weights, "; "));
   VerifyRecord all;
   for (const int ranks : c.ranks) {
     VerifyRecord found;

@@ -182,7 +182,7 @@ class BpeTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  if (path == "byte") return byte_tokenizer();
+  if (path == "byte" || path == "bytes") return byte_tokenizer();
   return std::make_unique<BpeTokenizer>(read_tokenizer_file(path));
 }
 

@@ -34,7 +34,8 @@ class Tokenizer {
   virtual std::string decode(const std::vector<int32_t>& tokens) const = 0;
 };
 
-// `path` is a tokenizer.json, a folder that holds one, or the word "byte". UserError in one line
+// `path` is a tokenizer.json, a folder that holds one, or the word "byte" or "bytes".
+// UserError in one line
 // for what is not byte-level BPE; MissingBackend in a build without PCRE2.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 

@@ -72,17 +72,19 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
           fmt::format("{}: {} is dropped, a classifier has none", path, kHead));
     initial.notices.push_back(
         fmt::format("{}: {} is not in it and starts at random", path, kScore));
+    initial.random = {kScore};
   }
   expect_no_difference(*weights, difference);
 
   initial.fill = filling(weights, params, rule);
+  initial.tensors = std::ssize(params) - std::ssize(initial.random);
   return initial;
 }
 
 InitialWeights load_weights(const std::string& path, const std::vector<ParamShape>& params) {
   const auto weights = std::make_shared<Weights>(path);
   check_weights(*weights, wanted(params));
-  return {filling(weights, params, {}), {}};
+  return {filling(weights, params, {}), {}, std::ssize(params), {}};
 }
 
 }  // namespace veil

@@ -16,6 +16,8 @@ struct InitialWeights {
   std::function<bool(ParamId, int64_t first, const Tensor& out)> fill;
   // what a person should know: a head dropped, a head that starts at random
   std::vector<std::string> notices;
+  int64_t tensors = 0;              // parameters that are read
+  std::vector<std::string> random;  // names of those that start at random: a new head
 };
 
 // `path`: a folder or file as Weights takes it. Every tensor must fit the model, or it is a

@@ -178,6 +178,7 @@ void fields(Record& r, Visit& visit) {
   visit("vocab_size", r.vocab_size);
   visit("parameters", r.parameters);
   visit("notices", r.notices);
+  visit("weights", r.weights);
   visit("clip", r.clip);
   visit("graph", r.graph);
   visit("gpu_state", r.gpu_state);

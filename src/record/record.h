@@ -120,6 +120,7 @@ struct Record {
   std::string task = "", attention = "", fused_kernels = "", graph = "";
   std::optional<int64_t> vocab_size = {}, parameters = {};
   std::optional<std::vector<std::string>> notices = {};
+  std::optional<std::string> weights = {};  // where they come from, as of weights_text
   std::optional<RecordClip> clip = {};
 
   // Time.

@@ -318,6 +318,12 @@ std::vector<std::string> caveats_of(const RecordFolder& folder) {
         simulated.size() == folder.records.size() ? "All experiments" : join(simulated, "; "),
         one.world ? fmt::format(" of {}", *one.world) : ""));
   }
+  const auto at_random = [](const Record& record) {
+    return record.weights && record.weights->rfind("random", 0) == 0;
+  };
+  if (std::any_of(folder.records.begin(), folder.records.end(), at_random))
+    result.push_back(
+        "The weights are random: time and memory are measured, and losses mean nothing.");
   for (const Record& record : folder.records) {
     if (record.outcome == "oom") {
       result.push_back(fmt::format("{} did not fit: out of memory{}", record.label,

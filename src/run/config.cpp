@@ -158,6 +158,7 @@ ModelSource model_source(const RunConfig& config) {
   if (config.model.shapes_do && !is_fetched(name, config.model.hub_cache))
     name = preset_of_hub_id(name).value_or(name);
   ModelSource source = find_model(name, config.model.hub_cache);
+  source.from_scratch = config.model.from_scratch;
   set_diffusion(config, source);
   if (!source.config) {
     if (config.model.task || config.model.labels)

@@ -2,6 +2,7 @@
 // everything below it reads.
 //
 //   RunConfig config = training_config("llama-tiny");  // or RunConfig{}: a measured linear stack
+//   config.model.from_scratch = true;                  // a preset has no weights
 //   config.data.path = "texts";
 //   config.privacy.epsilon = 3;
 //
@@ -45,6 +46,9 @@ struct ModelConfig {
   std::string hub_cache;              // where hub ids are looked for
   // A hub id that was not fetched is taken for the preset of its shape, with random weights.
   bool shapes_do = false;
+  // Start with random weights. Without it a model that has none is an error, unless the run only
+  // measures (shapes_do).
+  bool from_scratch = false;
   int64_t seq_length = 1024;  // tokens in a sequence of a language model
   std::optional<Task> task;   // of a language model; none: as its config says
   std::optional<int64_t> labels;
@@ -99,7 +103,7 @@ struct DataConfig {
   // Text: a folder or a token store. Images: a folder or kShapes. "": synthetic samples, the same
   // in every step.
   std::string path;
-  std::string tokenizer;  // "": the model's own, else bytes
+  std::string tokenizer;  // "": the model's own; "bytes"
   data::CorpusOptions corpus;
   std::optional<data::SampleKind> samples;  // none: as the model's task and the privacy unit need
   double held_out = 0.05;                   // part kept for evaluation

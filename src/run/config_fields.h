@@ -16,12 +16,13 @@ template <typename Config, typename Visit>
 void visit_fields(Config& config, Visit&& visit) {
   auto& [model, step, optimizer, data, privacy, placement, measure, training, seed] = config;
   {
-    auto& [name, hub_cache, shapes_do, seq_length, task, labels, attention, diffusion, input_size,
-           layers, frozen, train_only] = model;
+    auto& [name, hub_cache, shapes_do, from_scratch, seq_length, task, labels, attention, diffusion,
+           input_size, layers, frozen, train_only] = model;
     auto& [image_size, patch, channels, classes, hidden, heads] = diffusion;
     visit("model", name);
     visit("hub_cache", hub_cache);
     visit("shapes_do", shapes_do);
+    visit("from_scratch", from_scratch);
     visit("seq_length", seq_length);
     visit("task", task);
     visit("labels", labels);

@@ -24,12 +24,8 @@ class ImageTask final : public TrainTask {
     return split_.held_out->count() > 0 ? feed(split_.held_out) : nullptr;
   }
   Model model(int world) const override { return make_model(config_, source_, world); }
-  std::string model_folder() const override { return source_.folder; }
+  const ModelSource& source() const override { return source_; }
   bool one_sample_a_document() const override { return true; }  // an image
-
-  InitialWeights initial_weights(const Model& model) const override {
-    return veil::initial_weights(source_, model);
-  }
 
   void add_data(privacy::SecretTag& tag) const override {
     tag.add(static_cast<uint64_t>(images_->count()));

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "data/hub.h"
 #include "models/family.h"
@@ -18,7 +19,7 @@ constexpr const char* kLinearStack = "linear-stack";
 }  // namespace
 
 bool ModelSource::has_weights() const {
-  return !folder.empty() && (fs::exists(fs::path(folder) / "model.safetensors") ||
+  return !from_scratch && !folder.empty() && (fs::exists(fs::path(folder) / "model.safetensors") ||
                              fs::exists(fs::path(folder) / "model.safetensors.index.json"));
 }
 
@@ -67,6 +68,35 @@ InitialWeights initial_weights(const ModelSource& source, const Model& model) {
   if (!source.has_weights()) return {};
   return source.config ? load_weights(source.folder, *source.config, model.params)
                        : load_weights(source.folder, model.params);
+}
+
+void require_weights(const ModelSource& source) {
+  if (source.from_scratch || source.has_weights()) return;
+  const char* const random = "or pass `from_scratch` to start with random weights";
+  if (source.folder.empty())
+    field_error("model",
+                "{}: a preset is a shape without weights; pass a folder with model.safetensors or "
+                "a model that `veil fetch` downloaded, {}",
+                source.name, random);
+  const bool pickled = fs::exists(fs::path(source.folder) / "pytorch_model.bin") ||
+                       fs::exists(fs::path(source.folder) / "pytorch_model.bin.index.json");
+  if (pickled)
+    field_error("model",
+                "{}: the folder has pytorch_model.bin, which Veil does not read; convert it with "
+                "transformers' save_pretrained(safe_serialization=True), {}",
+                source.name, random);
+  field_error("model", "{}: the folder has no weights (model.safetensors); add them, {}",
+              source.name, random);
+}
+
+std::string weights_text(const ModelSource& source, const InitialWeights& initial) {
+  if (!source.has_weights())
+    return source.from_scratch ? "random (--from-scratch)" : "random (measured only)";
+  return fmt::format("{} from {}{}", quantity(initial.tensors, "tensor"), source.folder,
+                     initial.random.empty()
+                         ? ""
+                         : fmt::format("; {} is new and starts at random",
+                                       join(initial.random, ", ")));
 }
 
 }  // namespace veil

@@ -16,9 +16,10 @@ struct ModelSource {
   std::optional<LanguageConfig> config;
   std::optional<DitConfig> diffusion;  // neither: the linear stack
   std::string folder;                  // with weights and perhaps a tokenizer; "" for a preset
+  bool from_scratch = false;           // weights of the folder are not read
 
   bool is_language_model() const { return config.has_value(); }
-  bool has_weights() const;  // a folder may hold config.json alone: then the model starts at random
+  bool has_weights() const;  // in its folder, and to be read
 };
 
 // `hub_cache` is the Hugging Face cache's folder ("" for none). UserError with the known names
@@ -27,6 +28,12 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache);
 // Those of its folder, for a model made of it; empty, so that the model's own rules fill it, where
 // there are none.
 InitialWeights initial_weights(const ModelSource& source, const Model& model);
+// UserError that says what to do where the model would start with random weights and nobody asked
+// for that: for whatever trains, releases or evaluates a model.
+void require_weights(const ModelSource& source);
+// Where a model's parameters come from, in one line: "291 tensors from DIR", "random
+// (--from-scratch)" or, of a run that only measures, "random (measured only)".
+std::string weights_text(const ModelSource& source, const InitialWeights& initial);
 // a folder, or a hub id in the cache
 bool is_fetched(const std::string& name, const std::string& hub_cache);
 

@@ -216,7 +216,7 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
           event.data_size, mechanism_.request().data_size);
     }
   }
-  input.settings = deciding_settings(task.model_folder(), device);
+  input.settings = deciding_settings(task.source().folder, device);
   input.add_data = [&](privacy::SecretTag& tag) { task.add_data(tag); };
   // Several GPUs add in an order that nothing here fixes.
   input.replayable = (!device.is_cuda() || (config_.step.deterministic && info_.world == 1)) &&

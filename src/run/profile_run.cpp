@@ -215,6 +215,7 @@ class Run {
     ExecutorOptions settings = executor_options(config_, world_, device_, privacy);
     const InitialWeights initial = initial_weights(source, model);
     settings.initial = initial.fill;
+    record_.weights = weights_text(source, initial);
     if (source.has_weights()) record_.notices = initial.notices;
     Executor executor(model, batch, settings, device_, std::move(data), std::move(ranks));
     stage("after model creation");

@@ -26,7 +26,16 @@ TextData load_text(const RunConfig& config, ModelSource& source,
       fs::exists(fs::path(source.folder) / "tokenizer.json"))
     name = source.folder;
   const bool store = fs::is_regular_file(path) && data::is_token_store(path);
-  if (name.empty() && !store) name = "byte";
+  if (name.empty() && !store) {
+    // A vocabulary this small was made for bytes; a measured step may read them in any case.
+    constexpr int64_t kByteVocabulary = 512;
+    if (source.config->vocabulary > kByteVocabulary && !config.model.shapes_do)
+      field_error("tokenizer",
+                  "is missing: {} has no tokenizer.json and a vocabulary of {}; pass `tokenizer` "
+                  "PATH, `data` as a token store, or `tokenizer` bytes to read bytes as tokens",
+                  source.name, source.config->vocabulary);
+    name = "byte";
+  }
   const std::unique_ptr<data::Tokenizer> tokenizer =
       name.empty() ? nullptr : data::load_tokenizer(name);
   const data::SampleKind kind = sample_kind(config, source);

@@ -24,14 +24,10 @@ class TextTask final : public TrainTask {
   std::shared_ptr<const Feed> samples() const override { return make_text_feed(data_.samples); }
   std::shared_ptr<const Feed> held_out() const override { return make_text_feed(data_.held_out); }
   Model model(int world) const override { return make_model(config_, source_, world); }
-  std::string model_folder() const override { return source_.folder; }
+  const ModelSource& source() const override { return source_; }
   bool one_sample_a_document() const override {
     return sample_kind(config_, source_) != data::SampleKind::packed;
   }
-  InitialWeights initial_weights(const Model& model) const override {
-    return veil::initial_weights(source_, model);
-  }
-
   // Documents in their order, by their texts' hashes.
   void add_data(privacy::SecretTag& tag) const override {
     const data::TokenStore& store = data_.samples->store();

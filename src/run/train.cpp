@@ -132,8 +132,9 @@ class TrainRun {
       parts = privacy_->parts();
     }
     ExecutorOptions options = executor_options(config_, info_.world, device_, parts);
-    const InitialWeights initial = task_->initial_weights(model);
+    const InitialWeights initial = initial_weights(task_->source(), model);
     options.initial = initial.fill;
+    weights_ = weights_text(task_->source(), initial);
     for (const std::string& line : initial.notices) notice(line);
     const int64_t batch = privacy_ ? config_.step.batch_size : rank_batch(config_, info_.world);
     const int64_t rows = batch * config_.step.accumulation;
@@ -202,6 +203,9 @@ class TrainRun {
     start.device = device_;
     start.task = task_->facts();
     start.parameters = executor_->shape().param_count();
+    start.weights = executor_->steps() > 0
+                        ? fmt::format("of this run, after step {}", executor_->steps())
+                        : weights_;
     start.global_batch = global_batch_;
     start.steps = steps;
     start.done = executor_->steps();
@@ -296,6 +300,7 @@ class TrainRun {
   std::unique_ptr<PrivateRun> privacy_;  // of a private run
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<WeightAverage> average_;
+  std::string weights_;  // where they come from
   int64_t global_batch_ = 0;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<MetricsLog> log_;  // rank 0's
@@ -321,6 +326,9 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   prepared.folder = run_folder(config.training, info);
   check_places(prepared);
   check_resumed(prepared.config, prepared.folder, info.world);
+  // A run that goes on has its weights in its checkpoint.
+  if (config.training.resume.empty() || !newest_checkpoint(prepared.folder))
+    require_weights(model_source(prepared.config));
   return prepared;
 }
 

@@ -1,6 +1,7 @@
 // Training as one call: a configuration in, events while it runs, a result at the end.
 //
 //   RunConfig config = training_config("llama-tiny");
+//   config.model.from_scratch = true;  // a preset has no weights
 //   config.data.path = "texts";
 //   config.privacy.epsilon = 3;
 //   config.privacy.delta = 1e-5;

@@ -18,6 +18,7 @@ struct TrainStart {
   Device device = cpu_device();
   TaskFacts task;
   int64_t parameters = 0;
+  std::string weights;       // where they come from, as of weights_text
   int64_t global_batch = 0;  // samples of a logical batch; of a private run those it has room for
   int64_t steps = 0;         // in all
   int64_t done = 0;          // before, by the run that is resumed

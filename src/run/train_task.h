@@ -38,9 +38,7 @@ class TrainTask {
   virtual std::shared_ptr<const Feed> samples() const = 0;
   virtual std::shared_ptr<const Feed> held_out() const = 0;  // null: none
   virtual Model model(int world) const = 0;
-  // no fill: the model's own rules
-  virtual InitialWeights initial_weights(const Model& model) const = 0;
-  virtual std::string model_folder() const = 0;  // "" for a preset
+  virtual const ModelSource& source() const = 0;  // as the data has completed it
   // Whether a person's document is at most one sample: then clipping a sample protects a document.
   virtual bool one_sample_a_document() const = 0;
   // What makes two data sets the same.

@@ -15,7 +15,7 @@ namespace {
 class ProgramDiffusion : public ProgramTest {
  protected:
   static std::string words(const std::string& more) {
-    return "train --model dit-tiny --device cpu --batch-size 8 --shapes 64 --learning-rate 0.003 " +
+    return "train --model dit-tiny --from-scratch --device cpu --batch-size 8 --shapes 64 --learning-rate 0.003 " +
            more;
   }
   std::vector<Json> evaluations(const std::string& more) const;
@@ -98,7 +98,7 @@ TEST_F(ProgramDiffusion, APrivateRunThatIsTakenBackIsReplayedBitForBitAndCountsO
 // The evaluations' lines of a run with --json.
 std::vector<ProgramDiffusion::Json> ProgramDiffusion::evaluations(const std::string& more) const {
   const Answer answer =
-      veil("train --model dit-tiny --device cpu --shapes 64 --held-out 0.25 --json " + more);
+      veil("train --model dit-tiny --from-scratch --device cpu --shapes 64 --held-out 0.25 --json " + more);
   EXPECT_EQ(answer.code, 0) << answer.err;
   std::vector<Json> found;
   for (const Json& line : answer.objects()) {
@@ -249,7 +249,7 @@ TEST_F(ProgramDiffusion, BadInputIsOneLine) {
   expect_refused(words("--classes 2 --steps 1"), "pass --classes 4");
   expect_refused(words("--channels 2 --steps 1"), "--channels 2");
   expect_refused(words("--seq-length 8 --steps 1"), "--seq-length: it belongs to a language model");
-  expect_refused("train --model llama-tiny --data . --image-size 8 --device cpu",
+  expect_refused("train --model llama-tiny --from-scratch --data . --image-size 8 --device cpu",
                  "--image-size 8: it belongs to a diffusion transformer");
   expect_refused(words("--epsilon 8 --steps 1"), "--delta is missing");
   if (!data::built_with_images()) GTEST_SKIP() << "no libpng or libjpeg";

@@ -297,7 +297,7 @@ TEST_F(ProgramPrivateTrain, AnEmptyBatchStillStepsAndCounts) {
 
 TEST_F(ProgramPrivateTrain, WithoutNoiseAndClippingItIsPlainTraining) {
   const std::string all =
-      "train --model llama-tiny --data '" + source_root() +
+      "train --model llama-tiny --from-scratch --data '" + source_root() +
       "/examples/text' --seq-length 16 --device cpu --held-out 0 --steps 6 --seed 3 --optimizer "
       "sgd --learning-rate 0.5 --storage fp64 --compute fp64 --reduce fp64 "
       "--batch-size 2 ";
@@ -403,7 +403,7 @@ TEST_F(ProgramPrivateTrain, RanksThatReadOtherDataAreRefusedAndRankZeroBeginsNoR
   const auto ranks = [&](const std::string& data) {
     std::ofstream(work() / "rank.sh")
         << "exec '" + veil_program() +
-               "' train --model llama-tiny --seq-length 16 --device cpu --data "
+               "' train --model llama-tiny --from-scratch --seq-length 16 --device cpu --data "
         << data
         << " --held-out 0 --steps 2 --sigma 1 --delta 1e-5 --accountant rdp --total-batch-size 8 "
            "--batch-size 2 --resume run\n";

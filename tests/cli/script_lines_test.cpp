@@ -152,7 +152,8 @@ TEST_F(ProgramScriptLines, ZeroComparison) {
     run({std::string("train --strategy ") + strategy,
          "--nproc_per_node=2 --batch_size=4 --num_steps=50",
          std::string(
-             "--device cpu --model narrow --data data --held-out 0 --max-length 8 --output-dir ") +
+             "--device cpu --model narrow --from-scratch --data data --held-out 0 --max-length 8 "
+             "--output-dir ") +
              strategy});
     const fs::path trained = work() / strategy / newest(work() / strategy);
     EXPECT_THAT(text(trained / "metrics.jsonl"), HasSubstr("\"step\":50,"));
@@ -162,7 +163,7 @@ TEST_F(ProgramScriptLines, ZeroComparison) {
        "--learning_rate=1e-5 "
        "--max_length=2048 "
        "--output_dir=results/zero2 --use_profiler",
-       "--device cpu --model narrow --data data --held-out 0",
+       "--device cpu --model narrow --from-scratch --data data --held-out 0",
        {{"--num_steps=100", "--num_steps=10"}}});
   const fs::path longer = work() / "results" / "zero2" / newest(work() / "results" / "zero2");
   std::istringstream metrics(text(longer / "metrics.jsonl"));

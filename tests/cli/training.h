@@ -22,7 +22,7 @@ class TrainingTest : public ProgramTest {
  protected:
   // A tiny model on sequences of 16 bytes; a checkpoint every other step if nothing else is said.
   static std::string words(const std::string& more) {
-    return "train --model llama-tiny --data '" + source_root() +
+    return "train --model llama-tiny --from-scratch --data '" + source_root() +
            "/examples/text' --seq-length 16 --device cpu --learning-rate 0.003 "
            "--evaluation-samples 8 " +
            std::string(more.find("--checkpoint-every") == std::string::npos

@@ -84,7 +84,7 @@ TEST_F(ProgramExportLogits, TransformersComputesTheSameFromEveryFamily) {
   export_random("llama-tiny-classifier", classifier);
   // And what `veil train` itself writes.
   const Answer trained =
-      veil("train --model qwen2-tiny --data '" + source_root() +
+      veil("train --model qwen2-tiny --from-scratch --data '" + source_root() +
            "/examples/text' --seq-length 32 --steps 3 --learning-rate 0.01 --held-out 0 --device "
            "cpu --export models/trained");
   ASSERT_EQ(trained.code, kExitDone) << trained.err;

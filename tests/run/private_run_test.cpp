@@ -100,6 +100,7 @@ TEST(PrivateRun, AnExpectedBatchIsCutIntoMicroBatches) {
                       {0, 50, 5, 1, 50, 10, 5}};
   for (const Row& row : rows) {
     RunConfig config = training_config("llama-tiny");
+    config.model.from_scratch = true;
     config.data.path = "x";
     config.privacy = choice();
     config.step.batch_size = row.batch_size;

@@ -16,6 +16,7 @@ class TrainLibrary : public data::FolderTest {
   // Eight samples expected, two per micro-batch; the quick accountant.
   RunConfig config(const std::string& run) const {
     RunConfig config = training_config("llama-tiny");
+    config.model.from_scratch = true;
     config.model.seq_length = 16;
     config.data.path = source_root() + "/examples/text";
     config.placement.device = DeviceKind::cpu;
