@@ -196,6 +196,7 @@ int run_plan(const std::vector<std::string>& arguments) {
   use_model_defaults(options, command.config);
   check_config(command.config);
   const int world = command.config.placement.simulate_world.value_or(command.world);
+  settle_batch(command.config, world);
   const bool on_gpu = command.config.placement.device != DeviceKind::cpu;
   if (command.clip && !command.config.privacy.is_private())
     command.config.privacy.method.mode = Mode::automatic;

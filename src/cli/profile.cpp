@@ -216,10 +216,12 @@ int run_profile(const std::vector<std::string>& arguments) {
   check_config(command.config);
 
   const RankInfo info = rank_info_from_environment();
+  RankInfo wanted = info;
+  if (info.launcher == Launcher::none)
+    wanted.world = wanted.local_world = command.config.placement.ranks.value_or(1);
+  settle_batch(command.config, experiment_world(command.config, wanted));
   std::optional<RankStart> start;
-  if (info.launcher == Launcher::none && command.config.placement.ranks.value_or(1) > 1) {
-    RankInfo wanted = info;
-    wanted.world = wanted.local_world = *command.config.placement.ranks;
+  if (info.launcher == Launcher::none && wanted.world > 1) {
     check_before_work(command, wanted);
     start = RankStart{wanted.world, {"profile"}};
     start->words.insert(start->words.end(), arguments.begin(), arguments.end());

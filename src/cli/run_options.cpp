@@ -66,7 +66,8 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
     add_batch_option(options, c);
     options.add("total-batch-size", c.step.total_batch_size,
                 {.aliases = {"global_batch_size"},
-                 .help = "samples of a logical batch over all ranks, instead of --batch-size",
+                 .help = "samples of a logical batch over all ranks; with --batch-size it decides "
+                         "--accumulation",
                  .minimum = 1});
     options.add("strategy", c.step.strategy,
                 {.aliases = {"data_parallel"},
@@ -143,6 +144,9 @@ void add_device_option(Options& options, RunConfig& c, const char* device_help) 
 }
 
 void use_model_defaults(const Options& options, RunConfig& c) {
+  // A logical batch that is given alone is cut into `accumulation` micro-batches.
+  const bool batch_follows = c.step.total_batch_size && !(options.has("batch-size") && options.given("batch-size"));
+  if (batch_follows) c.step.batch_size = 0;
   const ModelSource source = model_source(c);
   const bool diffusion = source.diffusion.has_value();
   if (!diffusion && !source.config) return;
@@ -153,7 +157,7 @@ void use_model_defaults(const Options& options, RunConfig& c) {
   }
   const RunConfig usual = with_model_defaults(c, source);
   auto open = [&](const char* name) { return !options.has(name) || !options.given(name); };
-  if (open("batch-size")) c.step.batch_size = usual.step.batch_size;
+  if (open("batch-size") && !batch_follows) c.step.batch_size = usual.step.batch_size;
   if (open("optimizer")) c.optimizer.kind = usual.optimizer.kind;
   if (open("learning-rate")) c.optimizer.learning_rate = usual.optimizer.learning_rate;
   if (open("weight-decay") && c.optimizer.kind == usual.optimizer.kind)

@@ -242,6 +242,9 @@ Experiments experiments_of(Suite& suite, const Options& options, const SweepComm
                        .dry_run = command.dry_run};
   std::vector<std::string> notices;
   if (suite.prepare) notices = suite.prepare(suite.config, call);
+  if (suite.config.step.total_batch_size &&
+      !(options.has("batch-size") && options.given("batch-size")))
+    suite.config.step.batch_size = 0;
   check_shared(suite.config);
   for (const std::string& notice : notices) {
     if (!command.json) fmt::print("{}\n\n", notice);

@@ -170,7 +170,7 @@ bool use_train_defaults(const Options& options, RunConfig& c) {
 }
 
 // What only the words can tell: an option that was given and has no meaning in this run.
-void check_words(const Options& options, RunConfig& c, bool diffusion) {
+void check_words(const Options& options, const RunConfig& c, bool diffusion) {
   for (const char* name :
        {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples"}) {
     if (diffusion && options.given(name))
@@ -199,9 +199,6 @@ void check_words(const Options& options, RunConfig& c, bool diffusion) {
     if (options.given(name) && p.clip != privacy::ClipFunction::adaptive)
       user_error("--{}: it goes with --clip adaptive", name);
   }
-  // A private run cuts its logical batch itself where only the whole is given.
-  if ((wanted || p.is_private()) && c.step.total_batch_size && !options.given("batch-size"))
-    c.step.batch_size = 0;
 }
 
 void print_notice(const std::string& line) {

@@ -113,16 +113,38 @@ int64_t layer_count(const RunConfig& config, int world) {
   return config.model.layers.value_or(world);
 }
 
-int64_t rank_batch(const RunConfig& config, int world) {
-  if (!config.step.total_batch_size) return config.step.batch_size;
-  const int64_t parts = static_cast<int64_t>(world) * config.step.accumulation;
-  if (*config.step.total_batch_size % parts != 0) {
-    field_error("total_batch_size",
-                "{}: {} ranks with {} micro-batches each cannot share it evenly; allowed are "
-                "multiples of {}",
-                *config.step.total_batch_size, world, config.step.accumulation, parts);
+void settle_batch(RunConfig& config, int world) {
+  StepConfig& step = config.step;
+  if (!step.total_batch_size) return;
+  const int64_t total = *step.total_batch_size, parts = int64_t{world} * step.accumulation;
+  if (step.batch_size == 0) {
+    if (total % parts != 0)
+      field_error("total_batch_size",
+                  "{}: {} ranks with {} micro-batches each cannot share it evenly; allowed are "
+                  "multiples of {}",
+                  total, world, step.accumulation, parts);
+    step.batch_size = total / parts;
+    return;
   }
-  return *config.step.total_batch_size / parts;
+  const int64_t round = world * step.batch_size;  // a micro-batch of every rank
+  if (total % round != 0)
+    field_error("total_batch_size",
+                "{}: {} ranks with micro-batches of `batch_size` {} cannot share it evenly; "
+                "allowed are multiples of {}",
+                total, world, step.batch_size, round);
+  const int64_t micro_batches = total / round;
+  if (step.accumulation != 1 && step.accumulation != micro_batches)
+    field_error("accumulation",
+                "{}: `total_batch_size` {} in micro-batches of {} on {} ranks makes {}; leave one "
+                "of the three out",
+                step.accumulation, total, step.batch_size, world, micro_batches);
+  step.accumulation = static_cast<int>(micro_batches);
+}
+
+int64_t rank_batch(const RunConfig& config, int world) {
+  RunConfig settled = config;
+  settle_batch(settled, world);
+  return settled.step.batch_size;
 }
 
 namespace {

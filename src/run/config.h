@@ -63,8 +63,8 @@ struct ModelConfig {
 // How one step is computed and what it keeps in memory. Defaults are those of the FSDP tutorial of
 // ODSC West 2024, on a stack of linear layers.
 struct StepConfig {
-  // Samples per rank and micro-batch. 0 in a private training run: as many as total_batch_size
-  // needs in `accumulation` micro-batches.
+  // Samples per rank and micro-batch. 0: as many as total_batch_size needs in `accumulation`
+  // micro-batches. Otherwise total_batch_size decides how many micro-batches there are.
   int64_t batch_size = 8192;
   std::optional<int64_t> total_batch_size;  // samples of a logical batch over all ranks
   int accumulation = 1;                     // micro-batches in a logical batch
@@ -194,8 +194,10 @@ PrivateParts measured_privacy(const RunConfig& config, const ModelShape& shape,
 ExecutorOptions executor_options(const RunConfig& config, int world, Device device,
                                  const std::optional<PrivateParts>& privacy = {});
 int64_t layer_count(const RunConfig& config, int world);
-// Samples per rank and micro-batch, from total_batch_size where that is given. UserError where it
-// does not divide.
+// Sets batch_size and accumulation so that they make total_batch_size, where that is given.
+// UserError where they cannot. Settling twice changes nothing.
+void settle_batch(RunConfig& config, int world);
+// Samples per rank and micro-batch once that is settled.
 int64_t rank_batch(const RunConfig& config, int world);
 // The linear stack, a language model or a diffusion transformer, whose source is found by its name;
 // what the configuration sets differently is in it.

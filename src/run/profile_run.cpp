@@ -180,7 +180,7 @@ std::string write_trace(const Executor& executor, const std::vector<StepTime>& s
 class Run {
  public:
   Run(const RunConfig& config, const RunPlace& place)
-      : config_(config),
+      : config_(settled(config, place)),
         place_(place),
         world_(experiment_world(config, place.info)),
         rank_(config.placement.simulate_world ? config.placement.simulate_rank : place.info.rank),
@@ -479,7 +479,12 @@ class Run {
     }
   }
 
-  const RunConfig& config_;
+  static RunConfig settled(RunConfig config, const RunPlace& place) {
+    settle_batch(config, experiment_world(config, place.info));
+    return config;
+  }
+
+  const RunConfig config_;
   const RunPlace& place_;
   int world_, rank_;
   Device device_;

@@ -136,7 +136,7 @@ class TrainRun {
     options.initial = initial.fill;
     weights_ = weights_text(task_->source(), initial);
     for (const std::string& line : initial.notices) notice(line);
-    const int64_t batch = privacy_ ? config_.step.batch_size : rank_batch(config_, info_.world);
+    const int64_t batch = config_.step.batch_size;
     const int64_t rows = batch * config_.step.accumulation;
     executor_ = std::make_unique<Executor>(model, batch, options, device_,
                                            empty_batch(model, rows, options.step.compute, device_),

@@ -152,6 +152,7 @@ RunConfig settled_for_training(RunConfig config, int world) {
     settle_privacy(config, world);
   } else {
     check_not_private(p);
+    settle_batch(config, world);
     if (!config.optimizer.max_grad_norm) config.optimizer.max_grad_norm = 1;
   }
   if (config.placement.simulate_world)

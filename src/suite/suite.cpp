@@ -51,12 +51,13 @@ std::vector<SuitePage> suite_pages() {
   return pages;
 }
 
-double estimated_seconds(const RunConfig& config) {
+double estimated_seconds(RunConfig config) {
   const bool gpu = runs_on_gpu(config.placement);
   const int world = config.placement.simulate_world.value_or(config.placement.ranks.value_or(1));
+  settle_batch(config, world);
   const Model model = make_model(config, model_source(config), world);
   const StepOptions step = step_options(config, world, gpu);
-  const ModelShape shape = model.shape(rank_batch(config, world), step.compute, gpu);
+  const ModelShape shape = model.shape(config.step.batch_size, step.compute, gpu);
   const Roofline roofline = assumed_roofline(gpu, step.compute);
   double step_seconds = 3.0 * static_cast<double>(shape.model_flops()) * config.step.accumulation /
                         roofline.flops_per_second;

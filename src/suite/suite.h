@@ -81,7 +81,7 @@ void check_shared(const RunConfig& config);
 
 // A rough estimate of how long an experiment takes, without running it: steps by the roofline and
 // the price of the clip method, the start by the size of the model. Communication is left out.
-double estimated_seconds(const RunConfig& config);
+double estimated_seconds(RunConfig config);
 
 // Appends `common` to the arguments of each experiment. UserError if two have the same name; `what`
 // says which values may have been given twice.

@@ -309,7 +309,7 @@ TEST_F(ProgramPrivateTrain, WithoutNoiseAndClippingItIsPlainTraining) {
     const Answer answer =
         veil(all +
              "--total-batch-size 8 --sigma 0 --delta 1e-5 --clip-norm 1e30 --sampler shuffled "
-             "--export private --mode " +
+             "--export private --overwrite --mode " +
              mode);
     ASSERT_EQ(answer.code, kExitDone) << answer.err;
     EXPECT_THAT(answer.out, HasSubstr("not private: without noise"));

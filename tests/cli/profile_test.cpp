@@ -50,16 +50,17 @@ TEST_F(ProgramProfile, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused("profile --preset tiny --device cpu --ranks 2 --total-batch-size 7",
                  "multiples of 2");
   expect_refused("profile --preset tiny --device cpu --simulate-world 4 --total-batch-size 6",
-                 "multiples of 4");
-  expect_refused("profile --preset tiny --device cpu --accumulation 3 --total-batch-size 8",
-                 "multiples of 3");
+                 "multiples of 512");  // micro-batches of 128
+  expect_refused("profile --preset tiny --device cpu --accumulation 3 --total-batch-size 256",
+                 "leave one of the three out");
   expect_refused("profile --preset tiny --profile none,layers", "none");
   expect_refused("profile --preset tiny --device cpu --graph on", "no GPU");
   expect_refused("profile --preset tiny --data .", "the linear stack reads no text");
   expect_refused("profile --model qwen2-tiny --data nowhere", "--data nowhere: no such");
   expect_refused("profile --model qwen2-tiny --tokenizer byte", "pass --data PATH too");
   expect_refused("plan --world 0", "--world 0");
-  expect_refused("plan --world 2 --total-batch-size 7", "multiples of 2");
+  expect_refused("plan --world 2 --total-batch-size 7", "multiples of 2\n");
+  expect_refused("plan --accumulation 3 --total-batch-size 8", "multiples of 3");
   expect_refused("suite linar", "did you mean linear?");
   expect_refused("suite linear --strategy ddp", "set-ups");
   expect_refused("suite linear --preset tiny --device cpu --ranks 2 --total-batch-size 7",

@@ -38,9 +38,27 @@ TEST(RunConfig, ATotalBatchIsSharedByRanksAndMicroBatches) {
   RunConfig options;
   EXPECT_EQ(rank_batch(options, 4), 8192);
   options.step.total_batch_size = 96;
+  options.step.batch_size = 0;
   options.step.accumulation = 3;
   EXPECT_EQ(rank_batch(options, 4), 8);
   EXPECT_THROW(rank_batch(options, 5), UserError);
+}
+
+TEST(RunConfig, AMicroBatchAndATotalBatchDecideTheAccumulation) {
+  RunConfig config;
+  config.step.total_batch_size = 96;
+  config.step.batch_size = 8;
+  for (int round = 0; round < 2; ++round) {  // settling twice changes nothing
+    settle_batch(config, 3);
+    EXPECT_EQ(config.step.batch_size, 8);
+    EXPECT_EQ(config.step.accumulation, 4);
+  }
+  EXPECT_THROW(settle_batch(config, 6), UserError) << "an accumulation that contradicts";
+  config.step.accumulation = 1;
+  settle_batch(config, 6);
+  EXPECT_EQ(config.step.accumulation, 2);
+  config.step.accumulation = 1;
+  EXPECT_THROW(settle_batch(config, 5), UserError);
 }
 
 TEST(RunConfig, TheStepTakesWhatTheConfigurationSays) {
