@@ -167,10 +167,10 @@ void check_apart(const std::string& field, const std::string& folder,
   for (const auto& [path, what] : places) {
     if (path.empty()) continue;
     const fs::path place = real_path(path);
-    const char* relation = here == place         ? "is"
-                           : holds(here, place)  ? "contains"
-                           : holds(place, here)  ? "is inside"
-                                                 : nullptr;
+    const char* relation = here == place        ? "is"
+                           : holds(here, place) ? "contains"
+                           : holds(place, here) ? "is inside"
+                                                : nullptr;
     if (relation)
       field_error(field, "{}: the folder {} {} ({}); choose one apart from it", folder, relation,
                   what, path);

@@ -8,8 +8,10 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/terminal.h"
 #include "run/config_fields.h"
+#include "tensor/out_of_memory.h"
 
 namespace veil {
 
@@ -85,6 +87,17 @@ void complain(const std::string& message) {
 
 }  // namespace
 
+std::string failure_text(const std::exception& error) {
+  if (const auto reason = out_of_memory_reason(error))
+    return fmt::format(
+        "out of memory: {} ({} of host memory are available); try a smaller --batch-size, a "
+        "shorter --seq-length or a smaller model",
+        *reason, format_bytes(available_host_bytes()));
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
+    return fmt::format("internal error: {}", torch->what_without_backtrace());
+  return fmt::format("internal error: {}", error.what());
+}
+
 std::string in_options(const UserError& error) {
   const std::string text = error.what();
   std::string shown;
@@ -116,7 +129,7 @@ int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
   } catch (const UserError& error) {
     world.fail(in_options(error), error.exit_code());
   } catch (const std::exception& error) {
-    world.fail(error.what(), kExitFailed);
+    world.fail(out_of_memory_reason(error) ? failure_text(error) : error.what(), kExitFailed);
   }
 }
 
@@ -126,11 +139,8 @@ int run_veil(const std::vector<std::string>& arguments) {
   } catch (const UserError& error) {
     complain(in_options(error));
     return error.exit_code();
-  } catch (const c10::Error& error) {
-    complain(fmt::format("internal error: {}", error.what_without_backtrace()));
-    return kExitFailed;
   } catch (const std::exception& error) {
-    complain(fmt::format("internal error: {}", error.what()));
+    complain(failure_text(error));
     return kExitFailed;
   }
 }

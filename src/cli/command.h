@@ -50,6 +50,10 @@ int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
 // at its begin and others in backquotes (`clip_norm`); here they become options (--clip-norm).
 std::string in_options(const UserError& error);
 
+// What an error that is no UserError tells a person: out of memory is an outcome, anything else an
+// internal error.
+std::string failure_text(const std::exception& error);
+
 // What main does: finds the command, runs it, and turns what it throws into one line on stderr and
 // an exit code.
 int run_veil(const std::vector<std::string>& arguments);

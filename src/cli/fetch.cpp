@@ -8,8 +8,8 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/hub_environment.h"
-#include "cli/run_options.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "data/hub_fetch.h"
 

@@ -194,12 +194,16 @@ int run_plan(const std::vector<std::string>& arguments) {
   options.add("json", command.json, {.help = "print both as JSON"});
   if (!options.parse(arguments)) return kExitDone;
   use_model_defaults(options, command.config);
-  check_config(command.config);
-  const int world = command.config.placement.simulate_world.value_or(command.world);
-  settle_batch(command.config, world);
-  const bool on_gpu = command.config.placement.device != DeviceKind::cpu;
   if (command.clip && !command.config.privacy.is_private())
     command.config.privacy.method.mode = Mode::automatic;
+  check_config(command.config);
+  const std::optional<int>& simulated = command.config.placement.simulate_world;
+  if (simulated && options.given("world") && *simulated != command.world)
+    user_error("--simulate-world {} with --world {}: both say how many ranks; give one", *simulated,
+               command.world);
+  const int world = simulated.value_or(command.world);
+  settle_batch(command.config, world);
+  const bool on_gpu = command.config.placement.device != DeviceKind::cpu;
   StepOptions step = step_options(command.config, world, on_gpu);
   const Model model = make_model(command.config, model_source(command.config), world);
   const ModelShape shape =

@@ -145,7 +145,8 @@ void add_device_option(Options& options, RunConfig& c, const char* device_help) 
 
 void use_model_defaults(const Options& options, RunConfig& c) {
   // A logical batch that is given alone is cut into `accumulation` micro-batches.
-  const bool batch_follows = c.step.total_batch_size && !(options.has("batch-size") && options.given("batch-size"));
+  const bool batch_follows =
+      c.step.total_batch_size && !(options.has("batch-size") && options.given("batch-size"));
   if (batch_follows) c.step.batch_size = 0;
   const ModelSource source = model_source(c);
   const bool diffusion = source.diffusion.has_value();
@@ -286,6 +287,8 @@ void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
                  .minimum = 1,
                  .maximum = 4096});
   }
+  options.add("ignore-memory", c.placement.ignore_memory,
+              {.help = "start on a CPU although the estimated memory is more than is available"});
   options.add("share-gpu", c.placement.share_gpu,
               {.help = "let several ranks share a GPU, talking through host memory"});
 }

@@ -18,8 +18,9 @@ void add_device_option(Options& options, RunConfig& config,
                        const char* device_help = "where it runs; auto takes a GPU if one answers");
 // For every command that writes files: whether one that Veil did not write may be replaced.
 void add_overwrite_option(Options& options, bool& overwrite,
-                          const char* help = "replace files that exist; without it only files that "
-                                             "Veil itself wrote are replaced");
+                          const char* help =
+                              "replace files that exist; without it only files that "
+                              "Veil itself wrote are replaced");
 // After parsing: what the command line leaves open gets a language model's or a diffusion
 // transformer's defaults where the model is one.
 void use_model_defaults(const Options& options, RunConfig& config);

@@ -89,6 +89,8 @@ int run_tokenize(const std::vector<std::string>& arguments) {
       {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   add_overwrite_option(options, wanted.overwrite);
   if (!options.parse(arguments)) return kExitDone;
+  if (options.given("labels") && wanted.corpus.label_key.empty())
+    user_error("--labels: labels are not read without --label-key; pass --label-key KEY too");
   if (wanted.output.empty()) wanted.output = default_output(wanted.folder);
   // A token store is Veil's own.
   if (!data::is_token_store(wanted.output)) check_output_file(wanted.output, wanted.overwrite);

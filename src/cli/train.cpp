@@ -181,6 +181,13 @@ void check_words(const Options& options, const RunConfig& c, bool diffusion) {
     if (!diffusion && options.given(name))
       user_error("--{}: it belongs to a diffusion transformer, and {} is none", name, c.model.name);
   }
+  const ModelSource source = model_source(c);
+  if (options.given("label-names") && source.config &&
+      source.config->task != Task::sequence_classification)
+    user_error(
+        "--label-names: {} learns text, and no labels are read; pass --task "
+        "sequence-classification too",
+        c.model.name);
   const PrivacyConfig& p = c.privacy;
   const bool wanted = p.epsilon || p.sigma;
   if (wanted && !p.is_private() && options.given("mode"))
@@ -202,7 +209,8 @@ void check_words(const Options& options, const RunConfig& c, bool diffusion) {
 }
 
 void print_notice(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), line);
+  fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"),
+             in_options(UserError(line)));
 }
 
 // What the run tells, for a person or as JSON lines. Rank 0's.

@@ -64,6 +64,34 @@ Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& o
               options_.held_out_fraction, side, header.documents);
 }
 
+CutText Samples::cut_text() const {
+  CutText cut;
+  if (options_.kind == SampleKind::packed) return cut;
+  const bool labelled = options_.kind == SampleKind::labelled;
+  const int64_t room = labelled ? options_.length : options_.length + 1;
+  for (const int64_t document : documents_) {
+    const int64_t size = labelled ? store_->size(document) : size_with_end(document);
+    cut.all_tokens += size;
+    if (size <= room) continue;
+    ++cut.documents;
+    cut.tokens += size - room;
+  }
+  return cut;
+}
+
+int64_t Samples::longest_span() const {
+  if (options_.kind != SampleKind::packed) return 1;
+  int64_t longest = 0;
+  for (size_t i = 0; i < documents_.size(); ++i) {
+    // Sample s reads the tokens from s T to s T + T, the last one as a target only.
+    const int64_t begin = starts_[i], end = starts_[i + 1], length = options_.length;
+    const int64_t first = std::max<int64_t>(0, (begin + length - 1) / length - 1),
+                  last = std::min(count_ - 1, (end - 1) / length);
+    longest = std::max(longest, last - first + 1);
+  }
+  return longest;
+}
+
 int64_t Samples::size_with_end(int64_t document) const {
   return store_->size(document) + (store_->header().tokenizer.end_of_text ? 1 : 0);
 }

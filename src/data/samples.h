@@ -37,6 +37,11 @@ struct SampleOptions {
   double held_out_fraction = 0;
 };
 
+struct CutText {
+  int64_t documents = 0, tokens = 0;
+  int64_t all_tokens = 0;  // of all documents, ends of text included
+};
+
 class Samples {
  public:
   // UserError where there is not one sample.
@@ -48,6 +53,12 @@ class Samples {
   int64_t targets() const { return options_.kind == SampleKind::labelled ? 1 : options_.length; }
   const SampleOptions& options() const { return options_; }
   const TokenStore& store() const { return *store_; }
+
+  // What the length leaves out: documents that are longer than a sample, and their tokens beyond
+  // it. Nothing is left out of a packed stream but its end.
+  CutText cut_text() const;
+  // Samples that one document can be part of.
+  int64_t longest_span() const;
 
   // inputs [T], targets [T] or [1] (the label). Padding is on the right: the tokenizer's
   // padding token (else its end of text, else 0), and kIgnoredTarget. Answers how many inputs are

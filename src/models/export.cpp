@@ -58,8 +58,7 @@ class TemporaryFolder {
   void move_into(const fs::path& place, const std::string& name) {
     std::error_code error;
     fs::rename(path_ / name, place / name, error);
-    if (error)
-      user_error("cannot write '{}': {}", (place / name).string(), error.message());
+    if (error) user_error("cannot write '{}': {}", (place / name).string(), error.message());
   }
 
  private:
@@ -93,10 +92,14 @@ std::string manifest_text(const std::map<std::string, uintmax_t>& files) {
 
 // Whether exports write files of this name.
 bool is_export_name(const std::string& name) {
-  static const std::set<std::string> names = {
-      "config.json",             "tokenizer.json",         "tokenizer_config.json",
-      "special_tokens_map.json", "generation_config.json", "privacy.json",
-      "model.safetensors",       "model.safetensors.index.json"};
+  static const std::set<std::string> names = {"config.json",
+                                              "tokenizer.json",
+                                              "tokenizer_config.json",
+                                              "special_tokens_map.json",
+                                              "generation_config.json",
+                                              "privacy.json",
+                                              "model.safetensors",
+                                              "model.safetensors.index.json"};
   return names.count(name) > 0 || (name.rfind("model-", 0) == 0 && name.ends_with(".safetensors"));
 }
 

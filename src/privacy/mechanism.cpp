@@ -95,6 +95,11 @@ void complete_clip(MechanismRequest& r) {
 
 void check_noise(const MechanismRequest& r) {
   check_delta(r.delta);
+  if (r.delta * static_cast<double>(r.data_size) >= 1)
+    field_error("delta",
+                "{:g}: allowed is less than 1 / {} (the samples), as {:.0e}; publishing a whole "
+                "sample at random would be within it",
+                r.delta, r.data_size, 0.1 / static_cast<double>(r.data_size));
   if (r.accountant == AccountantKind::gdp)
     field_error("accountant",
                 "gdp: allowed are pld and rdp; gdp is an approximation and decides nothing");
@@ -236,11 +241,6 @@ std::vector<std::string> Mechanism::warnings() const {
         "smaller, does not hold "
         "for them.");
   }
-  if (request_.delta * static_cast<double>(request_.data_size) >= 1) {
-    result.push_back(fmt::format(
-        "delta {:g} is not below 1 / {}: publishing a whole sample at random would be within it.",
-        request_.delta, request_.data_size));
-  }
   if (request_.size_from_data)
     result.push_back(fmt::format("The data set's size, {}, was counted and is declared public.",
                                  request_.data_size));
@@ -250,8 +250,10 @@ std::vector<std::string> Mechanism::warnings() const {
 std::vector<std::string> Mechanism::summary() const {
   const bool poisson = request_.sampler == SamplerKind::poisson;
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("protects    a {} ({} neighbours), delta {:g}",
-                              name_of(request_.unit), name_of(relation()), request_.delta));
+  lines.push_back(
+      fmt::format("protects    a {} ({} neighbours), delta {:g}",
+                  request_.unit_text.empty() ? name_of(request_.unit) : request_.unit_text,
+                  name_of(relation()), request_.delta));
   lines.push_back(poisson ? fmt::format("sampler     poisson, q {:g}: {:g} of {} expected", q(),
                                         expected_batch(), quantity(request_.data_size, "sample"))
                           : fmt::format("sampler     shuffled, {:g} of {}, {} an epoch",
@@ -313,6 +315,7 @@ nlohmann::json Mechanism::json() const {
         {"q", event(0).q},
         {"every_steps", poisson ? 1 : steps_per_epoch_}}},
       {"warnings", warnings()}};
+  if (!request_.unit_text.empty()) result["unit_is"] = request_.unit_text;
   if (request_.epsilon)
     result["target"] = {{"epsilon", *request_.epsilon}, {"steps", *request_.steps}};
   return result;

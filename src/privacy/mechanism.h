@@ -31,6 +31,7 @@ struct MechanismRequest {
   std::optional<Relation> relation = {};  // absent: the sampler's own
   PrivacyUnit unit = PrivacyUnit::sample;
   bool one_sequence_a_document = false;  // promised by the data; the unit document asks for it
+  std::string unit_text = {};            // what a sample is, in words; "": the unit's name
 
   int64_t data_size = 0;
   bool size_from_data = false;  // counted instead of given: the mechanism declares it public

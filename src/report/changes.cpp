@@ -228,11 +228,10 @@ std::string write_changes(const std::string& before, const std::string& after,
   const Changes changes = changes_between(read_records(before), read_records(after));
   const std::string text = change_text(changes);
   if (output_folder.empty()) return text;
-  const std::pair<const char*, std::string> files[] = {
-      {"changes.txt", text},
-      {"changes.md", change_markdown(changes)},
-      {"changes.csv", change_table(changes).csv()},
-      {"changes.html", change_page(changes)}};
+  const std::pair<const char*, std::string> files[] = {{"changes.txt", text},
+                                                       {"changes.md", change_markdown(changes)},
+                                                       {"changes.csv", change_table(changes).csv()},
+                                                       {"changes.html", change_page(changes)}};
   for (const auto& [name, content] : files)  // all or none
     check_output_file(join_path(output_folder, name), overwrite);
   for (const auto& [name, content] : files)

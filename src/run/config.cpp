@@ -1,9 +1,11 @@
 #include "run/config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "models/dit.h"
 #include "models/family.h"
@@ -120,24 +122,24 @@ void settle_batch(RunConfig& config, int world) {
   if (step.batch_size == 0) {
     if (total % parts != 0)
       field_error("total_batch_size",
-                  "{}: {} ranks with {} micro-batches each cannot share it evenly; allowed are "
+                  "{}: {} with {} micro-batches each cannot share it evenly; allowed are "
                   "multiples of {}",
-                  total, world, step.accumulation, parts);
+                  total, quantity(world, "rank"), step.accumulation, parts);
     step.batch_size = total / parts;
     return;
   }
   const int64_t round = world * step.batch_size;  // a micro-batch of every rank
   if (total % round != 0)
     field_error("total_batch_size",
-                "{}: {} ranks with micro-batches of `batch_size` {} cannot share it evenly; "
+                "{}: {} with micro-batches of `batch_size` {} cannot share it evenly; "
                 "allowed are multiples of {}",
-                total, world, step.batch_size, round);
+                total, quantity(world, "rank"), step.batch_size, round);
   const int64_t micro_batches = total / round;
   if (step.accumulation != 1 && step.accumulation != micro_batches)
     field_error("accumulation",
-                "{}: `total_batch_size` {} in micro-batches of {} on {} ranks makes {}; leave one "
-                "of the three out",
-                step.accumulation, total, step.batch_size, world, micro_batches);
+                "{}: `total_batch_size` {} in micro-batches of {} on {} makes {}; leave one of the "
+                "three out",
+                step.accumulation, total, step.batch_size, quantity(world, "rank"), micro_batches);
   step.accumulation = static_cast<int>(micro_batches);
 }
 
@@ -228,7 +230,23 @@ RunConfig with_model_defaults(RunConfig config, const ModelSource& source) {
   return config;
 }
 
+namespace {
+
+void check_optimizer(const OptimizerConfig& optimizer) {
+  if (!(optimizer.learning_rate >= 0 && std::isfinite(optimizer.learning_rate)))
+    field_error("learning_rate", "{}: allowed is 0 or more", optimizer.learning_rate);
+  const std::pair<const char*, double> decays[] = {
+      {"momentum", optimizer.momentum}, {"beta1", optimizer.beta1}, {"beta2", optimizer.beta2}};
+  for (const auto& [field, decay] : decays) {
+    if (!(decay >= 0 && decay < 1))
+      field_error(field, "{}: allowed is from 0 to less than 1", decay);
+  }
+}
+
+}  // namespace
+
 void check_step(const RunConfig& config) {
+  check_optimizer(config.optimizer);
   const PrivacyConfig& p = config.privacy;
   if (p.clip_norm && !(*p.clip_norm > 0))
     field_error("clip_norm", "must be positive, got {}", *p.clip_norm);
@@ -275,6 +293,13 @@ void check_config(const RunConfig& config) {
                 config.data.tokenizer);
   if (!config.data.path.empty() && !std::filesystem::exists(config.data.path))
     field_error("data", "{}: no such folder or token store", config.data.path);
+  const ClipChoice& method = config.privacy.method;
+  if (method.mode == Mode::no_dp && method.sets_a_part())
+    field_error(method.rule   ? "rule"
+                : method.pass ? "pass_plan"
+                : method.tile ? "tile_size"
+                              : "memory_budget",
+                "belongs to a private step: pass `mode` too, as auto");
   if (config.measure.wants(ProfileKind::none) && config.measure.profile.size() > 1)
     field_error("profile", "none stands alone");
 }

@@ -122,7 +122,8 @@ struct PrivacyConfig {
   double quantile = 0.5, clip_rate = 0.2;  // of adaptive
   std::optional<double> count_noise;       // of adaptive
   privacy::SamplerKind sampler = privacy::SamplerKind::poisson;
-  privacy::PrivacyUnit unit = privacy::PrivacyUnit::sample;
+  // none: a document of text with one sequence each, unless data.samples says packed; an image
+  std::optional<privacy::PrivacyUnit> unit;
   privacy::AccountantKind accountant = privacy::AccountantKind::pld;
   NoiseGenerator rng = NoiseGenerator::secure;
   std::optional<int64_t> data_size;  // samples as the public knows them
@@ -140,6 +141,7 @@ struct PlacementConfig {
   std::optional<int> simulate_world;
   int simulate_rank = 0;
   double link_gb_per_s = 200;  // of a simulated world
+  bool ignore_memory = false;  // start a step on a CPU although its estimate exceeds the memory
   std::string roofline_cache;  // where the device's measured speed is kept; "": an assumed speed
 };
 

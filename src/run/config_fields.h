@@ -123,14 +123,15 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("secret_file", secret_file);
   }
   {
-    auto& [device, ranks, share_gpu, simulate_world, simulate_rank, link_gb_per_s, roofline_cache] =
-        placement;
+    auto& [device, ranks, share_gpu, simulate_world, simulate_rank, link_gb_per_s, ignore_memory,
+           roofline_cache] = placement;
     visit("device", device);
     visit("ranks", ranks);
     visit("share_gpu", share_gpu);
     visit("simulate_world", simulate_world);
     visit("simulate_rank", simulate_rank);
     visit("link", link_gb_per_s);
+    visit("ignore_memory", ignore_memory);
     visit("roofline_cache", roofline_cache);
   }
   {

@@ -27,6 +27,8 @@ class ImageTask final : public TrainTask {
   const ModelSource& source() const override { return source_; }
   bool one_sample_a_document() const override { return true; }  // an image
 
+  std::string unit_text() const override { return "image"; }
+
   void add_data(privacy::SecretTag& tag) const override {
     tag.add(static_cast<uint64_t>(images_->count()));
     for (const std::string& name : images_->class_names()) tag.add(name);

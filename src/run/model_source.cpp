@@ -19,8 +19,9 @@ constexpr const char* kLinearStack = "linear-stack";
 }  // namespace
 
 bool ModelSource::has_weights() const {
-  return !from_scratch && !folder.empty() && (fs::exists(fs::path(folder) / "model.safetensors") ||
-                             fs::exists(fs::path(folder) / "model.safetensors.index.json"));
+  return !from_scratch && !folder.empty() &&
+         (fs::exists(fs::path(folder) / "model.safetensors") ||
+          fs::exists(fs::path(folder) / "model.safetensors.index.json"));
 }
 
 bool is_fetched(const std::string& name, const std::string& hub_cache) {
@@ -93,10 +94,9 @@ std::string weights_text(const ModelSource& source, const InitialWeights& initia
   if (!source.has_weights())
     return source.from_scratch ? "random (--from-scratch)" : "random (measured only)";
   return fmt::format("{} from {}{}", quantity(initial.tensors, "tensor"), source.folder,
-                     initial.random.empty()
-                         ? ""
-                         : fmt::format("; {} is new and starts at random",
-                                       join(initial.random, ", ")));
+                     initial.random.empty() ? ""
+                                            : fmt::format("; {} is new and starts at random",
+                                                          join(initial.random, ", ")));
 }
 
 }  // namespace veil

@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/units.h"
 #include "run/config_fields.h"
 #include "run/machine.h"
 #include "run/train_config.h"
@@ -71,6 +72,7 @@ privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainT
   PrivateSetting setting;
   setting.samples = task.samples()->count();
   setting.one_sequence_a_document = task.one_sample_a_document();
+  setting.unit_text = task.unit_text();
   setting.expected_batch = expected_batch(config, world);
   setting.steps = config.training.steps;
   setting.epochs = config.training.epochs.value_or(1);
@@ -127,10 +129,16 @@ nlohmann::json device_facts(Device device) {
 
 }  // namespace
 
+double noise_to_signal(const privacy::Mechanism& mechanism, int64_t trained_parameters) {
+  return mechanism.gradient_sigma() * std::sqrt(static_cast<double>(trained_parameters)) /
+         mechanism.expected_batch();
+}
+
 privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSetting& setting) {
   privacy::MechanismRequest request;
   request.sampler = c.sampler;
-  request.unit = c.unit;
+  request.unit = c.unit.value_or(privacy::PrivacyUnit::sample);
+  request.unit_text = setting.unit_text;
   request.one_sequence_a_document = setting.one_sequence_a_document;
   request.data_size = c.data_size.value_or(setting.samples);
   request.size_from_data = !c.data_size;
@@ -359,6 +367,19 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
   return training;
 }
 
+std::string PrivateRun::noise_warning(const Model& model) const {
+  int64_t trained = 0;
+  for (const ParamShape& param : model.params) trained += param.frozen ? 0 : param.numel();
+  const double ratio = noise_to_signal(mechanism_, trained);
+  if (ratio <= kLoudNoise) return "";
+  return fmt::format(
+      "noise drowns the signal: in each step it is {:.0f} times as long as the mean of clipped "
+      "gradients can be (sigma {:.3g} x sqrt({} parameters) / {:g} samples); raise "
+      "`total_batch_size` to {:.0f} or more, or train fewer parameters",
+      ratio, mechanism_.gradient_sigma(), format_count(static_cast<double>(trained)),
+      mechanism_.expected_batch(), std::ceil(mechanism_.expected_batch() * ratio / kLoudNoise));
+}
+
 PrivateStart PrivateRun::start() const {
   const PrivacyConfig& p = config_.privacy;
   PrivateStart start(mechanism_, method_);
@@ -396,6 +417,8 @@ PrivateResult PrivateRun::result(int64_t step) const {
   result.steps = steps();
   result.guarantee = privacy::guarantee_line(journal_->ledger(), p.accountant, *p.delta);
   result.guarantee_json = privacy::guarantee_json(journal_->ledger(), p.accountant, *p.delta);
+  if (const std::string& unit = mechanism_.request().unit_text; !unit.empty())
+    result.guarantee_json["unit_is"] = unit;
   return result;
 }
 

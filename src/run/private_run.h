@@ -11,10 +11,17 @@
 
 namespace veil {
 
+// How much longer than the signal the noise of one step is: the expected norm of the noise on the
+// mean gradient, sigma C sqrt(parameters) / E, over C, the most that the mean of clipped gradients
+// can measure. Fine-tuning that worked lies below about 20 (docs/privacy.md).
+double noise_to_signal(const privacy::Mechanism& mechanism, int64_t trained_parameters);
+inline constexpr double kLoudNoise = 20;
+
 // What is known of a private run besides its configuration.
 struct PrivateSetting {
   int64_t samples = 0;  // that were counted
   bool one_sequence_a_document = false;
+  std::string unit_text;         // what a sample is, in words
   double expected_batch = 0;     // E
   std::optional<int64_t> steps;  // or epochs
   double epochs = 0;
@@ -69,6 +76,8 @@ class PrivateRun {
   void begin();
   // `state`: of the checkpoint that was loaded; empty at a run's begin.
   PrivateTraining training(const nlohmann::ordered_json& state);
+  // A line where noise drowns the signal (noise_to_signal); "" otherwise.
+  std::string noise_warning(const Model& model) const;
   PrivateStart start() const;  // rank 0
   // An orderly end after this step; rank 0.
   void end(int64_t step);

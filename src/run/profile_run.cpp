@@ -23,7 +23,9 @@
 #include "run/machine.h"
 #include "run/phases.h"
 #include "run/ranks.h"
+#include "run/resources.h"
 #include "run/text_data.h"
+#include "tensor/out_of_memory.h"
 
 namespace veil {
 namespace {
@@ -321,11 +323,7 @@ class Run {
     const ModelShape shape = model.shape(batch, step.compute, /*on_gpu=*/false);
     if (config_.privacy.is_private())
       step.clip = clip_method(config_.privacy.method, shape, step, config_.privacy.by_layer());
-    const int64_t needed = estimate_memory(build_schedule(shape, step)).peak(Space::host).total();
-    const int64_t ranks = place_.info.local_world, all = this_machine().memory_bytes;
-    if (needed <= all / ranks) return "";
-    return fmt::format("{} a rank for {} on a host that has {}", format_bytes(needed),
-                       quantity(ranks, "rank"), format_bytes(all));
+    return beyond_host_memory_text(config_, build_schedule(shape, step), place_.info.local_world);
   }
 
   void stage(const std::string& name) {
@@ -512,14 +510,10 @@ Record run_experiment(const RunConfig& config, const RunPlace& place) {
   };
   try {
     return run.measure();
-  } catch (const c10::OutOfMemoryError& error) {
-    return here(error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return here("the host's memory is used up");
-  } catch (const c10::Error& error) {  // LibTorch's CPU allocator has no error of its own
-    const std::string text = error.what_without_backtrace();
-    if (text.find("DefaultCPUAllocator") == std::string::npos) throw;
-    return here(text);
+  } catch (const std::exception& error) {
+    const std::optional<std::string> reason = out_of_memory_reason(error);
+    if (!reason) throw;
+    return here(*reason);
   }
 }
 

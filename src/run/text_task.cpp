@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/quantity.h"
 #include "models/family.h"
 #include "run/text_data.h"
 #include "run/train_task.h"
@@ -28,6 +29,30 @@ class TextTask final : public TrainTask {
   bool one_sample_a_document() const override {
     return sample_kind(config_, source_) != data::SampleKind::packed;
   }
+  std::vector<std::string> warnings() const override {
+    std::vector<std::string> lines;
+    const data::CutText cut = data_.samples->cut_text();
+    if (cut.documents > 0)
+      lines.push_back(fmt::format(
+          "{} of {} are longer than `seq_length` {}: {} of {} are cut off and not trained on",
+          cut.documents, quantity(data_.samples->count(), "document"), data_.samples->length(),
+          cut.tokens, quantity(cut.all_tokens, "token")));
+    if (config_.privacy.is_private() && !one_sample_a_document())
+      lines.push_back(
+          fmt::format("packed sequences mix documents: epsilon protects one sequence, and a "
+                      "document spans up to {}; `samples` document protects documents",
+                      quantity(data_.samples->longest_span(), "sequence")));
+    return lines;
+  }
+
+  std::string unit_text() const override {
+    const int64_t length = data_.samples->length();
+    if (one_sample_a_document())
+      return fmt::format("document, one sequence of up to {}", quantity(length, "token"));
+    return fmt::format("packed sequence of {}; a document spans up to {}",
+                       quantity(length, "token"), data_.samples->longest_span());
+  }
+
   // Documents in their order, by their texts' hashes.
   void add_data(privacy::SecretTag& tag) const override {
     const data::TokenStore& store = data_.samples->store();

@@ -13,7 +13,9 @@
 #include "run/machine.h"
 #include "run/metrics_log.h"
 #include "run/ranks.h"
+#include "run/resources.h"
 #include "run/run_folder.h"
+#include "tensor/out_of_memory.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
 
@@ -88,6 +90,14 @@ class TrainRun {
     const Model model = task_->model(info_.world);
     make_executor(model, notice);
     TrainOptions options = train_options();
+    if (speaks())
+      check_disk_space(
+          planned_files(config_, folder_, executor_->shape().param_count(), options.steps));
+    for (const std::string& line : task_->warnings()) notice(line);
+    if (privacy_) {
+      const std::string loud = privacy_->noise_warning(model);
+      if (!loud.empty()) notice(loud);
+    }
     if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
     if (privacy_ && speaks()) privacy_->begin();
     const data::Position start = resume(options);
@@ -137,6 +147,16 @@ class TrainRun {
     weights_ = weights_text(task_->source(), initial);
     for (const std::string& line : initial.notices) notice(line);
     const int64_t batch = config_.step.batch_size;
+    if (!device_.is_cuda()) {
+      const Schedule schedule =
+          build_schedule(model.shape(batch, options.step.compute, /*on_gpu=*/false), options.step);
+      const std::string beyond =
+          beyond_host_memory_text(config_, schedule, std::max(1, info_.local_world));
+      if (!beyond.empty())
+        throw UserError(out_of_memory_text(config_, info_.world, /*on_gpu=*/false, beyond) +
+                            ", or `ignore_memory` to start all the same",
+                        kExitFailed);
+    }
     const int64_t rows = batch * config_.step.accumulation;
     executor_ = std::make_unique<Executor>(model, batch, options, device_,
                                            empty_batch(model, rows, options.step.compute, device_),
@@ -334,7 +354,17 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
 
 TrainResult train(const RunConfig& config, const TrainingEvents& events, const RankInfo& info) {
   const PreparedRun prepared = prepare_training(config, info);
-  return TrainRun(prepared, events, info).run();
+  try {
+    return TrainRun(prepared, events, info).run();
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::optional<std::string> reason = out_of_memory_reason(error);
+    if (!reason) throw;
+    throw UserError(
+        out_of_memory_text(prepared.config, info.world, prepared.device.is_cuda(), *reason),
+        kExitFailed);
+  }
 }
 
 TrainedModel read_trained(const RunConfig& config, const std::string& folder) {

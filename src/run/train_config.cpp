@@ -58,7 +58,7 @@ void check_not_private(const PrivacyConfig& p) {
       {"layer_norms", !p.layer_norms.empty()},
       {"count_noise", p.count_noise.has_value()},
       {"sampler", p.sampler != usual.sampler},
-      {"privacy_unit", p.unit != usual.unit},
+      {"privacy_unit", p.unit.has_value()},
       {"data_size", p.data_size.has_value()},
       {"secret_file", !p.secret_file.empty()},
       {"rule", p.method.rule.has_value()},
@@ -90,6 +90,25 @@ void settle_private_batch(RunConfig& config, int world) {
   step.accumulation = static_cast<int>(micro_batches);
 }
 
+// Text is protected by document, one sequence each, unless packed sequences are asked for.
+void settle_unit(RunConfig& config) {
+  using privacy::PrivacyUnit;
+  std::optional<PrivacyUnit>& unit = config.privacy.unit;
+  std::optional<data::SampleKind>& samples = config.data.samples;
+  if (unit == PrivacyUnit::document && samples == data::SampleKind::packed)
+    field_error("privacy_unit",
+                "document with `samples` packed: packed sequences mix documents; allowed is "
+                "`samples` document");
+  if (!model_source(config).config) {
+    if (!unit) unit = PrivacyUnit::sample;  // an image
+    return;
+  }
+  if (!samples)
+    samples = unit == PrivacyUnit::sample ? data::SampleKind::packed : data::SampleKind::document;
+  if (!unit)
+    unit = samples == data::SampleKind::packed ? PrivacyUnit::sample : PrivacyUnit::document;
+}
+
 void settle_privacy(RunConfig& config, int world) {
   PrivacyConfig& p = config.privacy;
   check_privacy(p);
@@ -106,13 +125,7 @@ void settle_privacy(RunConfig& config, int world) {
     p.clip_norm = norm;
     config.optimizer.max_grad_norm.reset();
   }
-  if (p.unit == privacy::PrivacyUnit::document) {
-    if (config.data.samples == data::SampleKind::packed)
-      field_error("privacy_unit",
-                  "document with `samples` packed: packed sequences mix documents; allowed is "
-                  "`samples` document");
-    if (!config.data.samples) config.data.samples = data::SampleKind::document;
-  }
+  settle_unit(config);
   settle_private_batch(config, world);
 }
 

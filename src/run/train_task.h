@@ -41,6 +41,10 @@ class TrainTask {
   virtual const ModelSource& source() const = 0;  // as the data has completed it
   // Whether a person's document is at most one sample: then clipping a sample protects a document.
   virtual bool one_sample_a_document() const = 0;
+  // What a sample is, in words: "document, one sequence of up to 64 tokens".
+  virtual std::string unit_text() const = 0;
+  // What a person should know before the first step: lines that name fields in backquotes.
+  virtual std::vector<std::string> warnings() const { return {}; }
   // What makes two data sets the same.
   virtual void add_data(privacy::SecretTag& tag) const = 0;
   virtual TaskFacts facts() const = 0;

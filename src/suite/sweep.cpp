@@ -51,9 +51,8 @@ void clear_leftovers(const std::string& folder, const std::vector<Experiment>& e
     return std::any_of(experiments.begin(), experiments.end(), [&](const Experiment& experiment) {
       const std::string running = experiment.name + kRunningEnding,
                         record = fs::path(record_path("", experiment.name)).filename().string();
-      return name == running ||
-             (name.ends_with(".tmp") &&
-              (name.rfind(running + ".", 0) == 0 || name.rfind(record + ".", 0) == 0));
+      return name == running || (name.ends_with(".tmp") && (name.rfind(running + ".", 0) == 0 ||
+                                                            name.rfind(record + ".", 0) == 0));
     });
   };
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "base/error.h"
 
 namespace veil::command_test {
@@ -49,6 +51,13 @@ TEST(Command, AnErrorsFieldsAreShownAsOptions) {
             "--clip-norm must be positive, got -1");
   EXPECT_EQ(in_options(UserError("3 labels: pass `num` or `labels` 4, or run `veil fetch x`")),
             "3 labels: pass `num` or --labels 4, or run `veil fetch x`");
+}
+
+TEST(Command, OutOfMemoryIsAnOutcomeAndNoInternalError) {
+  const std::string text = failure_text(std::bad_alloc());
+  EXPECT_THAT(text, ::testing::StartsWith("out of memory: "));
+  EXPECT_THAT(text, HasSubstr("of host memory are available); try a smaller --batch-size"));
+  EXPECT_EQ(failure_text(std::runtime_error("broken")), "internal error: broken");
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace {
 class ProgramDiffusion : public ProgramTest {
  protected:
   static std::string words(const std::string& more) {
-    return "train --model dit-tiny --from-scratch --device cpu --batch-size 8 --shapes 64 --learning-rate 0.003 " +
+    return "train --model dit-tiny --from-scratch --device cpu --batch-size 8 --shapes 64 "
+           "--learning-rate 0.003 " +
            more;
   }
   std::vector<Json> evaluations(const std::string& more) const;
@@ -97,8 +98,9 @@ TEST_F(ProgramDiffusion, APrivateRunThatIsTakenBackIsReplayedBitForBitAndCountsO
 
 // The evaluations' lines of a run with --json.
 std::vector<ProgramDiffusion::Json> ProgramDiffusion::evaluations(const std::string& more) const {
-  const Answer answer =
-      veil("train --model dit-tiny --from-scratch --device cpu --shapes 64 --held-out 0.25 --json " + more);
+  const Answer answer = veil(
+      "train --model dit-tiny --from-scratch --device cpu --shapes 64 --held-out 0.25 --json " +
+      more);
   EXPECT_EQ(answer.code, 0) << answer.err;
   std::vector<Json> found;
   for (const Json& line : answer.objects()) {

@@ -26,7 +26,8 @@ class ProgramPrivateTrain : public TrainingTest {
   // Eight samples expected, two a micro-batch; the quick accountant.
   static std::string privately(const std::string& more) {
     return words(
-        "--delta 1e-5 --accountant rdp --total-batch-size 8 --batch-size 2 --clip-norm 0.5 " +
+        "--delta 1e-5 --accountant rdp --samples packed --total-batch-size 8 --batch-size 2 "
+        "--clip-norm 0.5 " +
         more);
   }
   std::string secret_file() const {
@@ -103,9 +104,10 @@ TEST_F(ProgramPrivateTrain, PrivateAndPlainTrainingDoNotMixInOneRun) {
 }
 
 TEST_F(ProgramPrivateTrain, ABudgetFindsItsNoiseAndTheRunStatesItsGuarantee) {
-  const Answer answer = veil(words("--epsilon 8 --delta 1e-5 --epochs 0.1 --total-batch-size 64 "
-                                   "--batch-size 16 --resume run --export model"),
-                             "mkdir -p run &&");
+  const Answer answer =
+      veil(words("--epsilon 8 --delta 1e-5 --epochs 0.1 --samples packed "
+                 "--total-batch-size 64 --batch-size 16 --resume run --export model"),
+           "mkdir -p run &&");
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("private   yes"));
   EXPECT_THAT(answer.out, HasSubstr("sampler     poisson"));
@@ -405,8 +407,8 @@ TEST_F(ProgramPrivateTrain, RanksThatReadOtherDataAreRefusedAndRankZeroBeginsNoR
         << "exec '" + veil_program() +
                "' train --model llama-tiny --from-scratch --seq-length 16 --device cpu --data "
         << data
-        << " --held-out 0 --steps 2 --sigma 1 --delta 1e-5 --accountant rdp --total-batch-size 8 "
-           "--batch-size 2 --resume run\n";
+        << " --held-out 0 --steps 2 --sigma 1 --delta 1e-5 --accountant rdp --samples packed "
+           "--total-batch-size 8 --batch-size 2 --resume run\n";
     const std::string line =
         "cd '" + work().string() +
         "' && OMP_NUM_THREADS=1 mpirun -n 2 --oversubscribe --bind-to none --quiet "

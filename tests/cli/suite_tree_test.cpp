@@ -41,8 +41,12 @@ class ProgramSuiteTree : public ProgramTest {
     const fs::path& run = runs[0];
     EXPECT_THAT(run.filename().string(), ::testing::MatchesRegex("run_[0-9]{8}_[0-9]{6}"));
 
-    std::set<std::string> expected = {"index.html", "summary.csv", "summary.md", "summary.txt",
-                                      "sweep.json", ".veil_files.json",
+    std::set<std::string> expected = {"index.html",
+                                      "summary.csv",
+                                      "summary.md",
+                                      "summary.txt",
+                                      "sweep.json",
+                                      ".veil_files.json",
                                       "visualizations/.veil_files.json"},
                           traces;
     expected.insert(tree.others.begin(), tree.others.end());

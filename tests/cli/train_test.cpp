@@ -24,7 +24,8 @@ class ProgramTrain : public TrainingTest {
     std::ofstream(work() / name) << content;
   }
   static std::string labelled(const std::string& data) {
-    return "train --model llama-tiny --from-scratch --task sequence-classification --labels 2 --seq-length 16 "
+    return "train --model llama-tiny --from-scratch --task sequence-classification --labels 2 "
+           "--seq-length 16 "
            "--device cpu --data " +
            data;
   }
@@ -38,17 +39,21 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
         "{\"text\": \"one\", \"label\": 1}\n{\"text\": \"three\", \"label\": 3}\n");
   const std::string plain = "train --model llama-tiny --from-scratch --device cpu --data good ",
                     good = plain + "--seq-length 16 --held-out 0 ";
-  expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere", "there is no 'nowhere'");
+  expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere",
+                 "there is no 'nowhere'");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data empty",
                  "holds no .txt, .json or .jsonl file");
-  expect_refused("train --model llama-tiny --from-scratch --device cpu --data broken", "broken/a.jsonl:2");
+  expect_refused("train --model llama-tiny --from-scratch --device cpu --data broken",
+                 "broken/a.jsonl:2");
   expect_refused(labelled("labels"), "pass --labels 4");
   expect_refused(labelled("good"), "label");
   expect_refused(good + "--steps 3 --epochs 1", "--steps 3 and --epochs 1");
   expect_refused("train --model lama-tiny --device cpu --data good", "did you mean llama-tiny?");
   expect_refused("train --device cpu --data good", "veil profile");
-  expect_refused("train --model gpt2-tiny --from-scratch --device cpu --data good --held-out 0 --seq-length 2048",
-                 "positions for 1 to 1024");
+  expect_refused(
+      "train --model gpt2-tiny --from-scratch --device cpu --data good --held-out 0 --seq-length "
+      "2048",
+      "positions for 1 to 1024");
   expect_refused(plain + "--seq-length 16", "leaves no document");
   expect_refused(good + "--batch-size 100000", "fewer than one batch");
   expect_refused(good + "--warmup-steps 9 --steps 4", "from 0 to the run's 4");
@@ -74,7 +79,8 @@ TEST_F(ProgramTrain, TokensBeyondTheModelsVocabularyAreRefused) {
                           {"decoder", {{"type", "ByteLevel"}}}};
   write("words/tokenizer.json", tokenizer.dump());
   write("a/a.txt", "abababababab");
-  const std::string line = "train --model llama-tiny --from-scratch --device cpu --seq-length 2 --held-out 0 ";
+  const std::string line =
+      "train --model llama-tiny --from-scratch --device cpu --seq-length 2 --held-out 0 ";
   expect_refused(line + "--data a --tokenizer words", "beyond the model's vocabulary of 264");
   ASSERT_EQ(veil("tokenize a --tokenizer words --output a.tokens").code, kExitDone);
   expect_refused(line + "--data a.tokens", "beyond the model's vocabulary of 264");
@@ -87,12 +93,14 @@ TEST_F(ProgramTrain, AResumedRunKeepsWhatDecidesItsSteps) {
   expect_refused(words("--steps 4 --resume --output-dir runs --batch-size 4 --optimizer sgd"),
                  "--optimizer sgd");
   expect_refused(
-      "train --model gpt2-tiny --from-scratch --seq-length 16 --batch-size 4 --device cpu --resume --data "
+      "train --model gpt2-tiny --from-scratch --seq-length 16 --batch-size 4 --device cpu --resume "
+      "--data "
       "'" +
           source_root() + "/examples/text'",
       "--model gpt2-tiny");
   expect_refused(
-      "train --model llama-tiny --from-scratch --seq-length 8 --batch-size 4 --device cpu --resume --data "
+      "train --model llama-tiny --from-scratch --seq-length 8 --batch-size 4 --device cpu --resume "
+      "--data "
       "'" +
           source_root() + "/examples/text'",
       "--seq-length 8");

@@ -58,9 +58,9 @@ TEST_F(ProgramWeights, EveryCommandSaysWhereTheWeightsComeFrom) {
 
 TEST_F(ProgramWeights, ANewClassifierHeadOnLoadedWeightsIsAllowedAndNamed) {
   ASSERT_EQ(veil(train("llama-tiny") + "--from-scratch --export model").code, kExitDone);
-  const Answer answer = veil("train --model model --task sequence-classification --labels 2 --data '" +
-                             source_root() +
-                             "/examples/reviews' --seq-length 16 --device cpu --steps 1");
+  const Answer answer =
+      veil("train --model model --task sequence-classification --labels 3 --data '" +
+           source_root() + "/examples/reviews' --seq-length 16 --device cpu --steps 1");
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_THAT(answer.out,
               HasSubstr("tensors from model; score.weight is new and starts at random\n"));

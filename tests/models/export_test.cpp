@@ -86,8 +86,8 @@ TEST_F(Export, AnEarlierExportIsReplacedWhenAskedAndForeignFilesInItStay) {
               HasSubstr("earlier export"));
   EXPECT_TRUE(fs::exists(files_.path("m/model-00001-of-00002.safetensors")));
   export_model(files_.path("m"), {{"config.json", "{\"a\": 1}\n"}}, tensors_, {.overwrite = true});
-  EXPECT_THAT(entries(files_.path("m")), ElementsAre("README.md", "config.json",
-                                                     "model.safetensors", "veil_export.json"));
+  EXPECT_THAT(entries(files_.path("m")),
+              ElementsAre("README.md", "config.json", "model.safetensors", "veil_export.json"));
   EXPECT_EQ(read_file(files_.path("m/README.md")), "mine");
   EXPECT_EQ(read_file(files_.path("m/config.json")), "{\"a\": 1}\n");
   EXPECT_EQ(Weights(files_.path("m")).names().size(), 3u);
@@ -97,7 +97,9 @@ TEST_F(Export, AnEarlierExportIsReplacedWhenAskedAndForeignFilesInItStay) {
 TEST_F(Export, AFileOfAnExportThatSomebodyElseWroteIsNotReplaced) {
   export_model(files_.path("m"), config_, tensors_);
   write_file_atomically(files_.path("m/tokenizer.json"), "mine");
-  const auto again = [&] { export_model(files_.path("m"), config_, tensors_, {.overwrite = true}); };
+  const auto again = [&] {
+    export_model(files_.path("m"), config_, tensors_, {.overwrite = true});
+  };
   EXPECT_THAT(complaint(again), HasSubstr("'tokenizer.json' in it is not the file"));
   fs::remove(files_.path("m/tokenizer.json"));
   write_file_atomically(files_.path("m/config.json"), "{\"edited\": true}\n");

@@ -81,7 +81,7 @@ TEST(WeightsGolden, goldenModelsExportedReadBackInEveryByte) {
                            }});
       }
       export_model(files.path("m"), {{"config.json", read_file((folder / "config.json").string())}},
-                   sources, {.shard_bytes = shard_bytes, .replace = true});
+                   sources, {.shard_bytes = shard_bytes, .overwrite = true});
       const Weights weights(files.path("m"));
       check_weights(weights, wanted(folder));
       for (const StoredTensor& tensor : file.tensors()) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "privacy/accountant.h"
 #include "privacy/numerics.h"
 
@@ -232,12 +233,18 @@ TEST(Mechanism, StepsWithinABudgetAreTheMostThatFit) {
   EXPECT_EQ(make_mechanism(open).steps_within(1000), 0);
 }
 
-TEST(Mechanism, WarnsOfADeltaThatAllowsToPublishASample) {
+TEST(Mechanism, RefusesADeltaThatAllowsToPublishASample) {
   MechanismRequest request = poisson_request();
   request.delta = 1.0 / 60'000;
-  const std::vector<std::string> warnings = make_mechanism(request).warnings();
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], HasSubstr("not below 1 / 60000"));
+  try {
+    make_mechanism(request);
+    FAIL() << "a delta of 1 / samples was taken";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.field(), "delta");
+    EXPECT_THAT(error.what(), HasSubstr("less than 1 / 60000"));
+  }
+  request.delta = 0.99 / 60'000;
+  EXPECT_TRUE(make_mechanism(request).warnings().empty());
 }
 
 TEST(Mechanism, DeclaresACountedSizePublic) {
