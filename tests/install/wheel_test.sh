@@ -11,7 +11,7 @@ trap 'rm -rf "$folder"' EXIT
 fail() { echo "wheel: $*" >&2; exit 1; }
 
 "$VEIL_WHEEL_PYTHON" -m zipfile -l "$wheel" | awk 'NR > 1 {print $1}' >"$folder/files"
-! grep -qE 'libtorch|libc10|libcu|libmpi' "$folder/files" || fail 'libraries of torch, CUDA or MPI are inside'
+! grep -qE 'libtorch|libc10|libcud|libcublas|libmpi' "$folder/files" || fail 'libraries of torch, CUDA or MPI are inside'
 grep -qE '^veil\.libs/libcurl' "$folder/files" || fail 'libcurl is not bundled'
 
 began=$SECONDS
@@ -32,8 +32,9 @@ veil=(env -i HOME="$folder" PATH="$folder/venv/bin:/usr/bin:/bin" veil)
 "${veil[@]}" doctor >doctor.txt || fail "veil doctor: $(cat doctor.txt)"
 grep -q 'LibTorch' doctor.txt
 program=$site/veil/bin/veil
-ldd "$program" | grep 'not found' && fail 'a library is missing'
-ldd "$program" | grep -q "libcurl.* => .*/veil.libs/" || fail "libcurl is the system's"
+ldd "$program" >libraries.txt
+! grep 'not found' libraries.txt || fail 'a library is missing'
+grep -q 'libcurl.* => .*/veil.libs/' libraries.txt || fail "libcurl is the system's"
 "${veil[@]}" train --model llama-tiny --from-scratch --tokenizer byte --data "$source/examples/text" --samples packed --device cpu \
   --seq-length 64 --total-batch-size 32 --batch-size 16 --steps 3 --epsilon 8 --delta 1e-4 --output-dir runs --export model >train.txt ||
   fail "veil train: $(cat train.txt)"
