@@ -259,14 +259,15 @@ void print_result(const BatchSearch& result) {
 
 }  // namespace
 
-int run_find_batch(const std::vector<std::string>& arguments) {
+int run_find_batch(const CommandCall& call) {
   FindBatchCommand command;
   Options options("find-batch",
                   "finds the largest batch that fits, by trials in processes of their own");
   add_options(options, command);
   add_step_options(options, command.config, /*searched=*/true);
   add_running_options(options, command.config);
-  if (!options.parse(arguments)) return kExitDone;
+  show_defaults(options, command.config, measuring_defaults());
+  if (!options.parse_call(call)) return kExitDone;
   use_model_defaults(options, command.config);
   check_config(command.config);
   const std::vector<Strategy> strategies = chosen_strategies(command.strategies);
@@ -277,7 +278,10 @@ int run_find_batch(const std::vector<std::string>& arguments) {
   const int64_t limit = memory_limit(command, planned, device);
   make_model(command.config, model_source(command.config), world);
   check_folder_can_be_made(command.output_dir);
-  if (!command.json) fmt::print("{}\n", options.table());
+  options.settle_defaults();
+  if (!command.json)
+    fmt::print("{}  all other settings are the defaults\n\n",
+               options.short_table({"model", "seq-length", "device"}));
 
   BatchSearch result{.command = options.command_line(),
                      .model = command.config.model.name,

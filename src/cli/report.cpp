@@ -11,7 +11,7 @@
 
 namespace veil {
 
-int run_report(const std::vector<std::string>& arguments) {
+int run_report(const CommandCall& call) {
   std::vector<std::string> folders;
   std::string output_folder;
   Options options("report",
@@ -27,7 +27,7 @@ int run_report(const std::vector<std::string>& arguments) {
       "output-dir", output_folder,
       {.help = "where the report goes; by default that folder, and of two folders nowhere but here",
        .value = "DIR"});
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
 
   if (folders.size() > 2)
     user_error("{} folders: a report is of one, or of two to compare", folders.size());

@@ -62,7 +62,7 @@ void report_bad_lines(const data::Corpus& corpus) {
 
 }  // namespace
 
-int run_tokenize(const std::vector<std::string>& arguments) {
+int run_tokenize(const CommandCall& call) {
   TokenizeOptions wanted;
   Options options("tokenize",
                   "writes the documents of a folder (.txt, .json, .jsonl) as a token store");
@@ -84,7 +84,7 @@ int run_tokenize(const std::vector<std::string>& arguments) {
   options.add(
       "json", wanted.json,
       {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   if (wanted.output.empty()) wanted.output = default_output(wanted.folder);
 
   const double begin_ms = steady_ms();

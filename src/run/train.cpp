@@ -67,7 +67,11 @@ class TrainRun {
     const Model model = task_->model(info_.world);
     make_executor(model, notice);
     TrainOptions options = train_options();
-    if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+    if (speaks()) {
+      lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+      write_file_atomically(join_path(folder_, kRunSettings),
+                            settings_json(config_).dump(1) + "\n");
+    }
     if (privacy_ && speaks()) privacy_->begin();
     const data::Position start = resume(options);
     if (speaks()) {
