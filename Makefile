@@ -1,25 +1,37 @@
-# From a fresh clone: `make demo` shows something, `make test` checks everything. Each brings what it needs (scripts/setup.sh).
-#   JOBS=N        compilers at once (default: one a core, 2 GiB of memory each)
+# From a fresh clone: `make demo` shows what Veil does, `make test` checks everything. Each installs what it needs
+# (scripts/setup.sh).
+#   JOBS=N        compilers at once (default: one per core, 2 GiB of memory each)
 #   CONFIGURE=... more arguments for cmake, such as CONFIGURE=-DVEIL_CUDA=OFF
+#   PREFIX=DIR    where `make install` puts the program (default ~/.local)
 SHELL := /bin/bash
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {jobs = int($$2 / 2097152); if (jobs < 1) jobs = 1; print jobs < cores ? jobs : cores}' /proc/meminfo)
 CONFIGURE ?=
+PREFIX ?= $(HOME)/.local
 TOOLS := . build/env.sh
 
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
-.PHONY: help setup build test demo format format-check layers lint bench configurations mutants clean test-release test-asan
+.PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
+.PHONY: mutants clean test-release test-asan test-wheel
 help:
-	@echo 'make setup | build | test | demo | format | format-check | lint | bench | configurations | mutants | clean'
+	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
+	@echo 'make test       build and check everything'
+	@echo 'make install    install the program into PREFIX ($(PREFIX)); make uninstall removes it'
+	@echo 'make wheel      build dist/veil-*.whl, which pip installs beside torch'
+	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | mutants | clean'
 
 setup:
 	@scripts/setup.sh
+
+program: setup
+	@$(TOOLS) && scripts/build.sh release $(JOBS) --program $(CONFIGURE)
 
 build: setup
 	@$(TOOLS) && scripts/build.sh release $(JOBS) $(CONFIGURE)
 
 test: setup format-check layers
 	@$(MAKE) --no-print-directory test-release
+	@$(MAKE) --no-print-directory test-wheel
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
 
@@ -29,8 +41,22 @@ test-release: build
 test-asan: setup
 	@$(TOOLS) && scripts/build.sh asan $(JOBS) $(CONFIGURE) && scripts/run_tests.sh asan
 
-demo: build
-	@scripts/demo.sh
+demo: program
+	@$(TOOLS) && scripts/demo.sh
+
+# What was installed is listed in build/install_manifest.txt, and only that is removed again.
+install: program
+	@$(TOOLS) && scripts/install.sh '$(PREFIX)'
+
+uninstall:
+	@scripts/uninstall.sh build/install_manifest.txt
+
+wheel:
+	@scripts/setup.sh wheel
+	@$(TOOLS) && scripts/wheel.sh $(JOBS) $(CONFIGURE)
+
+test-wheel: wheel
+	@$(TOOLS) && tests/install/wheel_test.sh
 
 format: setup
 	@$(TOOLS) && $$VEIL_CLANG_FORMAT -i $(FORMATTED)
@@ -57,4 +83,4 @@ mutants: build
 	@$(TOOLS) && $$VEIL_PYTHON scripts/mutants.py --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 clean:
-	@rm -rf build build-debug build-asan build-configurations build-mutants
+	@rm -rf build build-debug build-asan build-wheel build-configurations build-mutants

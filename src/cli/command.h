@@ -8,30 +8,41 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/options.h"
 #include "comm/launch.h"
 
 namespace veil {
 
-// Arguments are those after the command's name; the answer is the exit code (base/error.h).
+// The answer of `run` is the exit code (base/error.h).
 struct Command {
   const char* name;
   const char* help;
-  int (*run)(const std::vector<std::string>& arguments);
+  int (*run)(const CommandCall& call);
+  const char* group;  // under which `veil --help` lists it
+  // The words that follow the name and have options of their own; none for most commands.
+  std::vector<std::string> words = {};
 };
 const std::vector<Command>& commands();
 
-int run_doctor(const std::vector<std::string>& arguments);
-int run_fetch(const std::vector<std::string>& arguments);
-int run_find_batch(const std::vector<std::string>& arguments);
-int run_privacy(const std::vector<std::string>& arguments);
-int run_plan(const std::vector<std::string>& arguments);
-int run_profile(const std::vector<std::string>& arguments);
-int run_suite(const std::vector<std::string>& arguments);
-int run_sample(const std::vector<std::string>& arguments);
-int run_train(const std::vector<std::string>& arguments);
-int run_report(const std::vector<std::string>& arguments);
-int run_tokenize(const std::vector<std::string>& arguments);
-int run_verify_command(const std::vector<std::string>& arguments);
+// The options of every command, `veil suite NAME` and the like each apart.
+std::vector<OptionTable> option_tables();
+
+int run_completion(const CommandCall& call);
+int run_doctor(const CommandCall& call);
+int run_fetch(const CommandCall& call);
+int run_find_batch(const CommandCall& call);
+int run_man(const CommandCall& call);
+int run_privacy(const CommandCall& call);
+int run_plan(const CommandCall& call);
+int run_profile(const CommandCall& call);
+int run_suite(const CommandCall& call);
+int run_sample(const CommandCall& call);
+int run_train(const CommandCall& call);
+int run_report(const CommandCall& call);
+int run_tokenize(const CommandCall& call);
+int run_verify_command(const CommandCall& call);
+int run_version(const CommandCall& call);
+std::string version_text();  // "veil 0.1.0 (commit)"
 
 // Local ranks to start: each is this program with these words.
 struct RankStart {

@@ -245,7 +245,7 @@ int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
 
 }  // namespace
 
-int run_doctor(const std::vector<std::string>& arguments) {
+int run_doctor(const CommandCall& call) {
   DoctorOptions wanted;
   Options options(
       "doctor", "shows what this build and this machine have, what is missing and what brings it");
@@ -267,14 +267,14 @@ int run_doctor(const std::vector<std::string>& arguments) {
                .value = "MIB"});
   options.add("backend", wanted.backend,
               {.help = "what the ranks talk by; auto takes NCCL where every rank has a GPU"});
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
 
   const RankInfo info = rank_info_from_environment();
   std::optional<RankStart> start;
   if (wanted.ranks) {
     start = RankStart{*wanted.ranks, {"doctor"}};
-    start->words.insert(start->words.end(), arguments.begin(), arguments.end());
+    start->words.insert(start->words.end(), call.arguments.begin(), call.arguments.end());
   }
   return on_ranks(info, start, [&] {
     if (info.launcher == Launcher::none) return report(wanted, {});

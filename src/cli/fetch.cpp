@@ -32,19 +32,13 @@ class FetchLine {
     const double seconds = std::max(1e-3, (steady_ms() - begin_ms_) / 1000);
     const auto rate = static_cast<int64_t>(static_cast<double>(now.received_bytes) / seconds);
     const int64_t to_come = now.total_bytes - now.done_bytes;
-    line_.show(fmt::format("{} {} of {}, {}/s, {}", bar(now), format_bytes(now.done_bytes),
-                           format_bytes(now.total_bytes), format_bytes(rate), now.file),
+    line_.show(fmt::format("{} {} of {}, {}/s, {}", progress_bar(now.done_bytes, now.total_bytes),
+                           format_bytes(now.done_bytes), format_bytes(now.total_bytes),
+                           format_bytes(rate), now.file),
                now.received_bytes, now.received_bytes + to_come);
   }
 
  private:
-  static std::string bar(const FetchProgress& now) {
-    constexpr int64_t kWidth = 24;
-    const int64_t filled = now.total_bytes > 0 ? now.done_bytes * kWidth / now.total_bytes : kWidth;
-    return fmt::format("[{}{}]", std::string(static_cast<size_t>(filled), '#'),
-                       std::string(static_cast<size_t>(kWidth - filled), '.'));
-  }
-
   Progress line_;
   double begin_ms_ = steady_ms(), shown_ms_ = 0;
 };
@@ -82,7 +76,7 @@ std::string model_table(const FetchRequest& request, const FetchedModel& model) 
 
 }  // namespace
 
-int run_fetch(const std::vector<std::string>& arguments) {
+int run_fetch(const CommandCall& call) {
   FetchRequest request;
   std::string token, json;
   bool overwrite = false;
@@ -102,9 +96,13 @@ int run_fetch(const std::vector<std::string>& arguments) {
                        "see a command line",
                .secret = true});
   options.add("endpoint", request.endpoint,
-              {.help = "the hub's address, also by HF_ENDPOINT", .value = "URL"});
+              {.help = "the hub's address",
+               .value = "URL",
+               .fallback = "HF_ENDPOINT, else https://huggingface.co"});
   options.add("cache-dir", request.cache_root,
-              {.help = "the cache, also by HF_HOME or HF_HUB_CACHE", .value = "FOLDER"});
+              {.help = "the cache",
+               .value = "FOLDER",
+               .fallback = "HF_HUB_CACHE, HF_HOME/hub, else ~/.cache/huggingface/hub"});
   options.add("all", request.all,
               {.help = "every file, not only configuration, tokenizer and safetensors"});
   options.add("dry-run", request.dry_run,
@@ -113,7 +111,7 @@ int run_fetch(const std::vector<std::string>& arguments) {
       "json", json,
       {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   add_overwrite_option(options, overwrite);
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   if (!json.empty() && json != "-") check_output_file(json, overwrite);
   request.token = token.empty() ? hub_token_from_environment() : token;
 

@@ -261,14 +261,15 @@ void print_result(const BatchSearch& result) {
 
 }  // namespace
 
-int run_find_batch(const std::vector<std::string>& arguments) {
+int run_find_batch(const CommandCall& call) {
   FindBatchCommand command;
   Options options("find-batch",
                   "finds the largest batch that fits, by trials in processes of their own");
   add_options(options, command);
   add_step_options(options, command.config, /*searched=*/true);
   add_running_options(options, command.config);
-  if (!options.parse(arguments)) return kExitDone;
+  show_defaults(options, command.config, measuring_defaults());
+  if (!options.parse_call(call)) return kExitDone;
   use_model_defaults(options, command.config);
   check_config(command.config);
   const std::vector<Strategy> strategies = chosen_strategies(command.strategies);
@@ -282,8 +283,10 @@ int run_find_batch(const std::vector<std::string>& arguments) {
   const std::string text_path = join_path(command.output_dir, "max_batch_sizes.txt"),
                     json_path = join_path(command.output_dir, "max_batch_sizes.json");
   for (const std::string& path : {text_path, json_path}) check_output_file(path, command.overwrite);
+  options.settle_defaults();
   if (!command.json)
-    fmt::print("{}\nweights   {}\n", options.table(),
+    fmt::print("{}  all other settings are the defaults\n\nweights   {}\n\n",
+               options.short_table({"model", "seq-length", "device"}),
                source.has_weights() ? "from " + source.folder : weights_text(source, {}));
 
   BatchSearch result{.command = options.command_line(),

@@ -10,6 +10,8 @@
 #include <set>
 #include <sstream>
 
+#include "cli/terminal.h"
+
 namespace veil::option_values {
 namespace {
 
@@ -102,6 +104,7 @@ namespace veil {
 namespace {
 
 constexpr const char* kRedacted = "***";
+constexpr const char* kStored = "run folder";
 
 bool is_option(const std::string& argument) {
   return argument.size() > 2 && argument.rfind("--", 0) == 0;
@@ -127,7 +130,21 @@ void Options::insert(Setting setting) {
   VEIL_CHECK(!find(setting.name), "option {} is defined twice", setting.name);
   setting.initial = setting.show();
   setting.section = section_;
+  setting.topic = topic_;
   settings_.push_back(std::move(setting));
+}
+
+void Options::brief(const std::vector<std::string>& names,
+                    const std::vector<std::string>& examples) {
+  for (const std::string& name : names) VEIL_CHECK(has(name), "no option {}", name);
+  brief_ = names;
+  examples_ = examples;
+}
+
+void Options::defaults(const std::string& name, const std::vector<DefaultCase>& cases) {
+  Setting* setting = find(name);
+  VEIL_CHECK(setting, "no option {}", name);
+  setting->defaults = cases;
 }
 
 void Options::preset(const std::string& name,
@@ -185,9 +202,13 @@ void Options::unknown_option(const std::string& given) const {
              meant.empty() ? "" : fmt::format("did you mean --{}? ", meant), command_);
 }
 
+std::string Options::spelled(const Setting& setting) {
+  return setting.typed.empty() ? "--" + setting.name : setting.typed;
+}
+
 void Options::set(Setting& setting, const std::vector<std::string>& values, Source source) {
   if (!setting.refused.empty() && source != Source::preset_value)
-    user_error("--{}: {}", setting.name, setting.refused);
+    user_error("{}: {}", spelled(setting), setting.refused);
   std::vector<std::string> texts = values;
   if (setting.list && !setting.spec.repeated) {
     texts.clear();
@@ -199,17 +220,17 @@ void Options::set(Setting& setting, const std::vector<std::string>& values, Sour
   if (wrong.empty()) {
     setting.source = source == Source::file           ? "config"
                      : source == Source::preset_value ? "preset"
+                     : source == Source::stored       ? kStored
                                                       : "command line";
     return;
   }
   const std::string shown = setting.spec.secret ? kRedacted : join(values, " ");
-  const std::string allowed = setting.initial.empty() || setting.spec.secret
-                                  ? wrong
-                                  : fmt::format("{} (default {})", wrong, setting.initial);
+  const std::string usual = default_text(described(setting));
+  const std::string allowed = usual.empty() ? wrong : fmt::format("{} (default {})", wrong, usual);
   if (source == Source::file) user_error("{}: {} = {}: {}", file_, setting.name, shown, allowed);
   if (source == Source::preset_value)
     user_error("preset {}: {} = {}: {}", preset_, setting.name, shown, allowed);
-  user_error("--{} {}: {}", setting.name, shown.empty() ? "''" : shown, allowed);
+  user_error("{} {}: {}", spelled(setting), shown.empty() ? "''" : shown, allowed);
 }
 
 void Options::read_file(const std::string& path) {
@@ -289,7 +310,7 @@ void Options::apply_preset() {
 }
 
 // Option names in their canonical spelling, each known and given once.
-std::vector<std::string> Options::normalized(const std::vector<std::string>& arguments) const {
+std::vector<std::string> Options::normalized(const std::vector<std::string>& arguments) {
   std::vector<std::string> result;
   std::set<std::string> seen;
   bool options_ended = false;
@@ -302,34 +323,65 @@ std::vector<std::string> Options::normalized(const std::vector<std::string>& arg
     const std::string name = option_name(argument);
     const size_t equals = argument.find('=');
     std::string value = equals == std::string::npos ? "" : argument.substr(equals);
-    const Setting* setting = find(name);
+    Setting* setting = find(name);
     if (!setting && name.rfind("no-", 0) == 0 && value.empty()) {
       setting = find(name.substr(3));
       if (setting && !setting->flag) setting = nullptr;
       if (setting) value = "=false";
     }
-    if (name == "help") {
-      result.push_back("--help");
-      continue;
-    }
     if (!setting) unknown_option(argument.substr(2, equals - 2));
-    if (value == "=") user_error("--{}=: no value stands after '='", setting->name);
+    const std::string typed = argument.substr(0, equals);
+    if (value == "=") user_error("{}=: no value follows '='", typed);
     if (!seen.insert(setting->name).second && !setting->spec.repeated) {
-      user_error("--{} is given twice: allowed is once{}", setting->name,
-                 setting->list ? fmt::format("; give a list as --{} A,B", setting->name) : "");
+      user_error("{} is given twice{}: allowed is once{}", typed,
+                 setting->typed == typed ? "" : fmt::format(", also as {}", setting->typed),
+                 setting->list ? fmt::format("; give a list as {} A,B", typed) : "");
     }
+    setting->typed = typed;
     result.push_back("--" + setting->name + value);
   }
   return result;
 }
 
+bool Options::answer_help(const std::vector<std::string>& arguments) const {
+  const OptionTable table = description();
+  std::vector<std::string> allowed = table.topics();
+  allowed.insert(allowed.begin(), "all");
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& word = arguments[i];
+    if (word != "-h" && !(is_option(word) && option_name(word) == "help")) continue;
+    const size_t equals = word.find('=');
+    std::string topic = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (topic.empty() && i + 1 < arguments.size() && arguments[i + 1].rfind('-', 0) != 0)
+      topic = canonical(arguments[i + 1]);
+    if (!topic.empty() && std::find(allowed.begin(), allowed.end(), topic) == allowed.end())
+      user_error("--help {}: allowed are {}{}", topic, join(allowed, ", "),
+                 option_values::did_you_mean(topic, allowed));
+    fmt::print("{}", help_text(table, topic, static_cast<size_t>(terminal_width(stdout))));
+    return true;
+  }
+  return false;
+}
+
+bool Options::parse_call(const CommandCall& call) {
+  if (!call.describe) return parse(call.arguments);
+  call.describe(description());
+  return false;
+}
+
+void Options::settle_defaults() {
+  for (Setting& setting : settings_) {
+    if (setting.source.empty()) setting.initial = setting.show();
+  }
+}
+
 bool Options::parse(const std::vector<std::string>& arguments) {
   arguments_ = arguments;
+  if (answer_help(arguments)) return false;
   const std::vector<std::string> wanted = normalized(arguments);
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
-  CLI::Option* const help_flag = app.add_flag("--help,-h");
   std::vector<CLI::Option*> parsed;
   for (const Setting& setting : settings_) {
     const std::string names =
@@ -349,13 +401,9 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     const std::string text = error.what();  // "--name: ..."
     const Setting* setting = is_option(text) ? find(text.substr(2, text.find(':') - 2)) : nullptr;
     if (!setting) throw UserError(text);
-    user_error("--{}: a value is missing ({})", setting->name, setting->kind);
+    user_error("{}: a value is missing ({})", spelled(*setting), setting->kind);
   } catch (const CLI::ParseError& error) {
     throw UserError(fmt::format("{}; `veil {} --help` lists all options", error.what(), command_));
-  }
-  if (help_flag->count() > 0) {
-    fmt::print("{}", help());
-    return false;
   }
   const std::vector<std::string> extra = app.remaining();
   if (!extra.empty()) {
@@ -395,39 +443,79 @@ bool Options::parse(const std::vector<std::string>& arguments) {
 bool Options::given(const std::string& name) const {
   const Setting* setting = find(name);
   VEIL_CHECK(setting, "no option {}", name);
+  return !setting->source.empty() && setting->source != kStored;
+}
+
+bool Options::is_set(const std::string& name) const {
+  const Setting* setting = find(name);
+  VEIL_CHECK(setting, "no option {}", name);
   return !setting->source.empty();
 }
 
-std::string Options::help() const {
-  std::string usage = "usage: veil " + command_;
-  std::vector<std::vector<std::string>> rows;
-  std::map<size_t, std::string> titles;  // by the row that they stand before
-  std::string section;
+void Options::set_stored(const nlohmann::json& settings, const std::vector<std::string>& except,
+                         const std::vector<std::pair<std::string, std::string>>& replaces) {
+  const auto text = [](const nlohmann::json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  for (Setting& setting : settings_) {
+    const auto found = settings.find(setting.name);
+    if (!setting.source.empty() || !setting.refused.empty() || found == settings.end()) continue;
+    if (found->is_null() || std::find(except.begin(), except.end(), setting.name) != except.end())
+      continue;
+    if (std::any_of(replaces.begin(), replaces.end(), [&](const auto& pair) {
+          return pair.second == setting.name && given(pair.first);
+        }))
+      continue;
+    std::vector<std::string> values;
+    if (found->is_array()) {
+      for (const auto& value : *found) values.push_back(text(value));
+    } else {
+      values.push_back(text(*found));
+    }
+    if (!values.empty()) set(setting, values, Source::stored);
+  }
+}
+
+std::string Options::shown(const std::string& name) const {
+  const Setting* setting = find(name);
+  VEIL_CHECK(setting, "no option {}", name);
+  return setting->show();
+}
+
+OptionRow Options::described(const Setting& setting) const {
+  OptionRow row;
+  row.name = setting.name;
+  row.aliases = setting.spec.aliases;
+  row.help = setting.spec.help;
+  row.kind = setting.kind;
+  row.choices = setting.choices;
+  row.section = setting.section;
+  row.topic = setting.topic;
+  row.flag = setting.flag;
+  row.optional_value = setting.spec.bare.has_value();
+  row.positional = setting.spec.positional;
+  row.required = setting.spec.required;
+  row.secret = setting.spec.secret;
+  row.brief = brief_.empty() || setting.name == "config" ||
+              std::find(brief_.begin(), brief_.end(), setting.name) != brief_.end();
+  row.defaults = setting.defaults;
+  if (row.defaults.empty())
+    row.defaults = {{setting.spec.fallback.empty() ? setting.initial : setting.spec.fallback}};
+  return row;
+}
+
+OptionTable Options::description() const {
+  OptionTable table;
+  table.command = command_;
+  table.help = help_;
+  table.examples = examples_;
+  for (const auto& [name, unused] : presets_) table.presets.push_back(name);
   for (const Setting& setting : settings_) {
     if (!setting.refused.empty()) continue;
-    if (setting.section != section) titles[rows.size()] = section = setting.section;
-    if (setting.spec.positional)
-      usage += setting.spec.required ? " " + setting.kind : " [" + setting.kind + "]";
-    std::string left = "--" + setting.name;
-    if (!setting.flag) left += setting.spec.bare ? " [" + setting.kind + "]" : " " + setting.kind;
-    std::string right = setting.spec.help;
-    if (!setting.initial.empty() && !setting.spec.secret)
-      right += fmt::format(" (default {})", setting.initial);
-    if (!setting.spec.aliases.empty())
-      right += fmt::format(" [also --{}]", join(setting.spec.aliases, ", --"));
-    rows.push_back({left, right});
+    table.rows.push_back(described(setting));
+    if (setting.name == "preset") table.rows.back().choices = table.presets;
   }
-  rows.push_back({"--help", "this text"});
-  std::string result = fmt::format("{} [options]\n{}\n\n", usage, help_);
-  const std::vector<std::string> lines = split(align_columns(rows, 2), '\n');
-  for (size_t i = 0; i < rows.size(); ++i)
-    result += (titles.count(i) ? "\n" + titles[i] + ":\n" : "") + lines[i] + "\n";
-  if (!presets_.empty()) {
-    std::vector<std::string> known;
-    for (const auto& [name, unused] : presets_) known.push_back(name);
-    result += fmt::format("\npresets: {}\n", join(known, ", "));
-  }
-  return result;
+  return table;
 }
 
 std::vector<std::string> Options::row_of(const Setting& setting) const {
@@ -453,7 +541,7 @@ std::string Options::short_table(const std::vector<std::string>& always) const {
     const std::string value = setting.show();
     const bool named =
         std::find(always.begin(), always.end(), setting.name) != always.end() && !value.empty();
-    if (setting.refused.empty() && (named || value != setting.initial))
+    if (setting.refused.empty() && (named || !setting.source.empty() || value != setting.initial))
       rows.push_back(row_of(setting));
   }
   return align_columns(rows, 2);

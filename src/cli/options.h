@@ -28,8 +28,15 @@
 #include <vector>
 
 #include "base/names.h"
+#include "cli/option_table.h"
 
 namespace veil {
+
+// How a command is called. Where `describe` is set, it gets the command's options and nothing runs.
+struct CommandCall {
+  std::vector<std::string> arguments;  // after the command's name
+  std::function<void(const OptionTable&)> describe = {};
+};
 
 // What describes an option in addition to its name and its field. The field's value at the time of
 // adding is its default.
@@ -44,6 +51,9 @@ struct OptionSpec {
   bool required = false;
   bool secret = false;     // shown and recorded as "***"
   std::string value = "";  // what help calls the value; "" for a name by its type
+  // What help shows as the default instead of the field's value: what holds where the field is
+  // empty, or where it comes from.
+  std::string fallback = "";
 };
 
 // How one value is read from text, shown and recorded, by the type of the field it is bound to.
@@ -105,6 +115,15 @@ std::string kind(const OptionSpec& spec) {
   }
 }
 
+template <typename T>
+std::vector<std::string> choices() {
+  if constexpr (std::is_enum_v<T>) {
+    return all_names<T>();
+  } else {
+    return {};
+  }
+}
+
 }  // namespace option_values
 
 class Options {
@@ -118,8 +137,16 @@ class Options {
   template <typename T>
   void add(const std::string& name, std::vector<T>& field, OptionSpec spec = {});
 
-  // Options that are added from here on are listed under this title in the help.
-  void section(const std::string& title) { section_ = title; }
+  // Options that are added from here on are listed under this title in the help, and `--help TOPIC`
+  // shows those of its topic.
+  void section(const std::string& title, const std::string& topic = "") {
+    section_ = title;
+    topic_ = topic;
+  }
+  // What a plain --help shows: these options only, and examples.
+  void brief(const std::vector<std::string>& names, const std::vector<std::string>& examples);
+  // The option's defaults, where they differ from run to run; the last case that applies holds.
+  void defaults(const std::string& name, const std::vector<DefaultCase>& cases);
 
   // A named set of values; the first one brings the option --preset.
   void preset(const std::string& name, std::vector<std::pair<std::string, std::string>> values);
@@ -138,10 +165,21 @@ class Options {
 
   // False if --help was given and answered.
   bool parse(const std::vector<std::string>& arguments);
+  // False also where the call only asks for a description.
+  bool parse_call(const CommandCall& call);
+  // The defaults are what the fields of options that were not given hold now: to be called when a
+  // command has resolved them.
+  void settle_defaults();
 
-  bool given(const std::string& name) const;  // by preset, file or command line
+  bool given(const std::string& name) const;   // by preset, file or command line
+  bool is_set(const std::string& name) const;  // given, or taken from a stored run
+  // Sets what was not given to the values of a stored run, by the options' names. What the table
+  // has no option for is left out; so is whatever one of these pairs replaces.
+  void set_stored(const nlohmann::json& settings, const std::vector<std::string>& except,
+                  const std::vector<std::pair<std::string, std::string>>& replaces);
   bool has(const std::string& name) const { return find(name) != nullptr; }
-  std::string help() const;
+  OptionTable description() const;
+  std::string shown(const std::string& name) const;  // the field as it is now
   // The fields as they are now: what a command resolves after parsing (a default that depends on
   // the world) is shown resolved.
   std::string table() const;
@@ -157,22 +195,29 @@ class Options {
   std::vector<std::string> arguments_without_secrets() const;  // as they were given
 
  private:
-  enum class Source { preset_value, file, command_line };
+  enum class Source { preset_value, file, command_line, stored };
   struct Setting {
     std::string name;
     OptionSpec spec;
     std::string kind;  // for help
+    std::vector<std::string> choices = {};
     bool flag = false, list = false;
     std::string refused = "";  // why it has no meaning here
     std::function<std::string(const std::vector<std::string>&)> read = {};  // "" or what is allowed
     std::function<std::string()> show = {};
     std::function<nlohmann::json()> record = {};
-    std::string section = "";  // of the help
-    std::string initial = "";  // show() when it was added
-    std::string source = "";   // "" while it is the default
+    std::string section = "", topic = "";  // of the help
+    std::string initial = "";              // show() when it was added or its default was settled
+    std::vector<DefaultCase> defaults = {};
+    std::string source = "";  // "" while it is the default
+    std::string typed = "";   // "--lr": as the command line spells it
   };
 
   void insert(Setting setting);
+  OptionRow described(const Setting& setting) const;
+  static std::string spelled(const Setting& setting);  // as a person has typed it
+  // Answers --help, if it is among the arguments.
+  bool answer_help(const std::vector<std::string>& arguments) const;
   std::vector<std::string> row_of(const Setting& setting) const;  // of the tables
   // Each argument as it was given, and whether it is a secret's option or value.
   void each_argument(
@@ -187,9 +232,10 @@ class Options {
   void read_file(const std::string& path);
   void read_toml(std::istream& stream, const std::string& shown, Source source);
   void apply_preset();
-  std::vector<std::string> normalized(const std::vector<std::string>& arguments) const;
+  std::vector<std::string> normalized(const std::vector<std::string>& arguments);
 
-  std::string command_, help_, section_;
+  std::string command_, help_, section_, topic_;
+  std::vector<std::string> brief_, examples_;
   std::vector<Setting> settings_;
   std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
   std::map<std::string, std::string> preset_texts_;
@@ -202,6 +248,7 @@ void Options::add(const std::string& name, T& field, OptionSpec spec) {
   Setting setting{.name = name,
                   .spec = spec,
                   .kind = option_values::kind<T>(spec),
+                  .choices = option_values::choices<T>(),
                   .flag = std::is_same_v<T, bool>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     return texts.size() == 1 ? option_values::read(texts[0], spec, field)
@@ -217,6 +264,7 @@ void Options::add(const std::string& name, std::optional<T>& field, OptionSpec s
   Setting setting{.name = name,
                   .spec = spec,
                   .kind = option_values::kind<T>(spec),
+                  .choices = option_values::choices<T>(),
                   .flag = std::is_same_v<T, bool>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     T value{};
@@ -235,6 +283,7 @@ void Options::add(const std::string& name, std::vector<T>& field, OptionSpec spe
   Setting setting{.name = name,
                   .spec = spec,
                   .kind = option_values::kind<T>(spec) + (spec.repeated ? "" : ",..."),
+                  .choices = option_values::choices<T>(),
                   .list = true};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     std::vector<T> values;

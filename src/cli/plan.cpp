@@ -1,4 +1,6 @@
 // veil plan: a step's program and its bytes, without running it.
+#include <algorithm>
+
 #include "base/quantity.h"
 #include "base/table.h"
 #include "base/units.h"
@@ -6,6 +8,7 @@
 #include "cli/run_options.h"
 #include "estimate/estimator.h"
 #include "estimate/method_prices.h"
+#include "run/machine.h"
 
 namespace veil {
 namespace {
@@ -15,8 +18,20 @@ using Json = nlohmann::ordered_json;
 struct PlanCommand {
   RunConfig config;
   int world = 1;
-  bool schedule = false, memory = false, buffers = false, clip = false, json = false;
+  bool schedule = false, memory = false, table = false, buffers = false, json = false;
+  std::string clip;  // "", "costs" or a clip function
+
+  bool prices() const { return !clip.empty(); }
 };
+
+// GPUs that people rent, and what a program can use of their memory.
+struct KnownGpu {
+  const char* name;
+  double gib;
+};
+constexpr KnownGpu kKnownGpus[] = {{"RTX 4090 (24 GB)", 23.5}, {"A100 (40 GB)", 39.4},
+                                   {"L40S (48 GB)", 44.4},     {"A100 or H100 (80 GB)", 79.1},
+                                   {"H200 (141 GB)", 139.8},   {"B200 (180 GB)", 178.3}};
 
 std::vector<Category> used_categories(const MemoryEstimate& estimate, Space space) {
   std::vector<Category> used;
@@ -55,6 +70,65 @@ void print_memory(const Schedule& schedule, const ModelShape& shape, const Memor
   }
   fmt::print("{} memory, a rank\n{}peak {}\n\n", space_name(space), table.text(),
              format_bytes(estimate.peak(space).total()));
+}
+
+// What the peak consists of, largest first.
+std::string peak_parts(const MemoryEstimate& estimate, Space space) {
+  const CategoryBytes& peak = estimate.peak(space);
+  std::vector<std::pair<int64_t, std::string>> parts;
+  for (int c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (peak[category] > 0) parts.emplace_back(peak[category], category_name(category));
+  }
+  std::sort(parts.rbegin(), parts.rend());
+  std::vector<std::string> words;
+  for (const auto& [bytes, name] : parts)
+    words.push_back(fmt::format("{} {}", name, format_bytes(bytes)));
+  return join(words, ", ");
+}
+
+// Whether a rank's peak fits: in the budget, in this machine's memory, or on which GPUs. Answers
+// false where it does not fit.
+bool print_fit(const PlanCommand& command, int64_t peak, bool on_gpu) {
+  const auto judge = [&](int64_t room, const std::string& where) {
+    const bool fits = peak <= room;
+    fmt::print("verdict  {} {}: {} {}\n", fits ? "fits in" : "does not fit in", where,
+               format_bytes(fits ? room - peak : peak - room), fits ? "to spare" : "too much");
+    return fits;
+  };
+  if (const auto budget = command.config.privacy.method.memory_budget_gib)
+    return judge(static_cast<int64_t>(*budget * kGiB),
+                 fmt::format("the {:g} GiB of --memory-budget", *budget));
+  if (!on_gpu)
+    return judge(this_machine().memory_bytes,
+                 fmt::format("this machine's {}", format_bytes(this_machine().memory_bytes)));
+  if (gpu_count() > 0)
+    return judge(gpus()[0].memory_bytes, fmt::format("this machine's {} ({})", gpus()[0].name,
+                                                     format_bytes(gpus()[0].memory_bytes)));
+  std::vector<std::string> large_enough, too_small;
+  for (const KnownGpu& gpu : kKnownGpus)
+    (to_gib(peak) <= gpu.gib ? large_enough : too_small).emplace_back(gpu.name);
+  if (large_enough.empty()) {
+    fmt::print("verdict  does not fit on any GPU up to {}\n", too_small.back());
+  } else {
+    fmt::print("verdict  fits on {}{}{}\n", join(large_enough, ", "),
+               too_small.empty() ? "" : "; does not fit on ", join(too_small, ", "));
+  }
+  return !large_enough.empty() && too_small.empty();
+}
+
+void print_verdict(const PlanCommand& command, const MemoryEstimate& estimate, int world,
+                   bool on_gpu) {
+  for (Space space : {Space::device, Space::host, Space::pinned}) {
+    const int64_t peak = estimate.peak(space).total();
+    if (peak > 0)
+      fmt::print("{} memory per rank: peak {} ({})\n", space_name(space), format_bytes(peak),
+                 peak_parts(estimate, space));
+  }
+  const int64_t peak = estimate.peak(on_gpu ? Space::device : Space::host).total();
+  if (print_fit(command, peak, on_gpu)) return;
+  const std::vector<std::string> list = remedies(command.config, world, on_gpu);
+  if (!list.empty()) fmt::print("change   {}\n", join(list, "\n         "));
 }
 
 Json buffers_json(const std::vector<Buffer>& buffers) {
@@ -117,7 +191,7 @@ std::vector<MethodPrice> clip_prices(const PlanCommand& command, const ModelShap
       here ? cached_roofline(e.placement.roofline_cache, step.on_gpu ? gpu_device(0) : cpu_device(),
                              step.compute)
            : assumed_roofline(step.on_gpu, step.compute);
-  if (command.clip && !command.json)
+  if (command.prices() && !command.json)
     fmt::print("priced with {:.3g} TFLOP/s and {:.3g} GB/s ({})\n\n",
                roofline.flops_per_second / 1e12, roofline.bytes_per_second / 1e9, roofline.source);
   return price_methods(shape, step, wish, roofline);
@@ -172,19 +246,26 @@ Json clip_json(const std::vector<MethodPrice>& prices, const ModelShape& shape) 
 
 }  // namespace
 
-int run_plan(const std::vector<std::string>& arguments) {
+int run_plan(const CommandCall& call) {
   PlanCommand command;
   Options options("plan", "shows a step's program and its bytes without running it");
   options.add("schedule", command.schedule, {.help = "print the program: rows, lanes, waits"});
   options.add("buffers", command.buffers,
               {.help = "with the buffers that each row makes and frees"});
-  options.add("memory", command.memory, {.help = "print the bytes by category after each row"});
+  options.add("memory", command.memory,
+              {.help = "print a rank's peak memory, whether it fits, and what to change if not"});
+  options.add("table", command.table,
+              {.help = "with --memory: print the bytes by category after each row too"});
   options.add(
       "clip", command.clip,
-      {.help = "print what clipping costs by every pass plan and rule, which are taken, and why"});
+      {.help = "print what clipping costs by every pass plan and rule, which are taken, and why; "
+               "with a value, for this clip function, as --clip-function sets it",
+       .bare = "costs",
+       .value = "FUNCTION"});
   add_step_options(options, command.config);
   add_private_step_options(options, command.config, "clip-function");
   add_experiment_presets(options, /*measuring=*/false);
+  options.section("run");
   options.add("world", command.world,
               {.aliases = {"ranks", "num_gpus", "nproc_per_node"},
                .help = "ranks",
@@ -192,9 +273,18 @@ int run_plan(const std::vector<std::string>& arguments) {
                .maximum = 65536});
   add_device_option(options, command.config, "what it is planned for; auto is a GPU");
   options.add("json", command.json, {.help = "print both as JSON"});
-  if (!options.parse(arguments)) return kExitDone;
+  show_defaults(options, command.config, measuring_defaults());
+  if (!options.parse_call(call)) return kExitDone;
+  if (command.prices() && command.clip != "costs") {
+    if (options.given("clip-function"))
+      user_error("--clip {} and --clip-function: allowed is one of them", command.clip);
+    if (const std::string wrong =
+            option_values::read(command.clip, {}, command.config.privacy.clip);
+        !wrong.empty())
+      user_error("--clip {}: {}", command.clip, wrong);
+  }
   use_model_defaults(options, command.config);
-  if (command.clip && !command.config.privacy.is_private())
+  if (command.prices() && !command.config.privacy.is_private())
     command.config.privacy.method.mode = Mode::automatic;
   check_config(command.config);
   const std::optional<int>& simulated = command.config.placement.simulate_world;
@@ -221,13 +311,15 @@ int run_plan(const std::vector<std::string>& arguments) {
   fmt::print("{} of {} parameters, {}, {}\n\n", shape.name,
              format_count(static_cast<double>(shape.param_count())), quantity(world, "rank"),
              name_of(step.strategy));
-  if (command.clip) print_prices(prices, shape);
-  if (command.schedule || command.buffers || (!command.memory && !command.clip))
+  if (command.prices()) print_prices(prices, shape);
+  if (command.schedule || command.buffers ||
+      (!command.memory && !command.table && !command.prices()))
     fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
-  if (command.memory) {
+  if (command.table) {
     for (Space space : {Space::device, Space::host, Space::pinned})
       print_memory(schedule, shape, estimate, space);
   }
+  if (command.memory || command.table) print_verdict(command, estimate, world, on_gpu);
   return kExitDone;
 }
 

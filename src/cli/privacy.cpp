@@ -20,12 +20,12 @@ using privacy::AccountantKind;
 using privacy::Phase;
 using privacy::Spent;
 
-enum class Choice { pld, rdp, gdp, all };
-const NameTable<Choice>& names(Choice) {
-  static const NameTable<Choice> table = {{Choice::pld, "pld", {"prv"}},
-                                          {Choice::rdp, "rdp"},
-                                          {Choice::gdp, "gdp"},
-                                          {Choice::all, "all"}};
+enum class AccountantChoice { pld, rdp, gdp, all };
+const NameTable<AccountantChoice>& names(AccountantChoice) {
+  static const NameTable<AccountantChoice> table = {{AccountantChoice::pld, "pld", {"prv"}},
+                                                    {AccountantChoice::rdp, "rdp"},
+                                                    {AccountantChoice::gdp, "gdp"},
+                                                    {AccountantChoice::all, "all"}};
   return table;
 }
 
@@ -33,7 +33,7 @@ struct PrivacyOptions {
   std::optional<double> sigma, epsilon, q, batch, epochs, delta;
   std::optional<int64_t> data_size, steps;
   std::vector<std::string> phases;
-  Choice accountant = Choice::pld;
+  AccountantChoice accountant = AccountantChoice::pld;
   std::string json, plot;
   bool overwrite = false;
 };
@@ -123,10 +123,10 @@ std::vector<Phase> run_phases(const PrivacyOptions& wanted) {
   return {phase};
 }
 
-std::vector<std::unique_ptr<Accountant>> accountants(Choice choice) {
+std::vector<std::unique_ptr<Accountant>> accountants(AccountantChoice choice) {
   std::vector<std::unique_ptr<Accountant>> result;
   for (const auto& entry : names(AccountantKind{})) {
-    if (choice == Choice::all || name_of(choice) == entry.name)
+    if (choice == AccountantChoice::all || name_of(choice) == entry.name)
       result.push_back(make_accountant(entry.value));
   }
   return result;
@@ -237,7 +237,7 @@ void show(const PrivacyOptions& wanted, const std::vector<Row>& rows, nlohmann::
   }
 }
 
-int run_epsilon(const std::vector<std::string>& arguments) {
+int run_epsilon(const CommandCall& call) {
   PrivacyOptions wanted;
   Options options("privacy epsilon",
                   "what a run of the Poisson-sampled Gaussian mechanism spends (add/remove-one)");
@@ -248,7 +248,7 @@ int run_epsilon(const std::vector<std::string>& arguments) {
       {.help = "a phase of the run, as often as it has phases; instead of --sigma, --q and --steps",
        .repeated = true,
        .value = "SIGMA,Q,STEPS"});
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   check_outputs(wanted);
   privacy::check_delta(*wanted.delta);
   const std::vector<Phase> phases = run_phases(wanted);
@@ -263,14 +263,14 @@ int run_epsilon(const std::vector<std::string>& arguments) {
   return kExitDone;
 }
 
-int run_sigma(const std::vector<std::string>& arguments) {
+int run_sigma(const CommandCall& call) {
   PrivacyOptions wanted;
   Options options("privacy sigma",
                   "the smallest noise multiplier that keeps a run within a budget");
   options.add("epsilon", wanted.epsilon,
               {.aliases = {"target-epsilon"}, .help = "the budget", .required = true});
   add_common(options, wanted);
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   check_outputs(wanted);
   const double q = sampling_rate(wanted);
   privacy::check_delta(*wanted.delta);
@@ -293,10 +293,11 @@ int run_sigma(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int run_privacy(const std::vector<std::string>& arguments) {
-  const std::string word = arguments.empty() ? "" : arguments[0];
-  const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
-                                      arguments.end());
+int run_privacy(const CommandCall& call) {
+  const std::vector<std::string>& words = call.arguments;
+  const std::string word = words.empty() ? "" : words[0];
+  const CommandCall rest{.arguments = {words.begin() + (words.empty() ? 0 : 1), words.end()},
+                         .describe = call.describe};
   if (word == "epsilon") return run_epsilon(rest);
   if (word == "sigma") return run_sigma(rest);
   if (word == "--help" || word == "-h") {

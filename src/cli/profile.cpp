@@ -21,7 +21,7 @@ namespace {
 struct ProfileCommand {
   RunConfig config;
   std::string output, output_dir;
-  bool json = false, overwrite = false;
+  bool json = false, dry_run = false, overwrite = false;
 };
 
 std::string number(std::optional<double> value, const char* format_as = "{:.3f}") {
@@ -134,7 +134,9 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   const bool speaks = info.rank == 0;
   const int world = experiment_world(command.config, info);
   if (speaks) check_before_work(command, info);
-  if (speaks && !command.json) fmt::print("{}\n", options.table());
+  if (speaks && !command.json)
+    fmt::print("{}  all other settings are the defaults; the record holds every one\n\n",
+               options.short_table({"model", "strategy", "batch-size"}));
   RunPlace place;
   place.info = info;
   place.trace_folder = trace_folder(command, world);
@@ -176,7 +178,7 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
 
 }  // namespace
 
-int run_profile(const std::vector<std::string>& arguments) {
+int run_profile(const CommandCall& call) {
   ProfileCommand command;
   command.output_dir = "traces";
   command.config.model.shapes_do = true;
@@ -186,6 +188,7 @@ int run_profile(const std::vector<std::string>& arguments) {
   add_private_step_options(options, command.config);
   add_measuring_options(options, command.config);
   add_experiment_presets(options, /*measuring=*/true);
+  options.section("measurement");
   bool use_profiler = false;
   options.add(
       "use-profiler", use_profiler,
@@ -195,6 +198,7 @@ int run_profile(const std::vector<std::string>& arguments) {
               {.help = "of the hub: a profile downloads nothing, `veil fetch` does",
                .secret = true,
                .value = "TOKEN"});
+  options.section("output");
   options.add("output", command.output, {.help = "write the record here", .value = "FILE"});
   options.add("output-dir", command.output_dir,
               {.aliases = {"logdir"},
@@ -202,11 +206,14 @@ int run_profile(const std::vector<std::string>& arguments) {
                .value = "DIR"});
   add_overwrite_option(options, command.overwrite);
   options.add("json", command.json, {.help = "print the record instead of tables"});
-  if (!options.parse(arguments)) return kExitDone;
+  options.add("dry-run", command.dry_run,
+              {.help = "print the settings that would be measured, as JSON with --json, and stop"});
+  show_defaults(options, command.config, measuring_defaults());
+  if (!options.parse_call(call)) return kExitDone;
   if (const char* watched = std::getenv("VEIL_PROFILE");
       watched && *watched && !options.given("profile")) {
-    std::vector<std::string> again = arguments;
-    again.insert(again.end(), {"--profile", watched});
+    CommandCall again = call;
+    again.arguments.insert(again.arguments.end(), {"--profile", watched});
     return run_profile(again);
   }
   if (use_profiler)
@@ -214,6 +221,11 @@ int run_profile(const std::vector<std::string>& arguments) {
                                       ProfileKind::memory};
   use_model_defaults(options, command.config);
   check_config(command.config);
+  options.settle_defaults();
+  if (command.dry_run) {
+    print_settings(options, command.json);
+    return kExitDone;
+  }
 
   const RankInfo info = rank_info_from_environment();
   RankInfo wanted = info;
@@ -224,7 +236,7 @@ int run_profile(const std::vector<std::string>& arguments) {
   if (info.launcher == Launcher::none && wanted.world > 1) {
     check_before_work(command, wanted);
     start = RankStart{wanted.world, {"profile"}};
-    start->words.insert(start->words.end(), arguments.begin(), arguments.end());
+    start->words.insert(start->words.end(), call.arguments.begin(), call.arguments.end());
   }
   return on_ranks(info, start, [&] {
     memory::install();

@@ -2,10 +2,31 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/units.h"
 #include "cli/terminal.h"
 
 namespace veil {
+
+std::string progress_bar(int64_t done, int64_t total) {
+  constexpr int64_t kWidth = 24;
+  const int64_t filled = total > 0 ? std::min(done, total) * kWidth / total : kWidth;
+  return fmt::format("[{}{}]", std::string(static_cast<size_t>(filled), '#'),
+                     std::string(static_cast<size_t>(kWidth - filled), '.'));
+}
+
+std::string fitted_line(std::vector<LinePart> parts, size_t columns) {
+  while (true) {
+    std::string line;
+    for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+    const auto next = std::max_element(
+        parts.begin(), parts.end(),
+        [](const auto& a, const auto& b) { return a.dispensable < b.dispensable; });
+    if (line.size() <= columns || next == parts.end() || next->dispensable == 0) return line;
+    parts.erase(next);
+  }
+}
 
 Progress::Progress() : terminal_(is_terminal(stderr)) {}
 Progress::~Progress() {

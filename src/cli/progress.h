@@ -4,10 +4,23 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 
 namespace veil {
+
+// "[######..................]"
+std::string progress_bar(int64_t done, int64_t total);
+
+// A part of a line, and how soon it is left out where the line is too long: the highest first; 0
+// stays.
+struct LinePart {
+  std::string text;
+  int dispensable = 0;
+};
+// The parts two spaces apart, in at most `columns` if leaving parts out allows it.
+std::string fitted_line(std::vector<LinePart> parts, size_t columns);
 
 class Progress {
  public:

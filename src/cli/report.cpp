@@ -11,7 +11,7 @@
 
 namespace veil {
 
-int run_report(const std::vector<std::string>& arguments) {
+int run_report(const CommandCall& call) {
   std::vector<std::string> folders;
   std::string output_folder;
   bool overwrite = false;
@@ -29,7 +29,7 @@ int run_report(const std::vector<std::string>& arguments) {
       {.help = "where the report goes; by default that folder, and of two folders nowhere but here",
        .value = "DIR"});
   add_overwrite_option(options, overwrite);
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
 
   if (folders.size() > 2)
     user_error("{} folders: a report is of one, or of two to compare", folders.size());

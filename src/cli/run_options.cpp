@@ -1,14 +1,32 @@
 #include "cli/run_options.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/files.h"
 #include "cli/hub_environment.h"
 
 namespace veil {
 
+namespace {
+
+// Titles of the help, under which several functions here list their options.
+constexpr const char* kModelSection = "model";
+constexpr const char* kDataSection = "data";
+constexpr const char* kDiffusionSection = "diffusion transformers";
+constexpr const char* kBatchSection = "batch";
+constexpr const char* kOptimizerSection = "optimizer";
+constexpr const char* kShardingSection = "ranks, memory and number types";
+constexpr const char* kPrivateSection = "privacy";
+constexpr const char* kRunSection = "run";
+
+}  // namespace
+
 void add_step_options(Options& options, RunConfig& c, bool searched) {
   c.model.hub_cache = hub_cache_root(hub_variables_from_environment());
+  options.section(kModelSection);
   options.add("model", c.model.name,
-              {.aliases = {"model_name"},
+              {.aliases = {"model_name", "model_name_or_path"},
                .help = "a preset (llama3.1-8b, qwen1.5-1.8b, gpt2, llama-tiny, ..., dit-l/8, ..., "
                        "linear-stack), a folder with "
                        "config.json, or a fetched hub id",
@@ -16,7 +34,7 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
   options.add("from-scratch", c.model.from_scratch,
               {.help = "start with random weights, also if the model has weights"});
   options.add("seq-length", c.model.seq_length,
-              {.aliases = {"seq", "seq_len", "max_length", "sequence_length"},
+              {.aliases = {"seq", "seq_len", "max_length", "sequence_length", "max_seq_length"},
                .help = "tokens in a sequence of a language model",
                .minimum = 1,
                .maximum = 1 << 24});
@@ -45,23 +63,21 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .minimum = 1,
                .maximum = 100000});
   DiffusionChoice& d = c.model.diffusion;
-  options.add("image-size", d.image_size,
-              {.help = "of a diffusion transformer: pixels of a side", .minimum = 1});
-  options.add("patch-size", d.patch,
-              {.help = "of a diffusion transformer: pixels of a patch's side", .minimum = 1});
+  options.section(kDiffusionSection, "diffusion");
+  options.add("image-size", d.image_size, {.help = "pixels per side of an image", .minimum = 1});
+  options.add("patch-size", d.patch, {.help = "pixels per side of a patch", .minimum = 1});
   options.add("channels", d.channels,
               {.aliases = {"in_channels"},
-               .help = "of a diffusion transformer: 3, or 1 for grey in training",
+               .help = "color channels; training takes 3, or 1 for gray",
                .minimum = 1});
   options.add("classes", d.classes,
               {.aliases = {"num_classes"},
-               .help = "of a diffusion transformer; in training as many as the data has",
+               .help = "classes; training takes as many as the data has",
                .minimum = 1});
-  options.add("hidden-dim", d.hidden,
-              {.help = "of a diffusion transformer: width of its hidden states", .minimum = 1});
-  options.add(
-      "heads", d.heads,
-      {.aliases = {"num_heads"}, .help = "of a diffusion transformer's attention", .minimum = 1});
+  options.add("hidden-dim", d.hidden, {.help = "width of the hidden states", .minimum = 1});
+  options.add("heads", d.heads,
+              {.aliases = {"num_heads"}, .help = "attention heads", .minimum = 1});
+  options.section(kBatchSection);
   if (!searched) {
     add_batch_option(options, c);
     options.add("total-batch-size", c.step.total_batch_size,
@@ -69,6 +85,14 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                  .help = "samples of a logical batch over all ranks; with --batch-size it decides "
                          "--accumulation",
                  .minimum = 1});
+  }
+  options.add("accumulation", c.step.accumulation,
+              {.aliases = {"gradient_accumulation_steps", "accumulate_steps"},
+               .help = "micro-batches in a logical batch",
+               .minimum = 1,
+               .maximum = 1000000});
+  options.section(kShardingSection, "sharding");
+  if (!searched) {
     options.add("strategy", c.step.strategy,
                 {.aliases = {"data_parallel"},
                  .help = "how parameters, gradients and optimizer state are spread"});
@@ -96,11 +120,6 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
               {.aliases = {"activation_checkpointing"},
                .help = "recompute activations in backward",
                .bare = "full"});
-  options.add("accumulation", c.step.accumulation,
-              {.aliases = {"gradient_accumulation_steps", "accumulate_steps"},
-               .help = "micro-batches in a logical batch",
-               .minimum = 1,
-               .maximum = 1000000});
   options.add("accumulate", c.step.accumulate_in,
               {.help = "sum micro-batches in reduced shards, or whole and reduce once"});
   options.add("storage", c.step.storage, {.help = "type of parameters between steps"});
@@ -108,7 +127,9 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
   options.add("reduce", c.step.reduce, {.help = "type of gradients between ranks"});
   options.add("moments", c.step.moments,
               {.help = "type of the optimizer's moments: fp32, or bf16 in half the memory"});
-  options.add("optimizer", c.optimizer.kind, {.help = "update rule"});
+  options.section(kOptimizerSection);
+  options.add("optimizer", c.optimizer.kind, {.aliases = {"optim"}, .help = "update rule"});
+  options.section(kShardingSection, "sharding");
   options.add("simulate-world", c.placement.simulate_world,
               {.help = "measure one rank of a world of W in one process, without peers",
                .minimum = 1,
@@ -122,7 +143,9 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
 
 void add_batch_option(Options& options, RunConfig& c) {
   options.add("batch-size", c.step.batch_size,
-              {.help = "samples per rank and micro-batch", .minimum = 1});
+              {.aliases = {"per_device_train_batch_size"},
+               .help = "samples per rank and micro-batch",
+               .minimum = 1});
 }
 
 void add_overwrite_option(Options& options, bool& overwrite, const char* help) {
@@ -143,27 +166,48 @@ void add_device_option(Options& options, RunConfig& c, const char* device_help) 
   options.add("device", c.placement.device, {.help = device_help});
 }
 
+void show_defaults(Options& options, RunConfig& config, const std::vector<UsualValue>& table,
+                   const std::vector<std::string>& except) {
+  const RunConfig before = config;
+  std::map<std::string, std::vector<DefaultCase>> cases;
+  for (const UsualValue& usual : table) {
+    const std::string name = usual.option;
+    if (!options.has(name) || std::find(except.begin(), except.end(), name) != except.end())
+      continue;
+    config = before;
+    usual.set(config);
+    const std::string unless =
+        usual.unless.empty()
+            ? ""
+            : fmt::format("--{} is given",
+                          join({usual.unless.begin(), usual.unless.end()}, " or --"));
+    cases[name].push_back({options.shown(name), usual.when.words(), unless});
+  }
+  config = before;
+  for (const auto& [name, list] : cases) options.defaults(name, list);
+}
+
+void show_model_resolved(RunConfig& c, const ModelSource& source) {
+  if (!source.diffusion) return;
+  const DitConfig& d = *source.diffusion;
+  c.model.diffusion = {d.image_size, d.patch, d.channels, d.classes, d.hidden, d.heads};
+  c.model.layers = d.layers;
+}
+
+void use_defaults(const Options& options, RunConfig& c, const ModelSource& source,
+                  const std::vector<UsualValue>& table) {
+  use_defaults(c, source, table,
+               [&](const char* name) { return options.has(name) && options.is_set(name); });
+}
+
 void use_model_defaults(const Options& options, RunConfig& c) {
   // A logical batch that is given alone is cut into `accumulation` micro-batches.
   const bool batch_follows =
       c.step.total_batch_size && !(options.has("batch-size") && options.given("batch-size"));
-  if (batch_follows) c.step.batch_size = 0;
   const ModelSource source = model_source(c);
-  const bool diffusion = source.diffusion.has_value();
-  if (!diffusion && !source.config) return;
-  if (diffusion) {  // shown resolved
-    const DitConfig& d = *source.diffusion;
-    c.model.diffusion = {d.image_size, d.patch, d.channels, d.classes, d.hidden, d.heads};
-    c.model.layers = d.layers;
-  }
-  const RunConfig usual = with_model_defaults(c, source);
-  auto open = [&](const char* name) { return !options.has(name) || !options.given(name); };
-  if (open("batch-size") && !batch_follows) c.step.batch_size = usual.step.batch_size;
-  if (open("optimizer")) c.optimizer.kind = usual.optimizer.kind;
-  if (open("learning-rate")) c.optimizer.learning_rate = usual.optimizer.learning_rate;
-  if (open("weight-decay") && c.optimizer.kind == usual.optimizer.kind)
-    c.optimizer.weight_decay = usual.optimizer.weight_decay;
-  if (open("compute")) c.step.compute = usual.step.compute;
+  show_model_resolved(c, source);
+  use_defaults(options, c, source, measuring_defaults());
+  if (batch_follows) c.step.batch_size = 0;
 }
 
 void add_clip_part_options(Options& options, ClipChoice& choice) {
@@ -216,7 +260,8 @@ void add_clip_function_options(Options& options, PrivacyConfig& p, const char* f
                        "quantile of the norms"});
   options.add("clip-norm", p.clip_norm,
               {.aliases = c_aliases,
-               .help = "C, to which each sample's gradient is clipped; 1 if not given"});
+               .help = "C, to which each sample's gradient is clipped",
+               .fallback = "1"});
 }
 
 void add_private_step_options(Options& options, RunConfig& c, const char* function) {
@@ -224,13 +269,14 @@ void add_private_step_options(Options& options, RunConfig& c, const char* functi
   c.privacy.sigma = c.privacy.sigma.value_or(1);
   c.privacy.clip_norm = c.privacy.clip_norm.value_or(1);
   c.privacy.rng = NoiseGenerator::philox;
+  options.section(kPrivateSection, "privacy");
   add_clip_options(options, c.privacy.method);
   add_clip_function_options(options, c.privacy, function, /*or_max_grad_norm=*/true);
   add_noise_options(options, c.privacy);
 }
 
 void add_privacy_options(Options& options, PrivacyConfig& p) {
-  options.section("private training: --epsilon or --sigma asks for it");
+  options.section("privacy (--epsilon or --sigma makes the run private)", "privacy");
   options.add("epsilon", p.epsilon,
               {.aliases = {"target_epsilon"},
                .help = "the budget; without --sigma the noise that it asks for is found"});
@@ -268,18 +314,23 @@ void add_privacy_options(Options& options, PrivacyConfig& p) {
 }
 
 void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
+  options.section(kOptimizerSection);
   options.add("learning-rate", c.optimizer.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", c.optimizer.momentum,
               {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
   options.add("weight-decay", c.optimizer.weight_decay,
               {.help = "decoupled for adamw, added to the gradient for sgd", .minimum = 0});
+  options.section(kRunSection);
   options.add("seed", c.seed, {.help = "of parameters and synthetic data", .minimum = 0});
+  options.section(kShardingSection, "sharding");
   options.add("tf32", c.step.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
   options.add("deterministic", c.step.deterministic,
               {.help = "the same bits each time on the same GPUs: flash attention instead of "
                        "cuDNN's, fixed workspaces"});
   options.add("graph", c.step.graph, {.help = "capture the step in CUDA graphs"});
+  options.section(kRunSection);
   add_device_option(options, c);
+  options.section(kShardingSection, "sharding");
   if (!several_worlds) {
     options.add("ranks", c.placement.ranks,
                 {.aliases = {"nproc_per_node", "num_gpus"},
@@ -294,8 +345,9 @@ void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
 }
 
 void add_data_options(Options& options, RunConfig& c) {
+  options.section(kDataSection, "data");
   options.add("data", c.data.path,
-              {.aliases = {"data_folder"},
+              {.aliases = {"data_folder", "train_file"},
                .help = "text: folder of .txt, .json and .jsonl files, or a token store of `veil "
                        "tokenize`; in training also images: folder of PNG and JPEG files, one "
                        "sub-folder per class, or shapes, drawn by rule",
@@ -323,6 +375,7 @@ void add_measuring_options(Options& options, RunConfig& c) {
   c.data.held_out = 0;  // a measured step reads all
   add_running_options(options, c);
   add_data_options(options, c);
+  options.section("measurement");
   options.add("warmup", c.measure.warmup,
               {.aliases = {"warmup_steps", "num_warmup", "warmup_iterations", "warmup_iter"},
                .help = "steps before measuring",
@@ -334,6 +387,10 @@ void add_measuring_options(Options& options, RunConfig& c) {
   options.add("profile", c.measure.profile,
               {.help = "what is watched: phases, layers, norms (apart from backward), kernels "
                        "(Kineto), memory, or none"});
+}
+
+void print_settings(const Options& options, bool json) {
+  fmt::print("{}", json ? options.json().dump(1) + "\n" : options.table());
 }
 
 void add_experiment_presets(Options& options, bool measuring) {

@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "run/config.h"
+#include "run/defaults.h"
 
 namespace veil {
 
@@ -21,8 +22,16 @@ void add_overwrite_option(Options& options, bool& overwrite,
                           const char* help =
                               "replace files that exist; without it only files that "
                               "Veil itself wrote are replaced");
-// After parsing: what the command line leaves open gets a language model's or a diffusion
-// transformer's defaults where the model is one.
+// Before parsing: the help lists the defaults of this table, except for options that the command
+// sets itself. The options are bound to `config`, which is left as it was.
+void show_defaults(Options& options, RunConfig& config, const std::vector<UsualValue>& table,
+                   const std::vector<std::string>& except = {});
+// After parsing: what was not given gets the table's default that applies to the run.
+void use_defaults(const Options& options, RunConfig& config, const ModelSource& source,
+                  const std::vector<UsualValue>& table);
+// Settings of a diffusion transformer, as its config says them.
+void show_model_resolved(RunConfig& config, const ModelSource& source);
+// Both, for commands that measure or plan a step.
 void use_model_defaults(const Options& options, RunConfig& config);
 // Whether and how the step is private; for commands that measure or plan one. They protect nobody,
 // so the noise is philox's unless it is set otherwise. `function`: the option of the clip function.
@@ -44,6 +53,8 @@ void add_data_options(Options& options, RunConfig& config);
 void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names);
 // add_running_options, add_data_options, and how a step is measured.
 void add_measuring_options(Options& options, RunConfig& config);
+// What --dry-run answers: every setting as it was resolved.
+void print_settings(const Options& options, bool json);
 // `tiny`: seconds on two cores.
 void add_experiment_presets(Options& options, bool measuring);
 

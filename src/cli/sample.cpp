@@ -11,7 +11,7 @@
 
 namespace veil {
 
-int run_sample(const std::vector<std::string>& arguments) {
+int run_sample(const CommandCall& call) {
   RunConfig config;
   SamplerOptions sampler;
   std::string model_name, output = "samples.png";
@@ -46,7 +46,7 @@ int run_sample(const std::vector<std::string>& arguments) {
   add_compute_option(options, config);
   add_attention_option(options, config);
   add_device_option(options, config);
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
 
   const ModelSource source = find_model(model_name, "");
   if (!source.diffusion || !source.has_weights())

@@ -59,6 +59,10 @@ void add_suite_options(Options& options, Suite& suite) {
     std::visit([&](auto* field) { options.add(option.name, *field, spec); }, option.field);
   }
   for (const RefusedSettings& refused : suite.refused) options.refuse(refused.names, refused.why);
+  // What is not told to an experiment gets the default that `veil profile` has for it.
+  std::vector<std::string> own = suite.told;
+  for (const SuiteOption& option : suite.options) own.push_back(option.name);
+  show_defaults(options, suite.config, measuring_defaults(), own);
   for (const PresetFile& preset : built_in_presets()) {
     if (preset.command == suite.name) options.preset_text(preset.name, preset.text);
   }
@@ -259,7 +263,8 @@ Experiments experiments_of(Suite& suite, const Options& options, const SweepComm
 
 }  // namespace
 
-int run_suite(const std::vector<std::string>& arguments) {
+int run_suite(const CommandCall& call) {
+  const std::vector<std::string>& arguments = call.arguments;
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
     print_help();
     return kExitDone;
@@ -271,11 +276,11 @@ int run_suite(const std::vector<std::string>& arguments) {
   add_suite_options(options, suite);
   add_sweep_options(options, suite.output_dir, command);
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
-  if (!options.parse(words)) return kExitDone;
+  if (!options.parse_call({.arguments = words, .describe = call.describe})) return kExitDone;
   if (const auto begun = begun_with(suite, options, command)) {
     std::vector<std::string> again = {suite.name};
     again.insert(again.end(), begun->begin(), begun->end());
-    return run_suite(again);
+    return run_suite({.arguments = again});
   }
   if (command.resume == "latest") command.resume = newest_run_folder(suite.output_dir);
   if (!command.resume.empty() && !std::filesystem::is_directory(command.resume))

@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +11,13 @@ namespace veil {
 bool is_terminal(std::FILE* stream) {
   const char* const term = std::getenv("TERM");
   return isatty(fileno(stream)) && !(term && std::strcmp(term, "dumb") == 0);
+}
+
+int terminal_width(std::FILE* stream) {
+  constexpr int kUsual = 100;
+  winsize size{};
+  if (!isatty(fileno(stream)) || ioctl(fileno(stream), TIOCGWINSZ, &size) != 0) return kUsual;
+  return size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
 std::string colored(std::FILE* stream, Color color, const std::string& text) {

@@ -9,6 +9,9 @@ namespace veil {
 // Whether the stream is a terminal that a person looks at: not a file, not a pipe, not TERM=dumb.
 bool is_terminal(std::FILE* stream);
 
+// Columns of the terminal that the stream is, or 100.
+int terminal_width(std::FILE* stream);
+
 enum class Color { red, green, yellow, bold };
 // The text in colour on a terminal, and as it is elsewhere or where NO_COLOR is set.
 std::string colored(std::FILE* stream, Color color, const std::string& text);

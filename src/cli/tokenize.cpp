@@ -65,7 +65,7 @@ void report_bad_lines(const data::Corpus& corpus) {
 
 }  // namespace
 
-int run_tokenize(const std::vector<std::string>& arguments) {
+int run_tokenize(const CommandCall& call) {
   TokenizeOptions wanted;
   Options options("tokenize",
                   "writes the documents of a folder (.txt, .json, .jsonl) as a token store");
@@ -88,7 +88,7 @@ int run_tokenize(const std::vector<std::string>& arguments) {
       "json", wanted.json,
       {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
   add_overwrite_option(options, wanted.overwrite);
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   if (options.given("labels") && wanted.corpus.label_key.empty())
     user_error("--labels: labels are not read without --label-key; pass --label-key KEY too");
   if (wanted.output.empty()) wanted.output = default_output(wanted.folder);

@@ -1,7 +1,10 @@
 // veil train: a language model on a folder of text, or a diffusion transformer on images.
 #include "run/train.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -12,26 +15,31 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/hub_environment.h"
+#include "cli/progress.h"
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "profile/memory.h"
+#include "run/run_folder.h"
 
 namespace veil {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kLineColumns = 100;
+
 struct TrainCommand {
   RunConfig config;
   int64_t log_every = 1;
   std::string profile;  // as it was given
-  bool json = false;
+  bool json = false, dry_run = false;
+  bool bf16 = false;
 };
 
 void add_train_options(Options& options, TrainCommand& command) {
   RunConfig& c = command.config;
   c.placement.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
-  options.section("data");
+  c.model.name = "";  // a person names the model
   add_data_options(options, c);
   add_corpus_options(options, c.data.corpus, "label-names");
   options.add("samples", c.data.samples,
@@ -44,20 +52,25 @@ void add_train_options(Options& options, TrainCommand& command) {
                .maximum = 0.9});
   options.add("evaluation-samples", c.training.evaluation_samples,
               {.help = "held-out samples that an evaluation takes; 0: all", .minimum = 0});
+  options.section("diffusion transformers", "diffusion");
   options.add("shapes", c.data.shapes,
               {.help = "how many images --data shapes has", .minimum = 1, .maximum = 1 << 30});
   options.add(
       "loader-threads", c.data.loader_threads,
       {.help = "batches of images that are decoded ahead at a time", .minimum = 1, .maximum = 256});
-  options.section("model and step");
   add_step_options(options, c);
-  options.section("training");
+  options.add("bf16", command.bf16, {.help = "the same as --compute bf16"});
   add_running_options(options, c);
+  options.section("training");
   options.add("steps", c.training.steps,
               {.aliases = {"num_steps", "max_steps"}, .help = "steps in all", .minimum = 1});
   options.add("epochs", c.training.epochs,
-              {.help = "instead of --steps: times that every sample is seen", .minimum = 1e-9});
-  options.add("schedule", c.optimizer.schedule, {.help = "of the learning rate after its warm-up"});
+              {.aliases = {"num_train_epochs", "num_epochs"},
+               .help = "instead of --steps: times that every sample is seen",
+               .minimum = 1e-9});
+  options.section("optimizer");
+  options.add("schedule", c.optimizer.schedule,
+              {.aliases = {"lr_scheduler_type"}, .help = "learning rate after its warm-up"});
   options.add("warmup-steps", c.optimizer.warmup_steps,
               {.help = "steps over which the learning rate rises", .minimum = 0});
   options.add("minimum-lr", c.optimizer.minimum_ratio,
@@ -65,43 +78,60 @@ void add_train_options(Options& options, TrainCommand& command) {
                .minimum = 0,
                .maximum = 1});
   options.add("beta1", c.optimizer.beta1,
-              {.help = "AdamW's first-moment decay", .minimum = 0, .maximum = 1});
+              {.aliases = {"adam_beta1"},
+               .help = "AdamW's first-moment decay",
+               .minimum = 0,
+               .maximum = 1});
   options.add("beta2", c.optimizer.beta2,
-              {.help = "AdamW's second-moment decay", .minimum = 0, .maximum = 1});
+              {.aliases = {"adam_beta2"},
+               .help = "AdamW's second-moment decay",
+               .minimum = 0,
+               .maximum = 1});
   options.add("epsilon-adam", c.optimizer.epsilon,
-              {.help = "AdamW's epsilon, added to the root of the second moment", .minimum = 0});
-  options.add("max-grad-norm", c.optimizer.max_grad_norm,
-              {.help = "of plain training: scale the whole gradient down to this norm (default 1); "
-                       "0: never. In a private run it means --clip-norm",
+              {.aliases = {"adam_epsilon"},
+               .help = "AdamW's epsilon, added to the root of the second moment",
                .minimum = 0});
-  options.add(
-      "label-drop", c.data.label_drop,
-      {.help =
-           "of a diffusion transformer: part of the samples whose class is hidden, for guidance",
-       .minimum = 0,
-       .maximum = 1});
+  options.add("max-grad-norm", c.optimizer.max_grad_norm,
+              {.help = "of a run that is not private: scale the whole gradient down to this norm; "
+                       "0: never. In a private run it means --clip-norm",
+               .minimum = 0,
+               .fallback = "1 not private"});
+  options.section("diffusion transformers", "diffusion");
+  options.add("label-drop", c.data.label_drop,
+              {.help = "part of the samples whose class is hidden, for guidance",
+               .minimum = 0,
+               .maximum = 1});
+  options.section("optimizer");
   options.add("ema", c.optimizer.average,
               {.aliases = {"ema_decay"},
                .help = "decay of the weights' moving average, which is then what --export writes; "
-                       "0: none. 0.999 for a diffusion transformer",
+                       "0: none",
                .minimum = 0,
                .maximum = 0.999999});
   add_privacy_options(options, c.privacy);
-  options.section("the run's folder, and what is reported");
+  options.section("output");
   options.add("evaluate-every", c.training.evaluate_every,
-              {.help = "steps; 0: at the end only", .minimum = 0});
+              {.aliases = {"eval_steps"},
+               .help = "steps between two evaluations on held-out data; 0: at the end only",
+               .minimum = 0});
   options.add("checkpoint-every", c.training.checkpoint_every,
-              {.help = "steps; 0: at the end only", .minimum = 0});
+              {.aliases = {"save_steps"},
+               .help = "steps between two checkpoints; 0: at the end only",
+               .minimum = 0});
   options.add("log-every", command.log_every,
               {.aliases = {"logging_steps"},
                .help = "steps between two lines; metrics.jsonl has every step",
                .minimum = 1});
   options.add("keep-checkpoints", c.training.keep_checkpoints,
-              {.help = "newest ones kept", .minimum = 1, .maximum = 1000000});
+              {.aliases = {"save_total_limit"},
+               .help = "how many of the newest checkpoints are kept",
+               .minimum = 1,
+               .maximum = 1000000});
   options.add("output-dir", c.training.output_dir,
               {.help = "parent of the run's folder", .value = "DIR"});
   options.add("resume", c.training.resume,
-              {.help = "continue the run in this folder, or the newest of --output-dir",
+              {.aliases = {"resume_from_checkpoint"},
+               .help = "continue the run in this folder, or the newest of --output-dir",
                .bare = "latest",
                .value = "DIR"});
   options.add(
@@ -121,6 +151,20 @@ void add_train_options(Options& options, TrainCommand& command) {
                .bare = "3",
                .value = "STEP"});
   options.add("json", command.json, {.help = "print lines as JSON"});
+  options.add(
+      "dry-run", command.dry_run,
+      {.help = "print the settings that the run would have, as JSON with --json, and stop"});
+  show_defaults(options, c, training_defaults());
+  options.brief({"data",          "model",         "seq-length",
+                 "task",          "batch-size",    "total-batch-size",
+                 "strategy",      "checkpointing", "compute",
+                 "learning-rate", "device",        "ranks",
+                 "steps",         "epochs",        "epsilon",
+                 "delta",         "clip-norm",     "checkpoint-every",
+                 "output-dir",    "resume",        "export",
+                 "dry-run"},
+                {"veil train --model Qwen/Qwen2.5-0.5B --data my_texts --export tuned",
+                 "veil train --model Qwen/Qwen2.5-0.5B --data my_texts --epsilon 8 --delta 1e-6"});
 }
 
 // The step that is traced.
@@ -152,21 +196,39 @@ void settle_profile(TrainCommand& command, const Options& options) {
   command.config.training.profile_step = profiled_step(command.profile);
 }
 
-// Defaults that depend on what --model names, where the command line leaves them open. Answers
-// whether that is a diffusion transformer.
+// Defaults where the command line leaves them open. Answers whether the model is a diffusion
+// transformer.
 bool use_train_defaults(const Options& options, RunConfig& c) {
-  use_model_defaults(options, c);
+  if (c.model.name.empty())
+    user_error(
+        "--model is missing: a preset (gpt2, dit-s/8), a folder with config.json or a fetched hub "
+        "id; `veil train --help` shows examples");
+  const ModelSource source = model_source(c);
+  show_model_resolved(c, source);
+  use_defaults(options, c, source, training_defaults());
+  // A logical batch that is given alone is cut into `accumulation` micro-batches.
+  if (options.given("total-batch-size") && !options.given("batch-size")) c.step.batch_size = 0;
   c.data.held_out_required = options.given("held-out");
-  if (!model_source(c).diffusion) return false;
-  const RunConfig usual = training_config(c.model.name, c.model.hub_cache);
-  auto open = [&](const char* name) { return !options.given(name); };
-  if (open("classes")) c.model.diffusion.classes.reset();  // the data decides
-  if (open("data")) c.data.path = usual.data.path;
-  if (open("learning-rate")) c.optimizer.learning_rate = usual.optimizer.learning_rate;
-  if (open("schedule")) c.optimizer.schedule = usual.optimizer.schedule;
-  if (open("beta2")) c.optimizer.beta2 = usual.optimizer.beta2;
-  if (open("ema")) c.optimizer.average = usual.optimizer.average;
+  if (!source.diffusion) return false;
+  if (!options.is_set("classes")) c.model.diffusion.classes.reset();  // the data decides
   return true;
+}
+
+void print_notice(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"),
+             in_options(UserError(line)));
+}
+
+// No one learning rate suits private SGD: its steps are as long as the clip norm times the rate,
+// whatever the model.
+void warn_of_learning_rate(const Options& options, const RunConfig& c) {
+  const bool is_private = c.privacy.epsilon || c.privacy.sigma || c.privacy.is_private();
+  if (!is_private || options.given("learning-rate") || c.optimizer.kind == OptimizerKind::adamw)
+    return;
+  print_notice(fmt::format(
+      "--learning-rate is left at its default of {} for private {}, which may learn nothing: pass "
+      "one that suits the model, or --optimizer adamw",
+      c.optimizer.learning_rate, name_of(c.optimizer.kind)));
 }
 
 // What only the words can tell: an option that was given and has no meaning in this run.
@@ -208,30 +270,31 @@ void check_words(const Options& options, const RunConfig& c, bool diffusion) {
   }
 }
 
-void print_notice(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"),
-             in_options(UserError(line)));
-}
-
 // What the run tells, for a person or as JSON lines. Rank 0's.
 class TrainPrinter {
  public:
-  TrainPrinter(TrainCommand& command, const Options& options)
-      : command_(command), options_(options) {}
+  TrainPrinter(TrainCommand& command, Options& options) : command_(command), options_(options) {}
 
   TrainingEvents events() {
     TrainingEvents events;
-    events.on_notice = print_notice;
+    events.on_notice = [this](const std::string& line) {
+      progress_.clear();
+      print_notice(line);
+    };
     events.on_start = [this](const TrainStart& start) { begin(start); };
     events.on_step = [this](const StepEvent& event) { step(event); };
     events.on_evaluation = [this](const EvaluationEvent& event) { evaluation(event); };
     events.on_checkpoint = [this](int64_t step) {
+      progress_.clear();
       if (!command_.json) fmt::print("checkpoint after step {}\n", step);
     };
     return events;
   }
 
-  void end(const TrainResult& result) const {
+  const std::string& folder() const { return folder_; }  // known once the run has started
+
+  void end(const TrainResult& result) {
+    progress_.clear();
     if (result.privacy && command_.json)
       fmt::print("{}\n", Json{{"privacy", result.privacy->guarantee_json}}.dump());
     if (result.phases) print_phases(result);
@@ -256,6 +319,7 @@ class TrainPrinter {
   void begin(const TrainStart& start) {
     command_.config = start.config;  // the table shows it settled
     steps_ = start.steps;
+    folder_ = start.folder;
     peak_tflops_ = start.peak_tflops;
     private_ = start.privacy.has_value();
     if (start.task.images) patches_ = start.task.images->patches;
@@ -265,7 +329,9 @@ class TrainPrinter {
       for (const std::string& warning : start.privacy->mechanism.warnings()) print_notice(warning);
       return;
     }
-    fmt::print("{}\n", options_.table());
+    options_.settle_defaults();
+    fmt::print("{}  all other settings are the defaults; {} holds every one\n\n",
+               options_.short_table({"model"}), join_path(start.folder, kRunSettings));
     print_task(start);
     const char* const sample = patches_ > 0 ? "image" : "sample";
     fmt::print("step      {} on {}, graph {}\n",
@@ -355,33 +421,53 @@ class TrainPrinter {
                : format_count(tokens_per_second) + " tokens/s";
   }
 
-  void step(const StepEvent& event) const {
+  void step(const StepEvent& event) {
     const StepLine& line = event.line;
     if (command_.json) fmt::print("{}\n", event.metrics.dump());
-    if (command_.json || (line.step % command_.log_every != 0 && line.step != steps_)) return;
-    const std::string number =
-        fmt::format("step {:>{}}/{}", line.step, std::to_string(steps_).size(), steps_);
-    const std::string left = format_duration(event.left_seconds) + " left";
-    if (line.privacy) {
-      const PrivateLine& p = *line.privacy;
-      fmt::print(
-          "{}  epsilon {:.4f}  C {:.3g}  lr {:.2e}  {}  {} | not private: loss {}  {}{}  {}\n",
-          number, p.epsilon, p.clip_norm, line.learning_rate, format_bytes(line.peak_bytes), left,
-          p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-",
-          quantity(p.samples, patches_ > 0 ? "image" : "sample"),
-          p.bad_samples > 0 ? fmt::format(" ({} bad)", p.bad_samples) : "",
-          rate_text(line.tokens_per_second));
-    } else {
-      fmt::print("{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {}{}  {}  {}\n", number, line.loss,
-                 line.grad_norm, line.learning_rate, rate_text(line.tokens_per_second),
-                 event.mfu > 0 ? fmt::format("  mfu {:.1f}%", 100 * event.mfu) : "",
-                 format_bytes(line.peak_bytes), left);
-    }
+    if (command_.json) return;
+    progress_.clear();
+    if (line.step % command_.log_every == 0 || line.step == steps_)
+      fmt::print("{}\n", step_text(event));
     std::fflush(stdout);
+    if (is_terminal(stderr) && line.step < steps_)
+      progress_.show(
+          fmt::format("{} step {} of {}", progress_bar(line.step, steps_), line.step, steps_),
+          event.left_seconds);
   }
 
-  void evaluation(const EvaluationEvent& event) const {
+  std::string step_text(const StepEvent& event) const {
+    const StepLine& line = event.line;
+    const std::string left = format_duration(event.left_seconds) + " left";
+    // Each with its rank: what is least needed goes first where the line is too long.
+    std::vector<LinePart> parts = {
+        {fmt::format("step {:>{}}/{}", line.step, std::to_string(steps_).size(), steps_)}};
+    if (line.privacy) {
+      const PrivateLine& p = *line.privacy;
+      parts.push_back({fmt::format("epsilon {:.4f}", p.epsilon)});
+      parts.push_back({fmt::format("C {:.3g}", p.clip_norm), 4});
+      parts.push_back({fmt::format("lr {:.2e}", line.learning_rate), 2});
+      parts.push_back({format_bytes(line.peak_bytes), 5});
+      parts.push_back({left, 1});
+      parts.push_back({fmt::format("| not private: loss {}",
+                                   p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-")});
+      parts.push_back({quantity(p.samples, patches_ > 0 ? "image" : "sample"), 3});
+      if (p.bad_samples > 0) parts.push_back({fmt::format("({} bad)", p.bad_samples)});
+      parts.push_back({rate_text(line.tokens_per_second), 6});
+    } else {
+      parts.push_back({fmt::format("loss {:.4f}", line.loss)});
+      parts.push_back({fmt::format("norm {:.3f}", line.grad_norm), 2});
+      parts.push_back({fmt::format("lr {:.2e}", line.learning_rate), 1});
+      parts.push_back({rate_text(line.tokens_per_second), 3});
+      if (event.mfu > 0) parts.push_back({fmt::format("mfu {:.1f}%", 100 * event.mfu), 4});
+      parts.push_back({format_bytes(line.peak_bytes), 5});
+      parts.push_back({left});
+    }
+    return fitted_line(parts, kLineColumns);
+  }
+
+  void evaluation(const EvaluationEvent& event) {
     const EvaluationLine& line = event.line;
+    progress_.clear();
     if (command_.json) {
       fmt::print("{}\n", event.metrics.dump());
       return;
@@ -413,31 +499,70 @@ class TrainPrinter {
   }
 
   TrainCommand& command_;
-  const Options& options_;
+  Options& options_;
+  std::string folder_;
+  Progress progress_;
   int64_t steps_ = 0, patches_ = 0;  // patches of an image; 0: text
   double peak_tflops_ = 0;
   bool private_ = false;
 };
 
-volatile std::sig_atomic_t interrupted = 0;
+std::atomic<int> signals_came = 0;
+// What a second signal says, written before the handler is installed; empty on all ranks but the
+// first.
+std::string last_words;  // NOLINT: a handler has no arguments
 
-// The first signal asks for a checkpoint after the step; the second one ends the process as it
-// always does.
-void stop_when_asked() {
+void say_from_handler(const std::string& text) {
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // there is nobody to tell
+}
+
+// The first signal asks for a checkpoint after the step; the second one ends the process at once.
+void stop_when_asked(const std::string& folder, bool speaks) {
+  if (speaks)
+    last_words = fmt::format(
+        "\nveil: stopped at once, without a checkpoint of the last steps; `veil train --resume {}` "
+        "continues from the newest one\n",
+        folder);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
     std::signal(number, [](int came) {
-      interrupted = 1;
+      if (signals_came.fetch_add(1) == 0) {
+        if (!last_words.empty())
+          say_from_handler(
+              "\nveil: stopping after this step with a checkpoint; a second signal stops at "
+              "once\n");
+        return;
+      }
+      say_from_handler(last_words);
       std::signal(came, SIG_DFL);
+      std::raise(came);
     });
   }
 }
 
-int train_here(TrainCommand& command, const Options& options, const RankInfo& info) {
+// What a resumed run takes from its folder, where the command line does not say otherwise.
+void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
+  if (c.training.resume.empty()) return;
+  const std::string folder =
+      c.training.resume == "latest" ? newest_run_folder(c.training.output_dir) : c.training.resume;
+  std::vector<std::string> except = {"resume", "output-dir", "profile"};
+  if (info.launcher != Launcher::none) except.push_back("ranks");
+  options.set_stored(stored_settings(folder), except,
+                     {{"steps", "epochs"},
+                      {"epochs", "steps"},
+                      {"max-grad-norm", "clip-norm"},
+                      {"clip-norm", "max-grad-norm"},
+                      {"layer-norms", "clip-norm"},
+                      {"clip-norm", "layer-norms"},
+                      {"freeze", "train-only"},
+                      {"train-only", "freeze"}});
+}
+
+int train_here(TrainCommand& command, Options& options, const RankInfo& info) {
   memory::install();
   TrainPrinter printer(command, options);
   TrainingEvents events = printer.events();
-  events.stop = [] { return interrupted != 0; };
-  events.before_first_step = stop_when_asked;
+  events.stop = [] { return signals_came > 0; };
+  events.before_first_step = [&] { stop_when_asked(printer.folder(), info.rank == 0); };
   const TrainResult result = train(command.config, events, info);
   if (info.rank == 0) printer.end(result);
   // mpirun ends all ranks when one fails: rank 0 has the last word
@@ -446,25 +571,40 @@ int train_here(TrainCommand& command, const Options& options, const RankInfo& in
 
 }  // namespace
 
-int run_train(const std::vector<std::string>& arguments) {
+int run_train(const CommandCall& call) {
   TrainCommand command;
   Options options("train",
                   "trains a language model on your text or a diffusion transformer on your images; "
                   "privately with --epsilon or --sigma");
   add_train_options(options, command);
-  if (!options.parse(arguments)) return kExitDone;
-  settle_profile(command, options);
-  check_words(options, command.config, use_train_defaults(options, command.config));
-
+  if (!options.parse_call(call)) return kExitDone;
   const RankInfo info = rank_info_from_environment();
+  use_stored_run(options, command.config, info);
+  settle_profile(command, options);
+  const bool diffusion = use_train_defaults(options, command.config);
+  if (command.bf16) {
+    if (options.given("compute") && command.config.step.compute != Precision::bf16)
+      user_error("--bf16 and --compute {}: allowed is one of them",
+                 name_of(command.config.step.compute));
+    command.config.step.compute = Precision::bf16;
+  }
+  check_words(options, command.config, diffusion);
+
+  RankInfo wanted = info;
+  if (info.launcher == Launcher::none)
+    wanted.world = wanted.local_world = command.config.placement.ranks.value_or(1);
+  if (command.dry_run) {
+    command.config = prepare_training(command.config, wanted).config;
+    print_settings(options, command.json);
+    return kExitDone;
+  }
+  if (info.rank == 0) warn_of_learning_rate(options, command.config);
   std::optional<RankStart> start;
-  if (info.launcher == Launcher::none && command.config.placement.ranks.value_or(1) > 1) {
-    RankInfo wanted = info;
-    wanted.world = wanted.local_world = *command.config.placement.ranks;
+  if (info.launcher == Launcher::none && wanted.world > 1) {
     // What cannot be is reported once, and all ranks get one folder.
     const PreparedRun prepared = prepare_training(command.config, wanted);
     start = RankStart{wanted.world, {"train"}, OnSignal::ask_ranks};
-    start->words.insert(start->words.end(), arguments.begin(), arguments.end());
+    start->words.insert(start->words.end(), call.arguments.begin(), call.arguments.end());
     if (command.config.training.resume.empty())
       start->words.insert(start->words.end(), {"--resume", prepared.folder});
   }

@@ -43,6 +43,7 @@ void add_verify_options(Options& options, VerifyCommand& c) {
   c.verify.strategies = {Strategy::ddp, Strategy::zero2, Strategy::zero3};
   add_step_options(options, e, /*searched=*/true);
   add_batch_option(options, e);
+  options.section("what is verified");
   options.add("strategy", c.verify.strategies,
               {.aliases = {"data_parallel"},
                .help = "how parameters, gradients and optimizer state are spread; several"});
@@ -62,6 +63,7 @@ void add_verify_options(Options& options, VerifyCommand& c) {
                        "srun or torchrun otherwise",
                .minimum = 1,
                .maximum = 4096});
+  options.section("output");
   options.add(
       "verbose", c.verbose,
       {.help = "every norm by rank, sample and layer, before and after clipping; not private"});
@@ -274,13 +276,13 @@ int run_as_rank(const VerifyCommand& c, const Options& options, const RankInfo& 
 
 }  // namespace
 
-int run_verify_command(const std::vector<std::string>& arguments) {
+int run_verify_command(const CommandCall& call) {
   VerifyCommand c;
   Options options("verify",
                   "holds private steps against one sample at a time in fp64: gradients, norms, "
                   "coefficients, noise");
   add_verify_options(options, c);
-  if (!options.parse(arguments)) return kExitDone;
+  if (!options.parse_call(call)) return kExitDone;
   settle(c);
   // a name that nobody knows, before any work
   std::vector<std::string> weights;
@@ -303,7 +305,10 @@ int run_verify_command(const std::vector<std::string>& arguments) {
     return on_ranks(info, {}, [&] { return run_as_rank(c, options, info); });
   }
   if (!c.json && c.rows.empty())
-    fmt::print("{}\nweights   {}\n\n", options.table(), join(weights, "; "));
+    fmt::print(
+        "{}  all other settings are the defaults; --output FILE records every one\n\n"
+        "weights   {}\n\n",
+        options.short_table({"mode", "strategy", "ranks"}), join(weights, "; "));
   VerifyRecord all;
   for (const int ranks : c.ranks) {
     VerifyRecord found;

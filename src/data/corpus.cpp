@@ -80,11 +80,16 @@ std::vector<std::string> find_data_files(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
-    user_error("there is no '{}': give a folder with .txt, .json or .jsonl files", path);
+    field_error(
+        "data",
+        "{}: no such folder or file; allowed are a folder with .txt, .json or .jsonl files, "
+        "one such file, or a token store of `veil tokenize`",
+        path);
   std::vector<std::string> files;
   if (!fs::is_directory(status)) {
     if (!is_data_file(path))
-      user_error("'{}' is no data: allowed are a folder, .txt, .json and .jsonl files", path);
+      field_error("data", "{} is no data: allowed are a folder, .txt, .json and .jsonl files",
+                  path);
     return {path};
   }
   for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
@@ -95,7 +100,8 @@ std::vector<std::string> find_data_files(const std::string& path) {
     if (fs::is_regular_file(found)) files.push_back(at->path().string());
   }
   if (error) user_error("cannot read the folder '{}': {}", path, error.message());
-  if (files.empty()) user_error("folder '{}' holds no .txt, .json or .jsonl file", path);
+  if (files.empty())
+    field_error("data", "{}: the folder holds no .txt, .json or .jsonl file", path);
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -169,7 +169,10 @@ Picture enlarged(const Picture& picture, int64_t times) {
 ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int threads) {
   if (!built_with_images()) read_picture_size(folder);  // says what is missing
   if (!fs::is_directory(folder))
-    user_error("'{}' is no folder: images stand in a folder with a sub-folder a class", folder);
+    field_error("data",
+                "{} is no folder: allowed are a folder of images with one sub-folder per class, or "
+                "shapes",
+                folder);
   for (const fs::path& path : sorted_entries(folder)) {
     if (!fs::is_directory(path)) continue;
     std::vector<fs::path> images;
@@ -179,10 +182,10 @@ ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int th
     classes_.push_back(path.filename().string());
   }
   if (files_.empty())
-    user_error(
-        "folder '{}' holds no images: .png, .jpg or .jpeg files are looked for in its sub-folders, "
-        "one a class",
-        folder);
+    field_error("data",
+                "{} holds no images: .png, .jpg or .jpeg files are looked for in its sub-folders, "
+                "one per class",
+                folder);
   std::vector<std::string> bad(files_.size());
   on_threads(count(), threads, [&](int64_t i) {
     const std::string& path = files_[static_cast<size_t>(i)].path;

@@ -54,10 +54,10 @@ Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& o
   const std::string side =
       options_.split == Split::all ? "" : fmt::format(" in the {} part", name_of(options_.split));
   if (options_.kind == SampleKind::packed && !documents_.empty()) {
-    user_error(
-        "the data has {} tokens{}, fewer than one sequence of {} and its target: give more, or a "
-        "shorter sequence",
-        starts_.back(), side, options_.length);
+    field_error("seq_length",
+                "{}: the data has {} tokens{}, fewer than one sequence and its target; give more "
+                "data, or a smaller `seq_length`",
+                options_.length, starts_.back(), side);
   }
   field_error("held_out",
               "{} leaves no document{} (of {}): give more documents, or another fraction",

@@ -285,11 +285,10 @@ TokenizerFile read_tokenizer_file(const std::string& path) {
   std::error_code ignored;
   const bool folder = fs::is_directory(path, ignored);
   const std::string file_path = folder ? join_path(path, "tokenizer.json") : path;
-  if (folder && !fs::exists(file_path, ignored)) {
-    user_error(
-        "folder '{}' holds no tokenizer.json: allowed are a folder with one, such a file, or the "
-        "word byte",
-        path);
+  if (!fs::exists(file_path, ignored)) {
+    field_error("tokenizer",
+                "{}: {}; allowed are a folder with a tokenizer.json, such a file, or the word byte",
+                path, folder ? "the folder holds no tokenizer.json" : "no such file or folder");
   }
   const std::string text = read_file(file_path);
   const json root = parse(file_path, text);

@@ -139,7 +139,7 @@ MethodPrice priced(const ModelShape& shape, const StepOptions& step, const Metho
     const double ratio =
         product.tokens * (product.rows + product.columns) / (product.rows * product.columns);
     rule.reason =
-        wish.rule ? "as asked"
+        wish.rule ? "as requested"
                   : fmt::format("T (p + d) / (p d) = {:.2f}: {}", ratio,
                                 rule.rule == NormRule::ghost ? "pairs of tokens are cheaper"
                                                              : "tiles of the gradient are cheaper");
@@ -182,7 +182,9 @@ std::vector<MethodPrice> price_methods(const ModelShape& shape, const StepOption
       price.reason = fmt::format("{}beyond the budget of {}", i == 0 ? "smallest, but " : "",
                                  format_bytes(*wish.budget_bytes));
     } else if (i == 0) {
-      price.reason = found.size() == 1 ? "as asked" : "fastest that fits";
+      price.reason = found.size() == 1   ? "as requested"
+                     : wish.budget_bytes ? "fastest that fits"
+                                         : "fastest";
     } else {
       price.reason = fmt::format("{:.1f} ms slower than {}", price.extra_ms - found[0].extra_ms,
                                  name_of(found[0].method.pass));

@@ -79,22 +79,26 @@ void check_config(const DitConfig& config, const std::string& where) {
     if (value < least || value > most)
       user_error("{}: {} {}: allowed is {} to {}", where, what, value, least, most);
   };
-  expect("image size", config.image_size, 1, kMostSize);
-  expect("patch", config.patch, 1, config.image_size);
-  expect("channels", config.channels, 1, 64);
-  expect("classes", config.classes, 1, kMostClasses);
-  expect("hidden size", config.hidden, 1, kMostHidden);
-  expect("layers", config.layers, 1, kMostLayers);
-  expect("heads", config.heads, 1, config.hidden);
+  expect("`image_size`", config.image_size, 1, kMostSize);
+  expect("`patch_size`", config.patch, 1, config.image_size);
+  expect("`channels`", config.channels, 1, 64);
+  expect("`classes`", config.classes, 1, kMostClasses);
+  expect("`hidden_dim`", config.hidden, 1, kMostHidden);
+  expect("`layers`", config.layers, 1, kMostLayers);
+  expect("`heads`", config.heads, 1, config.hidden);
   expect("feed-forward ratio", config.feed_ratio, 1, 64);
   expect("timestep features", config.time_features, 2, kMostHidden);
   expect("timesteps", config.timesteps, 2, kMostSteps);
   if (config.image_size % config.patch != 0)
-    user_error("{}: image size {} is not a multiple of the patch {}; {} would be", where,
-               config.image_size, config.patch, config.image_size / config.patch * config.patch);
+    user_error(
+        "{}: image size {} is not a multiple of the patch {}; pass `image_size` {}, or another "
+        "`patch_size`",
+        where, config.image_size, config.patch, config.image_size / config.patch * config.patch);
   if (config.hidden % config.heads != 0)
-    user_error("{}: hidden size {} is not a multiple of the {} heads", where, config.hidden,
-               config.heads);
+    user_error(
+        "{}: hidden size {} is not a multiple of the {} heads; pass another `heads` or "
+        "`hidden_dim`",
+        where, config.hidden, config.heads);
   if (config.time_features % 2 != 0)
     user_error("{}: {} timestep features: an even number is needed", where, config.time_features);
   if (!(config.beta_begin > 0 && config.beta_begin <= config.beta_end && config.beta_end < 1))

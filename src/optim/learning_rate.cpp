@@ -9,9 +9,10 @@
 namespace veil {
 
 const NameTable<LearningRateKind>& names(LearningRateKind) {
-  static const NameTable<LearningRateKind> table = {{LearningRateKind::constant, "constant"},
-                                                    {LearningRateKind::linear, "linear"},
-                                                    {LearningRateKind::cosine, "cosine"}};
+  static const NameTable<LearningRateKind> table = {
+      {LearningRateKind::constant, "constant", {"constant_with_warmup"}},
+      {LearningRateKind::linear, "linear"},
+      {LearningRateKind::cosine, "cosine"}};
   return table;
 }
 

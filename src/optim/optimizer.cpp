@@ -5,9 +5,10 @@
 namespace veil {
 
 const NameTable<OptimizerKind>& names(OptimizerKind) {
-  static const NameTable<OptimizerKind> table = {{OptimizerKind::sgd, "sgd"},
-                                                 {OptimizerKind::sgd_momentum, "sgd-momentum"},
-                                                 {OptimizerKind::adamw, "adamw"}};
+  static const NameTable<OptimizerKind> table = {
+      {OptimizerKind::sgd, "sgd"},
+      {OptimizerKind::sgd_momentum, "sgd-momentum"},
+      {OptimizerKind::adamw, "adamw", {"adamw_torch", "adamw_torch_fused"}}};
   return table;
 }
 

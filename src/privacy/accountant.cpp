@@ -112,10 +112,10 @@ Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double
          high = at(std::min(kLargestSigma, 2 * high.sigma))) {
       low = high;
       if (high.sigma == kLargestSigma) {
-        user_error(
-            "epsilon {}: with q {}, {} steps and delta {} the {} accountant reaches no less than "
-            "{:.4g}",
-            epsilon, q, steps, delta, name_of(accountant.kind()), high.spent.epsilon);
+        field_error("epsilon",
+                    "{}: with q {}, {} steps and delta {} the {} accountant reaches no less than "
+                    "{:.4g}",
+                    epsilon, q, steps, delta, name_of(accountant.kind()), high.spent.epsilon);
       }
     }
   }

@@ -51,15 +51,16 @@ RunNonce draw_nonce() {
 }
 
 RunSecret read_secret(const std::string& path) {
-  const std::string content = read_file(path);
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0)
-    user_error("cannot read '{}': {}", path, std::strerror(errno));
+    field_error("secret_file", "{}: cannot read '{}': {}", path, path, std::strerror(errno));
+  if (!S_ISREG(facts.st_mode)) field_error("secret_file", "{}: it is not a file", path);
   if ((facts.st_mode & 077) != 0)
-    user_error(
-        "the secret in '{}' may be read by others (mode {:o}): allowed is its owner alone; run "
-        "chmod 600 on it",
-        path, facts.st_mode & 0777);
+    field_error("secret_file",
+                "{}: it may be read by others (mode {:o}), allowed is its owner alone; run chmod "
+                "600 on it",
+                path, facts.st_mode & 0777);
+  const std::string content = read_file(path);
   RunSecret secret;
   if (content.size() == secret.size()) {
     std::memcpy(secret.data(), content.data(), secret.size());
@@ -71,10 +72,10 @@ RunSecret read_secret(const std::string& path) {
                                     ? std::string_view()
                                     : std::string_view(content).substr(begin, end - begin + 1);
   if (!from_hex(text, secret.data(), secret.size()))
-    user_error(
-        "'{}' holds no secret: allowed are 32 random bytes or 64 hexadecimal digits, as of "
-        "`openssl rand -hex 32`",
-        path);
+    field_error("secret_file",
+                "{} holds no secret: allowed are 32 random bytes or 64 hexadecimal digits, as of "
+                "`openssl rand -hex 32`",
+                path);
   return secret;
 }
 

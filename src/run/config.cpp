@@ -220,16 +220,6 @@ bool runs_on_gpu(const PlacementConfig& placement) {
          (placement.device == DeviceKind::automatic && gpu_count() > 0);
 }
 
-RunConfig with_model_defaults(RunConfig config, const ModelSource& source) {
-  if (!source.config && !source.diffusion) return config;
-  config.step.batch_size = 2;
-  config.optimizer.kind = OptimizerKind::adamw;
-  config.optimizer.learning_rate = 1e-5;
-  if (source.config) config.optimizer.weight_decay = 0.1;
-  if (runs_on_gpu(config.placement)) config.step.compute = Precision::bf16;
-  return config;
-}
-
 namespace {
 
 void check_optimizer(const OptimizerConfig& optimizer) {

@@ -156,7 +156,7 @@ struct MeasureConfig {
 // How long a model is trained, and what its folder gets.
 struct TrainingConfig {
   std::optional<int64_t> steps;                      // in all
-  std::optional<double> epochs;                      // instead; 1 if neither is set
+  std::optional<double> epochs;                      // instead; 3 if neither is set
   int64_t evaluate_every = 0, checkpoint_every = 0;  // steps; 0: at the end only
   int64_t evaluation_samples = 0;                    // 0: all held-out ones
   int keep_checkpoints = 2;
@@ -205,9 +205,6 @@ int64_t rank_batch(const RunConfig& config, int world);
 // what the configuration sets differently is in it.
 ModelSource model_source(const RunConfig& config);
 Model make_model(const RunConfig& config, const ModelSource& source, int world);
-// The configuration with what is usual for its model, if that is a language model or a diffusion
-// transformer: optimizer, learning rate, weight decay, batch size, and bf16 on a GPU.
-RunConfig with_model_defaults(RunConfig config, const ModelSource& source);
 bool runs_on_gpu(const PlacementConfig& placement);
 // Throw UserError for what contradicts itself, whatever the machine: in the step of any run, and in
 // all of a measured one.

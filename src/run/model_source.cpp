@@ -16,6 +16,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLinearStack = "linear-stack";
 
+// The hub ids whose folders are in the cache: models--org--name.
+std::vector<std::string> fetched_ids(const std::string& hub_cache) {
+  std::vector<std::string> ids;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(hub_cache, ignored)) {
+    const std::string folder = entry.path().filename().string();
+    const size_t between = folder.find("--", 8);
+    if (folder.starts_with("models--") && between != std::string::npos)
+      ids.push_back(folder.substr(8, between - 8) + "/" + folder.substr(between + 2));
+  }
+  return ids;
+}
+
 }  // namespace
 
 bool ModelSource::has_weights() const {
@@ -46,12 +59,13 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
     std::vector<std::string> known = preset_names();
     known.insert(known.end(), dit_preset_names().begin(), dit_preset_names().end());
     known.push_back(kLinearStack);
-    const std::string meant = nearest(name, known);
+    std::vector<std::string> near = known;
+    for (const std::string& id : fetched_ids(hub_cache)) near.push_back(id);
+    const std::string meant = nearest(name, near);
     const bool hub_id = name.find('/') != std::string::npos;
-    field_error("model", "{}: no such preset, folder or fetched model; {}presets are {}", name,
-                hub_id           ? fmt::format("`veil fetch {}` downloads one; ", name)
-                : !meant.empty() ? fmt::format("did you mean {}? ", meant)
-                                 : "",
+    field_error("model", "{}: no such preset, folder or fetched model; {}{}presets are {}", name,
+                meant.empty() ? "" : fmt::format("did you mean {}? ", meant),
+                hub_id ? fmt::format("`veil fetch {}` downloads one; ", name) : "",
                 join(known, ", "));
   }
   const std::string path = join_path(source.folder, "config.json");

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "privacy/journal.h"
+#include "run/train_config.h"
 #include "train/checkpoint.h"
 
 namespace veil {
@@ -52,7 +53,7 @@ std::string newest_run_folder(const std::string& parent) {
 void check_run_folder(const std::string& folder) {
   std::error_code error;
   const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
-  const bool started = has(kLockFile) && has("metrics.jsonl");
+  const bool started = has(kLockFile) && (has("metrics.jsonl") || has(kRunSettings));
   if (started || newest_checkpoint(folder) || privacy::holds_journal(folder)) return;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();

@@ -98,7 +98,11 @@ class TrainRun {
       const std::string loud = privacy_->noise_warning(model);
       if (!loud.empty()) notice(loud);
     }
-    if (speaks()) lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+    if (speaks()) {
+      lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+      write_file_atomically(join_path(folder_, kRunSettings),
+                            settings_json(config_).dump(1) + "\n");
+    }
     if (privacy_ && speaks()) privacy_->begin();
     const data::Position start = resume(options);
     if (speaks()) {

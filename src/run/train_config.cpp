@@ -9,6 +9,7 @@
 #include "models/export.h"
 #include "privacy/journal.h"
 #include "run/config_fields.h"
+#include "run/defaults.h"
 #include "train/checkpoint.h"
 
 namespace veil {
@@ -137,14 +138,20 @@ RunConfig training_config(const std::string& model, const std::string& hub_cache
   config.model.hub_cache = hub_cache;
   config.measure.profile = {ProfileKind::none};
   const ModelSource source = model_source(config);
-  config = with_model_defaults(config, source);
-  if (!source.diffusion) return config;
-  config.data.path = kShapes;
-  config.optimizer.learning_rate = 1e-4;
-  config.optimizer.schedule = LearningRateKind::constant;
-  config.optimizer.beta2 = 0.999;
-  config.optimizer.average = 0.999;
+  // How long it trains is settled later, from steps or epochs.
+  use_defaults(config, source, training_defaults(),
+               [](const char* option) { return option == std::string("epochs"); });
   return config;
+}
+
+nlohmann::json stored_settings(const std::string& run_folder) {
+  if (const auto checkpoint = newest_checkpoint(run_folder))
+    return checkpoint_state(*checkpoint).value("settings", nlohmann::json::object());
+  const std::string path = join_path(run_folder, kRunSettings);
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return nlohmann::json::object();
+  const auto found = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return found.is_object() ? found : nlohmann::json::object();
 }
 
 double expected_batch(const RunConfig& config, int world) {
@@ -175,7 +182,7 @@ RunConfig settled_for_training(RunConfig config, int world) {
                 *training.epochs);
   if (training.steps && *training.steps < 1)
     field_error("steps", "must be at least 1, got {}", *training.steps);
-  if (!training.steps && !training.epochs) training.epochs = 1;
+  if (!training.steps && !training.epochs) training.epochs = kUsualEpochs;
   if (training.epochs && !(*training.epochs > 0 && std::isfinite(*training.epochs)))
     field_error("epochs", "must be positive, got {}", *training.epochs);
   const ModelSource source = model_source(config);
@@ -183,6 +190,10 @@ RunConfig settled_for_training(RunConfig config, int world) {
     field_error("model",
                 "{}: `veil train` trains language models and diffusion transformers; `veil "
                 "profile` measures the linear stack",
+                config.model.name);
+  if (source.config && config.data.path == kShapes && !std::filesystem::exists(kShapes))
+    field_error("data",
+                "shapes: they are images, and {} is a language model; give a folder of text",
                 config.model.name);
   std::optional<data::SampleKind>& samples = config.data.samples;
   if (source.config && source.config->task == Task::sequence_classification) {

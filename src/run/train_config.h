@@ -2,6 +2,8 @@
 // resumed run must keep.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "comm/launch.h"
 #include "run/config.h"
 
@@ -10,6 +12,11 @@ namespace veil {
 // The usual configuration for training the named model: its optimizer and learning rate, nothing
 // measured. Data, steps and privacy are the caller's to set.
 RunConfig training_config(const std::string& model, const std::string& hub_cache = "");
+
+// The file in a run's folder that has its settled settings by stored key.
+inline constexpr const char* kRunSettings = "settings.json";
+// The settings of the run in the folder; an empty object where there are none.
+nlohmann::json stored_settings(const std::string& run_folder);
 
 // Samples that a private run expects in a logical batch over all ranks: E.
 double expected_batch(const RunConfig& config, int world);

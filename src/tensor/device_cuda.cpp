@@ -50,10 +50,11 @@ std::string cudnn_version() {
 
 Device gpu_device(int index) {
   if (gpu_count() == 0)
-    throw MissingBackend("no GPU answers: run on a machine with one, or choose the device cpu");
+    throw MissingBackend(
+        "`device` gpu: no GPU answers; run on a machine with one, or pass `device` cpu");
   if (index < 0 || index >= gpu_count()) {
     throw MissingBackend(
-        fmt::format("GPU {} was asked for, this machine has {}", index, gpu_count()));
+        fmt::format("`device` gpu: GPU {} was asked for, this machine has {}", index, gpu_count()));
   }
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
   return Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));

@@ -24,8 +24,8 @@ std::string cudnn_version() {
 
 Device gpu_device(int) {
   throw MissingBackend(
-      "this build has no CUDA: install the CUDA toolkit 13 and build again, or choose the device "
-      "cpu");
+      "`device` gpu: this build has no CUDA; install the CUDA toolkit 13 and build again, or pass "
+      "`device` cpu");
 }
 
 void synchronize(Device) {}

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 namespace veil {
 
@@ -183,15 +184,15 @@ TEST(Options, WrongInputIsOneLineThatSaysWhatWasGivenWhatIsAllowedAndWhatWasMean
                     HasSubstr("did you mean BACKWARD_PRE?")));
   EXPECT_THAT(error_of({"--batch-size"}), HasSubstr("--batch-size: a value is missing"));
   EXPECT_THAT(error_of({"--batch-size="}), HasSubstr("--batch-size"));
-  EXPECT_THAT(error_of({"--seq", "1,,2"}), HasSubstr("--seq-length 1,,2"));
-  EXPECT_THAT(error_of({"--seq"}), HasSubstr("--seq-length"));
+  EXPECT_THAT(error_of({"--seq", "1,,2"}), HasSubstr("--seq 1,,2"));
+  EXPECT_THAT(error_of({"--seq"}), HasSubstr("--seq: a value is missing"));
   EXPECT_THAT(error_of({"linear", "more"}), HasSubstr("unexpected argument 'more'"));
   EXPECT_THAT(error_of({"-x"}), HasSubstr("-x"));
 }
 
 TEST(Options, AnOptionIsGivenOnceUnderWhateverName) {
   EXPECT_THAT(error_of({"--batch-size", "1", "--batch_sizes", "2"}),
-              HasSubstr("--batch-size is given twice"));
+              HasSubstr("--batch_sizes is given twice, also as --batch-size"));
   EXPECT_THAT(error_of({"--seq", "1", "--seq-length", "2"}),
               HasSubstr("give a list as --seq-length A,B"));
   EXPECT_THAT(error_of({"--shuffle", "--no-shuffle"}), HasSubstr("given twice"));
@@ -293,6 +294,85 @@ TEST(Options, HelpNamesEveryOptionItsDefaultAndItsAliases) {
   EXPECT_THAT(help, HasSubstr("samples (default 8192) [also --batch_sizes]"));
   EXPECT_THAT(help, HasSubstr("--backward-prefetch pre|post|none"));
   EXPECT_THAT(help, HasSubstr("presets: tiny"));
+}
+
+TEST(Options, ABriefHelpShowsTheNamedOptionsAndTheOthersByTopic) {
+  std::string data, model;
+  int64_t steps = 3;
+  Options options("train", "trains");
+  options.section("model");
+  options.add("model", model, {.help = "what is trained"});
+  options.section("data", "data");
+  options.add("data", data, {.help = "what is read"});
+  options.section("run");
+  options.add("steps", steps, {.help = "how long"});
+  options.brief({"model"}, {"veil train --model gpt2"});
+  const auto help = [&](const std::vector<std::string>& words) {
+    ::testing::internal::CaptureStdout();
+    EXPECT_FALSE(options.parse(words));
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(help({"--help"}), AllOf(HasSubstr("--model"), HasSubstr("veil train --model gpt2"),
+                                      HasSubstr("--help all|data"), Not(HasSubstr("how long"))));
+  EXPECT_THAT(help({"--help", "data"}),
+              AllOf(HasSubstr("what is read"), Not(HasSubstr("what is trained"))));
+  EXPECT_THAT(help({"--help=all"}),
+              AllOf(HasSubstr("what is read"), HasSubstr("how long (default 3)")));
+  EXPECT_THROW(options.parse({"--help", "date"}), UserError);
+}
+
+TEST(Options, DefaultsThatDifferAreListedWithWhenTheyHold) {
+  double rate = 0.1;
+  Options options("train", "trains");
+  options.add("learning-rate", rate, {.help = "step size"});
+  options.defaults("learning-rate", {{"0.1", ""}, {"0.5", "private"}});
+  EXPECT_EQ(default_text(options.description().rows[1]), "0.1; private: 0.5");
+  EXPECT_THAT(help_text(options.description(), "", 100),
+              HasSubstr("step size (default 0.1; private: 0.5)"));
+}
+
+TEST(Options, HelpIsWrappedToTheWidth) {
+  std::string data;
+  Options options("train", "trains " + std::string(40, 'x') + " " + std::string(40, 'y'));
+  options.add("data", data, {.help = "a folder of text or of images, or a token store, or shapes"});
+  for (const size_t width : {60u, 80u, 100u}) {
+    std::istringstream lines(help_text(options.description(), "all", width));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), width) << line;
+  }
+}
+
+TEST(Options, AStoredRunSetsWhatIsNotGivenAndCountsAsNotGiven) {
+  Fixture given;
+  given.parse({"--batch-size", "16"});
+  given.options.set_stored({{"batch-size", 4},
+                            {"ranks", 2},
+                            {"learning-rate", 0.25},
+                            {"seq-length", {8, 16}},
+                            {"cpu-offload", true},
+                            {"layers", nullptr},
+                            {"backward-prefetch", "post"},
+                            {"other", 1}},
+                           {"ranks"}, {{"batch-size", "learning-rate"}});
+  EXPECT_EQ(given.batch_size, 16);
+  EXPECT_EQ(given.ranks, 1) << "excepted";
+  EXPECT_EQ(given.learning_rate, 0.01) << "what was given replaces it";
+  EXPECT_THAT(given.lengths, ElementsAre(8, 16));
+  EXPECT_TRUE(given.offload);
+  EXPECT_EQ(given.prefetch, Prefetch::post);
+  EXPECT_FALSE(given.layers);
+  EXPECT_FALSE(given.options.given("cpu-offload"));
+  EXPECT_TRUE(given.options.is_set("cpu-offload"));
+}
+
+TEST(Options, AShortTableHasWhatWasGivenAndWhatDiffersFromTheSettledDefaults) {
+  Fixture given;
+  given.parse({"--batch-size", "8192"});
+  given.learning_rate = 0.5;  // a default that the command resolves
+  given.options.settle_defaults();
+  given.ranks = 2;
+  const std::string table = given.options.short_table({});
+  EXPECT_THAT(table, AllOf(HasSubstr("batch-size"), HasSubstr("ranks")));
+  EXPECT_THAT(table, AllOf(Not(HasSubstr("learning-rate")), Not(HasSubstr("shuffle"))));
 }
 
 TEST(Options, WhatIsRequiredIsMissed) {

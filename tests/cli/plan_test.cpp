@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/program.h"
+#include "tensor/device.h"
 
 namespace veil {
 namespace {
@@ -46,15 +47,47 @@ TEST_F(ProgramPlan, MemoryIsPrintedByCategoryAndRow) {
        {"--strategy ddp", "--strategy zero2 --optimizer adamw", "--strategy zero3 --compute bf16",
         "--strategy zero3 --wrap size --cpu-offload",
         "--strategy zero3 --wrap none --device cpu"}) {
-    const std::string out = plan(std::string("--memory --preset tiny --world 3 ") + words);
+    const std::string out = plan(std::string("--memory --table --preset tiny --world 3 ") + words);
     for (const char* word :
          {"parameters", "gradients", "activations", "forward", "backward", "update", "peak"}) {
       EXPECT_THAT(out, HasSubstr(word)) << words;
     }
   }
-  EXPECT_THAT(plan("--memory --preset tiny --world 2 --cpu-offload --device gpu"),
+  EXPECT_THAT(plan("--memory --table --preset tiny --world 2 --cpu-offload --device gpu"),
               HasSubstr("pinned memory"));
   EXPECT_THAT(plan("--memory --preset tiny --device cpu"), HasSubstr("host memory"));
+}
+
+TEST_F(ProgramPlan, MemoryEndsWithAVerdictAndTheTableIsShownOnRequestOnly) {
+  const std::string small = plan("--memory --preset tiny --memory-budget 1"),
+                    large = plan("--memory --world 8 --memory-budget 2");
+  EXPECT_THAT(small, HasSubstr("verdict  fits in the 1 GiB of --memory-budget"));
+  EXPECT_THAT(small, HasSubstr("to spare"));
+  EXPECT_THAT(small, Not(HasSubstr("backward")));
+  EXPECT_THAT(small, Not(HasSubstr("change ")));
+  EXPECT_THAT(large, HasSubstr("verdict  does not fit in the 2 GiB of --memory-budget"));
+  EXPECT_THAT(large, HasSubstr("change   --batch-size 4096"));
+  EXPECT_THAT(plan("--memory --preset tiny --device cpu"),
+              HasSubstr("verdict  fits in this machine's"));
+  if (gpu_count() == 0) {
+    const std::string rented = plan("--memory --model llama3.1-8b --seq-length 8192 --world 8");
+    EXPECT_THAT(rented, HasSubstr("verdict  fits on "));
+    EXPECT_THAT(rented, HasSubstr("H200"));
+  }
+}
+
+TEST_F(ProgramPlan, ClipTakesTheFunctionThatOtherCommandsTakeThere) {
+  const std::string model = "--model llama-tiny --seq-length 16 --device cpu ";
+  const std::string costs = plan(model + "--clip");
+  EXPECT_THAT(costs, HasSubstr("fastest"));
+  EXPECT_THAT(costs, Not(HasSubstr("that fits"))) << "no budget was given";
+  EXPECT_THAT(plan(model + "--clip --memory-budget 4"), HasSubstr("fastest that fits"));
+  EXPECT_THAT(plan(model + "--clip per-layer --pass-plan per-layer"), HasSubstr("per-layer"));
+  EXPECT_EQ(plan(model + "--clip per-layer --json"),
+            plan(model + "--clip --clip-function per-layer --json"));
+  const Answer wrong = veil("plan " + model + "--clip per-layr");
+  EXPECT_EQ(wrong.code, kExitUsage);
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean per-layer?"));
 }
 
 // What the FSDP tutorial of ODSC West 2024 prints for eight ranks: 8 GiB of parameters and 1 GiB of

@@ -89,7 +89,7 @@ TEST_F(ProgramPrivateTrain, WrongInputIsOneLineAndLeavesNothing) {
   wrong("--sigma 1 --delta 1e-5 --clip adaptive --count-noise 0.1", "more than sigma / 2");
   wrong("--sigma 1 --delta 1e-5 --pass-plan per-layer", "--clip per-layer");
   wrong("--sigma 1 --delta 1e-5 --simulate-world 2", "training needs real ranks");
-  wrong("--sigma 1 --delta 1e-5 --secret-file nowhere", "cannot read 'nowhere'");
+  wrong("--sigma 1 --delta 1e-5 --secret-file nowhere", "--secret-file nowhere: cannot read");
   std::ofstream(work() / "open") << std::string(64, 'a');
   wrong("--sigma 1 --delta 1e-5 --secret-file open", "chmod 600");
 }
@@ -98,7 +98,10 @@ TEST_F(ProgramPrivateTrain, PrivateAndPlainTrainingDoNotMixInOneRun) {
   ASSERT_EQ(veil(words("--steps 2 --batch-size 8 --output-dir plain")).code, kExitDone);
   expect_refused(privately("--sigma 1 --steps 4 --resume --output-dir plain"), "is not private");
   ASSERT_EQ(veil(privately("--sigma 1 --steps 2 --output-dir private")).code, kExitDone);
-  expect_refused(words("--steps 4 --batch-size 8 --resume --output-dir private"), "is private");
+  // The folder says that the run is private, and so it stays.
+  const Answer resumed = veil("train --steps 4 --resume --output-dir private");
+  EXPECT_EQ(resumed.code, kExitDone) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("private   yes"));
   expect_refused(privately("--sigma 1 --steps 4 --resume --output-dir private --sampler shuffled"),
                  "--sampler shuffled");
 }

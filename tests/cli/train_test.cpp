@@ -40,7 +40,7 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   const std::string plain = "train --model llama-tiny --from-scratch --device cpu --data good ",
                     good = plain + "--seq-length 16 --held-out 0 ";
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere",
-                 "there is no 'nowhere'");
+                 "--data nowhere: no such folder");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data empty",
                  "holds no .txt, .json or .jsonl file");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data broken",
@@ -49,7 +49,7 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused(labelled("good"), "label");
   expect_refused(good + "--steps 3 --epochs 1", "--steps 3 and --epochs 1");
   expect_refused("train --model lama-tiny --device cpu --data good", "did you mean llama-tiny?");
-  expect_refused("train --device cpu --data good", "veil profile");
+  expect_refused("train --device cpu --data good", "--model is missing");
   expect_refused(
       "train --model gpt2-tiny --from-scratch --device cpu --data good --held-out 0 --seq-length "
       "2048",
@@ -63,7 +63,7 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused(good + "--export good/a.txt/model", "not a folder");
   if (built_with_mpi())
     expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere --ranks 2",
-                   "there is no 'nowhere'");
+                   "--data nowhere: no such folder");
 }
 
 TEST_F(ProgramTrain, TokensBeyondTheModelsVocabularyAreRefused) {
@@ -108,6 +108,60 @@ TEST_F(ProgramTrain, AResumedRunKeepsWhatDecidesItsSteps) {
   EXPECT_EQ(
       veil(resumed + "--batch-size 2 --accumulation 2 --strategy ddp --checkpointing full").code,
       kExitDone);
+}
+
+TEST_F(ProgramTrain, AResumedRunNeedsNothingButItsFolder) {
+  fs::create_directory(work() / "run");
+  ASSERT_EQ(veil(words("--steps 6 --batch-size 4 --schedule linear --export whole")).code,
+            kExitDone);
+  // Half of it: a longer run that is stopped early has the same learning rates.
+  {
+    Child child(work(), words("--steps 6 --batch-size 4 --schedule linear --checkpoint-every 1 "
+                              "--resume run --export resumed"));
+    wait_for_steps(child, work() / "run", 2);
+    child.kill_all();
+  }
+  const Json settings = read(work() / "run" / "settings.json");
+  EXPECT_EQ(settings["schedule"].get<std::string>(), "linear");
+  const Answer answer = veil("train --resume run");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_EQ(logged_steps(work() / "run"), steps_to(6));
+  EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
+  // What is given wins over the folder.
+  const Answer longer = veil("train --resume run --steps 8 --export longer");
+  ASSERT_EQ(longer.code, kExitDone) << longer.err;
+  EXPECT_EQ(logged_steps(work() / "run"), steps_to(8));
+}
+
+TEST_F(ProgramTrain, ARunPrintsWhatDiffersFromTheDefaultsInLinesOfAHundredColumns) {
+  const Answer answer = veil(words("--steps 3 --batch-size 4"));
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("learning-rate +0.003 +command line"));
+  EXPECT_THAT(answer.out, ::testing::Not(HasSubstr("backward-prefetch")));
+  EXPECT_THAT(answer.out, HasSubstr("all other settings are the defaults"));
+  std::istringstream lines(answer.out);
+  int steps = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("step ") || line.find('/') == std::string::npos) continue;
+    EXPECT_LE(line.size(), 100u) << line;
+    ++steps;
+  }
+  EXPECT_EQ(steps, 3);
+}
+
+TEST_F(ProgramTrain, ASecondSignalEndsTheRunAtOnceAndSaysSo) {
+  fs::create_directory(work() / "run");
+  Child child(work(), words("--steps 1000000 --checkpoint-every 1000000 --resume run"));
+  wait_for_steps(child, work() / "run", 1);
+  // Both are there when the process goes on, so no step can end between them.
+  child.signal(SIGSTOP);
+  child.signal(SIGINT);
+  child.signal(SIGTERM);
+  child.signal(SIGCONT);
+  EXPECT_THAT(child.wait(), ::testing::AnyOf(128 + SIGINT, 128 + SIGTERM));
+  EXPECT_THAT(text(work() / "child.err"), HasSubstr("a second signal stops at once"));
+  EXPECT_THAT(text(work() / "child.err"), HasSubstr("stopped at once"));
+  EXPECT_THAT(text(work() / "child.err"), HasSubstr("`veil train --resume run` continues"));
 }
 
 TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {

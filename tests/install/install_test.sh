@@ -11,7 +11,10 @@ mv "$folder/first" "$folder/deeper/second"
 cd /
 tree=$folder/deeper/second
 [[ $(env -u LD_LIBRARY_PATH "$tree/bin/veil" --version) == "veil "* ]]
-[[ -f $tree/LICENSE && -f $tree/share/doc/veil/building.md ]]
+grep -q learning "$tree/share/man/man1/veil.1"
+bash -n "$tree/share/bash-completion/completions/veil"
+[[ -s $tree/share/zsh/site-functions/_veil && -s $tree/share/fish/vendor_completions.d/veil.fish ]]
+[[ -f $tree/share/doc/veil/LICENSE && -f $tree/share/doc/veil/building.md ]]
 if ldd "$tree/bin/veil" | grep 'not found'; then exit 1; fi
 
 # Only headers of the floors below the command line are part of the library.

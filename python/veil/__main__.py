@@ -1,0 +1,5 @@
+"""python -m veil: the same as the command veil."""
+
+from veil import main
+
+main()
