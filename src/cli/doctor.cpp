@@ -197,7 +197,7 @@ LinkCheck run_link_check(const DoctorOptions& wanted, const RankInfo& info) {
   }
   const Device device = nccl ? gpu_device(info.local_rank) : cpu_device();
   const auto communicator =
-      nccl ? make_nccl_communicator(0, device) : make_mpi_communicator(0, device);
+      nccl ? make_nccl_communicator(0, device) : make_host_communicator(0, device);
   return check_link(*communicator, device, wanted.mebibytes * kMiB);
 }
 

@@ -1,5 +1,6 @@
-// What ranks do together. One interface, three backends: NCCL (GPUs, one rank each), MPI (CPU
-// ranks, and ranks that share a GPU), simulated (rank r of W in one process, without peers).
+// What ranks do together. One interface, three backends: NCCL (GPUs, one rank each), host (CPU
+// ranks, and ranks that share a GPU; over MPI or TCP, with the same bits), simulated (rank r of W in
+// one process, without peers).
 //
 // The contract of every collective:
 //   Start     it begins after all work issued so far on the calling thread's current stream
@@ -41,7 +42,7 @@ using PendingPtr = std::shared_ptr<Pending>;
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  virtual std::string backend() const = 0;  // "nccl", "mpi", "simulated"
+  virtual std::string backend() const = 0;  // "nccl", "mpi", "tcp", "simulated"
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Whether a collective may be captured in a graph; why not otherwise ("" when it may).
@@ -83,7 +84,7 @@ std::string nccl_library_version();
 // destructor. One communicator per lane, made in the same order on every rank of the World; `lane`
 // tells apart communicators of the same ranks. Throw MissingBackend where the build lacks the
 // backend.
-std::unique_ptr<Communicator> make_mpi_communicator(int lane, Device device);
+std::unique_ptr<Communicator> make_host_communicator(int lane, Device device);
 std::unique_ptr<Communicator> make_nccl_communicator(int lane, Device device);
 
 }  // namespace veil

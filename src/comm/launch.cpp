@@ -1,6 +1,9 @@
 #include "comm/launch.h"
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -37,27 +40,111 @@ RankInfo read_rank(Launcher launcher, const char* rank, const char* world, const
   return info;
 }
 
+// The first of a variable's names that is set; the last one's where none is.
+const char* first_set(const char* name, const char* or_else) {
+  return text(name).empty() ? or_else : name;
+}
+
+// How many ranks are on this node, from "4(x2),3" and the node's number; 0 where that says nothing.
+int tasks_on_node(const std::string& tasks_per_node, int node) {
+  std::istringstream parts(tasks_per_node);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int tasks = 0, times = 1;
+    if (std::sscanf(part.c_str(), "%d(x%d)", &tasks, &times) < 1) return 0;
+    if (node < times) return tasks;
+    node -= times;
+  }
+  return 0;
+}
+
+// "node[03-07,9]" is node03, "rack[1-2]n[5-6]" is rack1n5.
+std::string first_host(const std::string& hosts) {
+  std::string host;
+  bool inside = false, taken = false;  // of brackets, and whether their first number has ended
+  for (const char c : hosts) {
+    if (c == '[') {
+      inside = true;
+      taken = false;
+    } else if (c == ']') {
+      inside = false;
+    } else if (inside) {
+      taken = taken || c == '-' || c == ',';
+      if (!taken) host += c;
+    } else {
+      if (c == ',') break;
+      host += c;
+    }
+  }
+  return host;
+}
+
+// A port for the ranks of one job, the same on every rank and below those that the kernel gives
+// out. Two jobs on one machine rarely share one; then MASTER_PORT parts them.
+int port_of_job(const std::string& job) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return 20000 + static_cast<int>(hash % 12000);
+}
+
+RankInfo rank_of_mpirun() {
+  RankInfo info = read_rank(Launcher::mpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                            "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+  info.by_mpi = true;
+  info.launcher_socket = text("VEIL_LAUNCHER_SOCKET");
+  // For a build without MPI.
+  if (info.local_world == info.world) info.master_address = "127.0.0.1";
+  info.master_port = port_of_job(text("PMIX_NAMESPACE"));
+  return info;
+}
+
+RankInfo rank_of_torchrun() {
+  RankInfo info =
+      read_rank(Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  info.agent_store = text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  info.attempt = number("TORCHELASTIC_RESTART_COUNT", 0);
+  info.master_port = 29500;
+  info.listening = number("VEIL_LISTENING_SOCKET", -1);
+  return info;
+}
+
+RankInfo rank_of_srun() {
+  RankInfo info =
+      read_rank(Launcher::srun, "SLURM_PROCID", first_set("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+                "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE");
+  if (const int tasks =
+          tasks_on_node(text(first_set("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")),
+                        number("SLURM_NODEID", 0)))
+    info.local_world = tasks;
+  // Open MPI joins by PMIx alone from version 5 on; by the older PMI it may fail, and TCP does not.
+  info.by_mpi = !text("PMIX_RANK").empty();
+  info.master_address = info.local_world == info.world
+                            ? "127.0.0.1"
+                            : first_host(text(first_set("SLURM_STEP_NODELIST", "SLURM_NODELIST")));
+  info.master_port = port_of_job(text("SLURM_JOB_ID") + "." + text("SLURM_STEP_ID"));
+  return info;
+}
+
+// Whether srun started this process as a rank. A batch script is no step, and the shell of an
+// interactive allocation is a step with a number from the end of the range.
+bool started_by_srun() {
+  const std::string step = text("SLURM_STEP_ID");
+  return !text("SLURM_PROCID").empty() && !step.empty() &&
+         std::strtoull(step.c_str(), nullptr, 10) < 0xfffffff0;
+}
+
 }  // namespace
 
 RankInfo rank_info_from_environment() {
   RankInfo info;
   if (!text("OMPI_COMM_WORLD_SIZE").empty()) {
-    info = read_rank(Launcher::mpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-    info.by_mpi = true;
-    info.launcher_socket = text("VEIL_LAUNCHER_SOCKET");
+    info = rank_of_mpirun();
   } else if (!text("WORLD_SIZE").empty() && !text("RANK").empty()) {
-    info = read_rank(Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
-  } else if (!text("SLURM_PROCID").empty() && !text("SLURM_STEP_ID").empty()) {
-    info = read_rank(Launcher::srun, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-                     "SLURM_NTASKS_PER_NODE");
-    info.by_mpi =
-        !text("PMIX_RANK").empty() || !text("PMI_RANK").empty() || !text("PMI_FD").empty();
+    info = rank_of_torchrun();
+  } else if (started_by_srun()) {
+    info = rank_of_srun();
   }
-  info.master_address = text("MASTER_ADDR");
-  // torchrun's own agent listens at MASTER_PORT, so ranks meet at the port after it.
-  info.master_port =
-      number("MASTER_PORT", 29500) + (text("TORCHELASTIC_USE_AGENT_STORE") == "True" ? 1 : 0);
+  if (!text("MASTER_ADDR").empty()) info.master_address = text("MASTER_ADDR");
+  info.master_port = number("MASTER_PORT", info.master_port);
   return info;
 }
 

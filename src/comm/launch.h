@@ -12,18 +12,14 @@ namespace veil {
 // What the launcher's environment says of this process.
 RankInfo rank_info_from_environment();
 
-// What SIGINT and SIGTERM do to local ranks: end them, or ask them by SIGUSR1 to end on their own,
-// in their own time. A second signal ends them in either case.
-enum class OnSignal { end_ranks, ask_ranks };
-
-// Starts `ranks` copies of this program with the same arguments under mpirun and replaces this
-// process's work by waiting for them. Returns the exit code to leave with: 0, or that of the first
+// Starts `ranks` copies of this program with the same arguments, under mpirun or, where there is
+// none or the build has no MPI, as plain processes that meet over TCP, and replaces this process's
+// work by waiting for them. Returns the exit code to leave with: 0, or that of the first
 // rank that failed.
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments,
                        OnSignal on_signal = OnSignal::end_ranks);
 
-// Joins the ranks (by MPI, or over TCP at MASTER_ADDR and MASTER_PORT where the launcher knows no
-// MPI). Call once, before any communicator, and let every communicator end before it. If any rank
+// Joins the ranks (by MPI, or over TCP where the launcher knows no MPI). Call once, before any communicator, and let every communicator end before it. If any rank
 // dies or calls fail(), every other rank ends within 10 seconds, with one message that names the
 // rank and the reason, and an exit code that is not 0.
 class World {

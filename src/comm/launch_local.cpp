@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/launch.h"
+#include "comm/launch_processes.h"
 #include "comm/rank_link.h"
 #include "comm/rank_watch.h"
 
@@ -132,29 +133,6 @@ class MpirunProcess {
   std::optional<int> code_;
 };
 
-// SIGINT and SIGTERM are passed on to mpirun and outlived, so that the ranks' end is seen and told.
-class PassedSignals {
- public:
-  PassedSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set_, &previous_);
-  }
-  ~PassedSignals() { sigprocmask(SIG_SETMASK, &previous_, nullptr); }
-  PassedSignals(const PassedSignals&) = delete;
-  PassedSignals& operator=(const PassedSignals&) = delete;
-
-  // The number of a signal that came, or 0.
-  int take() const {
-    const timespec now{};
-    return std::max(0, sigtimedwait(&set_, nullptr, &now));
-  }
-
- private:
-  sigset_t set_, previous_;
-};
-
 std::string how_it_died(int code) {
   if (code > 128) return fmt::format("died (signal {}, {})", code - 128, strsignal(code - 128));
   return code ? fmt::format("ended without a word (exit code {})", code) : "ended without a word";
@@ -164,13 +142,8 @@ std::string how_it_died(int code) {
 
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnSignal on_signal) {
   if (ranks < 1) field_error("ranks", "must be at least 1, got {}", ranks);
-  if (!built_with_mpi())
-    throw MissingBackend(
-        "this build has no MPI, local ranks need it: apt-get install libopenmpi-dev openmpi-bin, "
-        "and build again");
-  const std::string mpirun = find_on_path("mpirun");
-  if (mpirun.empty())
-    throw MissingBackend("mpirun was not found, local ranks need it: apt-get install openmpi-bin");
+  const std::string mpirun = built_with_mpi() ? find_on_path("mpirun") : "";
+  if (mpirun.empty()) return launch_processes(ranks, arguments, on_signal);
 
   const std::string socket = fmt::format("veil-{}-{:08x}", getpid(), std::random_device{}());
   RankWatch watch(listen_locally(socket), RankWatch::Where::local);

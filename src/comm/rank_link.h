@@ -18,13 +18,26 @@ struct RankInfo {
   std::string launcher_socket;  // of launch_local_ranks, where it is the launcher
   std::string master_address;   // where ranks meet that cannot meet by MPI
   int master_port = 0;
+  // torchrun's agent keeps a store at that port, in which rank 0 says where the ranks meet.
+  bool agent_store = false;
+  int attempt = 0;     // of torchrun, which starts ranks again that failed
+  int listening = -1;  // rank 0's socket at master_port where the launcher has made it
 };
+
+// What SIGINT and SIGTERM do to local ranks: end them, or ask them by SIGUSR1 to end on their own,
+// in their own time. A second signal ends them in either case.
+enum class OnSignal { end_ranks, ask_ranks };
+
+class RankWorker;
 
 class RankLink {
  public:
   virtual ~RankLink() = default;
   // Rank 0's bytes reach every rank. Every rank calls it, in the same order.
   virtual void share(void* data, size_t bytes) = 0;
+  // What carries the collectives of ranks on CPU. The first call joins every rank to every other,
+  // so all ranks make it, in the same order as what they share.
+  virtual RankWorker& worker() = 0;
   // Tells people why this rank failed, and ends every rank. Returns where the others could only be
   // left to notice that this rank is gone.
   virtual void fail(const std::string& reason, int exit_code) = 0;
@@ -40,6 +53,9 @@ struct Membership {
   RankLink* link = nullptr;
 };
 const Membership* current_membership();
+
+// Rank 0's text, on every rank of the World; all ranks call it. The own one without a World.
+std::string text_of_rank_0(const std::string& mine);
 
 // World::fail from where no World is at hand. Without one, ends the process alike.
 [[noreturn]] void fail_current_world(const std::string& reason, int exit_code);

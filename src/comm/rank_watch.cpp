@@ -33,8 +33,7 @@ void RankWatch::tell_all(const Frame& frame) {
 }
 
 void RankWatch::admit() {
-  const int fd = where_ == Where::local ? accept_locally(listening_)
-                                        : accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int fd = where_ == Where::local ? accept_locally(listening_) : accept_tcp(listening_);
   if (fd >= 0) lines_.push_back({fd, -1, false});
 }
 
@@ -49,7 +48,8 @@ bool RankWatch::hear(Line& line) {
   switch (frame->kind) {
     case Frame::hello:
       line.rank = frame->number;
-      ++joined_;
+      who_joined_.push_back(
+          {line.rank, where_ == Where::tcp ? peer_address(line.fd) : "", frame->text});
       if (where_ == Where::local) send_output(line.fd);
       break;
     case Frame::failed:

@@ -31,8 +31,15 @@ class RankWatch {
   void look(int timeout_ms);
   void tell_all(const Frame& frame);
 
+  // Rank, address and hello's text of those that joined; the address of TCP only.
+  struct Joined {
+    int rank = 0;
+    std::string address, text;
+  };
+  const std::vector<Joined>& who_joined() const { return who_joined_; }
+
   int open() const { return static_cast<int>(lines_.size()); }  // connections
-  int joined() const { return joined_; }
+  int joined() const { return static_cast<int>(who_joined_.size()); }
   int left() const { return left_; }                                      // said goodbye
   const std::optional<RankFailure>& failure() const { return failure_; }  // the first one
 
@@ -47,7 +54,8 @@ class RankWatch {
   int listening_;
   Where where_;
   std::vector<Line> lines_;
-  int joined_ = 0, left_ = 0;
+  std::vector<Joined> who_joined_;
+  int left_ = 0;
   std::optional<RankFailure> failure_;
 };
 

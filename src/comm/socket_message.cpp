@@ -62,6 +62,18 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
+// Messages go out at once, and the kernel asks now and then whether the other machine is alive.
+void tune_tcp(int fd) {
+  const auto set = [fd](int level, int name, int value) {
+    setsockopt(fd, level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 20);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+}
+
 }  // namespace
 
 bool send_frame(int fd, const Frame& frame) {
@@ -193,8 +205,7 @@ int connect_tcp(const std::string& address, int port, double seconds) {
       const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (fd < 0) continue;
       if (connect(fd, at->ai_addr, at->ai_addrlen) == 0) {
-        const int on = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        tune_tcp(fd);
         freeaddrinfo(found);
         return fd;
       }
@@ -204,8 +215,39 @@ int connect_tcp(const std::string& address, int port, double seconds) {
     if (!failed) freeaddrinfo(found);
     usleep(50'000);
   } while (steady_ms() < deadline);
-  user_error("rank 0 does not answer at {}:{} ({}): check MASTER_ADDR and MASTER_PORT", address,
-             port, reason);
+  user_error(
+      "no rank answers at {}:{} ({}): check that it runs, MASTER_ADDR, MASTER_PORT and firewalls",
+      address, port, reason);
+}
+
+int accept_tcp(int listening) {
+  const int fd = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+  if (fd >= 0) tune_tcp(fd);
+  return fd;
+}
+
+int port_of(int listening) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  if (getsockname(listening, reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+    socket_error("getsockname");
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+}
+
+std::string peer_address(int fd) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  char text[NI_MAXHOST] = "";
+  const auto* address = reinterpret_cast<sockaddr*>(&peer);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
+      getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return text;
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
 }
 
 }  // namespace veil

@@ -27,8 +27,13 @@ int connect_locally(const std::string& name);
 void send_output(int fd);
 void receive_output(int fd);
 
-// TCP. `connect` retries until `seconds` have passed. They throw UserError naming address and port.
+// TCP. Port 0 listens at any free one. `connect` retries until `seconds` have passed. They throw
+// UserError naming address and port. A connection to a machine that is gone breaks within a minute.
 int listen_tcp(int port);
+int accept_tcp(int listening);  // -1 where nobody came
 int connect_tcp(const std::string& address, int port, double seconds);
+int port_of(int listening);
+std::string peer_address(int fd);  // of a connection's other end, in numbers
+bool is_loopback(const std::string& address);
 
 }  // namespace veil

@@ -9,12 +9,16 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <random>
+#include <sstream>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "comm/agent_store.h"
 #include "comm/rank_link.h"
 #include "comm/rank_watch.h"
+#include "comm/rank_worker.h"
 
 namespace veil {
 namespace {
@@ -28,11 +32,72 @@ constexpr auto kGlance = std::chrono::milliseconds(20);
   _exit(exit_code ? exit_code : kExitFailed);
 }
 
+// Where every rank listens for the others' connections, as rank 0 tells it: the world's token, then
+// a line per rank with address and port. A rank that rank 0 knows by a loopback address is on rank
+// 0's machine, and the others reach it as they reach rank 0.
+std::string places_text(int port_of_rank_0, const RankWatch& watch, int world) {
+  std::random_device random;
+  std::vector<std::string> lines(static_cast<size_t>(world));
+  lines[0] = fmt::format("127.0.0.1 {}", port_of_rank_0);
+  for (const RankWatch::Joined& joined : watch.who_joined()) {
+    if (joined.rank < 1 || joined.rank >= world || !lines[static_cast<size_t>(joined.rank)].empty())
+      user_error("rank {} joined a world of {} twice, or is none of it: check RANK and WORLD_SIZE",
+                 joined.rank, world);
+    lines[static_cast<size_t>(joined.rank)] = joined.address + " " + joined.text;
+  }
+  std::string text = fmt::format("{:08x}{:08x}{:08x}\n", random(), random(), random());
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TcpPlaces places_from(const std::string& text, int rank, int listening,
+                      const std::string& address_of_rank_0) {
+  TcpPlaces places;
+  places.rank = rank;
+  places.listening = listening;
+  std::istringstream words(text);
+  words >> places.token;
+  for (TcpPlaces::Place place; words >> place.address >> place.port;) {
+    if (is_loopback(place.address)) place.address = address_of_rank_0;
+    places.ranks.push_back(place);
+  }
+  return places;
+}
+
+// What carries collectives: made when it is first asked for, for ranks with a GPU each need none.
+class LazyWorker {
+ public:
+  LazyWorker() : listening_(listen_tcp(0)) {}
+  ~LazyWorker() {
+    if (listening_ >= 0) close(listening_);
+  }
+  LazyWorker(const LazyWorker&) = delete;
+  LazyWorker& operator=(const LazyWorker&) = delete;
+
+  int port() const { return port_of(listening_); }
+  void meet(const std::string& text, int rank, const std::string& address_of_rank_0) {
+    places_ = places_from(text, rank, listening_, address_of_rank_0);
+  }
+  RankWorker& worker() {
+    if (!worker_) {
+      listening_ = -1;  // the wire's from now on
+      worker_ = std::make_unique<RankWorker>(make_tcp_wire(places_));
+    }
+    return *worker_;
+  }
+  void end() { worker_.reset(); }
+
+ private:
+  int listening_;
+  TcpPlaces places_;
+  std::unique_ptr<RankWorker> worker_;
+};
+
 // Rank 0: hears every failure first, tells it once, and ends the others.
 class TcpHub : public RankLink {
  public:
-  explicit TcpHub(const RankInfo& info)
-      : info_(info), watch_(listen_tcp(info.master_port), RankWatch::Where::tcp) {
+  TcpHub(const RankInfo& info, int listening)
+      : info_(info), watch_(listening, RankWatch::Where::tcp) {
     const double deadline = steady_ms() + kJoinSeconds * 1000;
     while (watch_.joined() < info_.world - 1) {
       watch_.look(100);
@@ -43,11 +108,14 @@ class TcpHub : public RankLink {
       }
     }
     // nobody goes on before everybody is here, and can be told
-    watch_.tell_all({Frame::hello, 0, ""});
+    const std::string places = places_text(collectives_.port(), watch_, info_.world);
+    collectives_.meet(places, 0, "127.0.0.1");
+    watch_.tell_all({Frame::hello, 0, places});
     watcher_ = std::thread([this] { watch_until_all_left(); });
   }
 
   ~TcpHub() override {
+    collectives_.end();
     watcher_.join();  // waits for every rank, as MPI does
     watch_.tell_all({Frame::goodbye, 0, ""});
   }
@@ -56,6 +124,8 @@ class TcpHub : public RankLink {
     std::lock_guard lock(mutex_);
     watch_.tell_all({Frame::share, 0, std::string(static_cast<const char*>(data), bytes)});
   }
+
+  RankWorker& worker() override { return collectives_.worker(); }
 
   void fail(const std::string& reason, int exit_code) override {
     std::lock_guard lock(mutex_);
@@ -93,22 +163,25 @@ class TcpHub : public RankLink {
   RankInfo info_;
   std::mutex mutex_;  // guards watch_
   RankWatch watch_;
+  LazyWorker collectives_;
   std::thread watcher_;
 };
 
 // Every other rank.
 class TcpSpoke : public RankLink {
  public:
-  explicit TcpSpoke(const RankInfo& info)
-      : info_(info), fd_(connect_tcp(info.master_address, info.master_port, kJoinSeconds)) {
-    send_frame(fd_, {Frame::hello, info.rank, ""});
+  TcpSpoke(const RankInfo& info, int port)
+      : info_(info), fd_(connect_tcp(info.master_address, port, kJoinSeconds)) {
+    send_frame(fd_, {Frame::hello, info.rank, std::to_string(collectives_.port())});
     const auto welcome = receive_frame(fd_);
     if (!welcome) end_process("", kExitFailed);  // rank 0 has told why
     if (welcome->kind != Frame::hello) end_process("", welcome->number);
+    collectives_.meet(welcome->text, info.rank, peer_address(fd_));
     listener_ = std::thread([this] { listen(); });
   }
 
   ~TcpSpoke() override {
+    collectives_.end();
     send_frame(fd_, {Frame::goodbye, 0, ""});
     listener_.join();
     close(fd_);
@@ -123,6 +196,8 @@ class TcpSpoke : public RankLink {
                info_.rank, bytes);
     std::memcpy(data, text.data(), bytes);
   }
+
+  RankWorker& worker() override { return collectives_.worker(); }
 
   void fail(const std::string& reason, int exit_code) override {
     send_frame(fd_, {Frame::failed, exit_code, reason});
@@ -149,6 +224,7 @@ class TcpSpoke : public RankLink {
   std::mutex mutex_;  // guards shared_
   std::condition_variable arrived_;
   std::deque<std::string> shared_;
+  LazyWorker collectives_;
   std::thread listener_;
 };
 
@@ -157,12 +233,17 @@ class TcpSpoke : public RankLink {
 std::unique_ptr<RankLink> make_tcp_link(const RankInfo& info) {
   if (info.master_address.empty()) {
     user_error(
-        "{} ranks were launched without a way to meet: set MASTER_ADDR and MASTER_PORT, or use "
-        "srun --mpi=pmix",
+        "{} ranks were launched without a way to meet: set MASTER_ADDR to the host of rank 0 and "
+        "MASTER_PORT to a free port of it",
         info.world);
   }
-  if (info.rank == 0) return std::make_unique<TcpHub>(info);
-  return std::make_unique<TcpSpoke>(info);
+  if (info.rank > 0)
+    return std::make_unique<TcpSpoke>(info,
+                                      info.agent_store ? port_from_agent(info) : info.master_port);
+  if (info.listening >= 0) return std::make_unique<TcpHub>(info, info.listening);
+  const int listening = listen_tcp(info.agent_store ? 0 : info.master_port);
+  if (info.agent_store) tell_agent(info, port_of(listening));
+  return std::make_unique<TcpHub>(info, listening);
 }
 
 }  // namespace veil

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 
@@ -47,6 +48,16 @@ const Membership* the_membership = nullptr;
 
 const Membership* current_membership() {
   return the_membership;
+}
+
+std::string text_of_rank_0(const std::string& mine) {
+  if (!the_membership || !the_membership->link) return mine;
+  uint64_t bytes = mine.size();
+  the_membership->link->share(&bytes, sizeof bytes);
+  std::string text = mine;
+  text.resize(bytes);
+  if (bytes > 0) the_membership->link->share(text.data(), bytes);
+  return text;
 }
 
 void fail_current_world(const std::string& reason, int exit_code) {

@@ -54,7 +54,7 @@ Ranks make_ranks(const RunConfig& config, const RankInfo& info, Device device) {
   if (info.world == 1) return {};
   const bool nccl = device.is_cuda() && !config.placement.share_gpu;
   auto lane = [&](int number) {
-    return nccl ? make_nccl_communicator(number, device) : make_mpi_communicator(number, device);
+    return nccl ? make_nccl_communicator(number, device) : make_host_communicator(number, device);
   };
   std::unique_ptr<Communicator> gather = lane(0), reduce = lane(1);  // in this order on every rank
   return {std::move(gather), std::move(reduce)};

@@ -42,6 +42,14 @@ class Environment {
                                            "SLURM_LOCALID",
                                            "SLURM_STEP_ID",
                                            "SLURM_NTASKS_PER_NODE",
+                                           "SLURM_JOB_ID",
+                                           "SLURM_NODEID",
+                                           "SLURM_NODELIST",
+                                           "SLURM_STEP_NODELIST",
+                                           "SLURM_STEP_NUM_TASKS",
+                                           "SLURM_STEP_TASKS_PER_NODE",
+                                           "SLURM_TASKS_PER_NODE",
+                                           "TORCHELASTIC_RESTART_COUNT",
                                            "PMIX_RANK",
                                            "PMI_RANK",
                                            "PMI_FD",
@@ -70,7 +78,7 @@ TEST(Launch, MpirunsVariablesAreRead) {
             std::tuple(5, 8, 1, 4));
 }
 
-TEST(Launch, TorchrunsVariablesAreReadAndItsAgentsPortIsLeftAlone) {
+TEST(Launch, TorchrunsVariablesAreReadAndItsAgentsStoreIsAskedForThePort) {
   const std::map<std::string, std::string> base = {{"RANK", "2"},
                                                    {"WORLD_SIZE", "4"},
                                                    {"LOCAL_RANK", "0"},
@@ -85,11 +93,16 @@ TEST(Launch, TorchrunsVariablesAreReadAndItsAgentsPortIsLeftAlone) {
               std::tuple(2, 4, 0, 2));
     EXPECT_EQ(info.master_address, "node7");
     EXPECT_EQ(info.master_port, 1234);
+    EXPECT_FALSE(info.agent_store);
   }
   auto with_agent = base;
   with_agent.emplace("TORCHELASTIC_USE_AGENT_STORE", "True");
+  with_agent.emplace("TORCHELASTIC_RESTART_COUNT", "2");
   const Environment environment(with_agent);
-  EXPECT_EQ(rank_info_from_environment().master_port, 1235);
+  const RankInfo info = rank_info_from_environment();
+  EXPECT_TRUE(info.agent_store);
+  EXPECT_EQ(info.master_port, 1234);
+  EXPECT_EQ(info.attempt, 2);
 }
 
 TEST(Launch, SrunsVariablesAreReadInsideAStepOnly) {
@@ -100,12 +113,64 @@ TEST(Launch, SrunsVariablesAreReadInsideAStepOnly) {
     EXPECT_EQ(rank_info_from_environment().launcher, Launcher::none)
         << "a batch script is not a rank";
   }
-  variables.emplace("SLURM_STEP_ID", "0");
+  variables["SLURM_STEP_ID"] = "4294967290";
+  {
+    const Environment environment(variables);
+    EXPECT_EQ(rank_info_from_environment().launcher, Launcher::none)
+        << "an interactive allocation's shell is not a rank";
+  }
+  variables["SLURM_STEP_ID"] = "0";
   const Environment environment(variables);
   const RankInfo info = rank_info_from_environment();
   EXPECT_EQ(info.launcher, Launcher::srun);
   EXPECT_EQ(std::tuple(info.rank, info.world, info.local_rank), std::tuple(3, 6, 1));
   EXPECT_FALSE(info.by_mpi);
+}
+
+TEST(Launch, SrunsRanksMeetOnTheFirstNodeAtAPortOfTheStep) {
+  std::map<std::string, std::string> variables = {{"SLURM_PROCID", "9"},
+                                                  {"SLURM_NTASKS", "64"},
+                                                  {"SLURM_STEP_NUM_TASKS", "11"},
+                                                  {"SLURM_STEP_TASKS_PER_NODE", "4(x2),3"},
+                                                  {"SLURM_LOCALID", "1"},
+                                                  {"SLURM_NODEID", "2"},
+                                                  {"SLURM_STEP_NODELIST", "rack2n[007-008,012]"},
+                                                  {"SLURM_JOB_ID", "81"},
+                                                  {"SLURM_STEP_ID", "0"}};
+  const auto read = [&variables] {
+    const Environment environment(variables);
+    return rank_info_from_environment();
+  };
+  const RankInfo info = read();
+  EXPECT_EQ(std::tuple(info.rank, info.world, info.local_rank, info.local_world),
+            std::tuple(9, 11, 1, 3));
+  EXPECT_EQ(info.master_address, "rack2n007");
+  EXPECT_GE(info.master_port, 20000);
+  EXPECT_LT(info.master_port, 32768) << "from there on the kernel gives ports out";
+  variables["SLURM_PROCID"] = "0";
+  variables["SLURM_NODEID"] = "0";
+  EXPECT_EQ(read().master_port, info.master_port) << "every rank names the same";
+  EXPECT_EQ(read().local_world, 4);
+  variables["SLURM_STEP_ID"] = "1";
+  EXPECT_NE(read().master_port, info.master_port) << "steps of a job run side by side";
+  variables["SLURM_STEP_NODELIST"] = "gpu-a,gpu-b";
+  EXPECT_EQ(read().master_address, "gpu-a");
+  variables["SLURM_STEP_NODELIST"] = "r[1-2]n[5,9],login";
+  EXPECT_EQ(read().master_address, "r1n5");
+  variables["MASTER_ADDR"] = "10.0.0.1";
+  variables["MASTER_PORT"] = "777";
+  EXPECT_EQ(read().master_address, "10.0.0.1");
+  EXPECT_EQ(read().master_port, 777);
+}
+
+TEST(Launch, SrunsRanksOnOneNodeMeetLocally) {
+  const Environment environment({{"SLURM_PROCID", "1"},
+                                 {"SLURM_STEP_NUM_TASKS", "2"},
+                                 {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                 {"SLURM_STEP_NODELIST", "node1"},
+                                 {"SLURM_JOB_ID", "5"},
+                                 {"SLURM_STEP_ID", "0"}});
+  EXPECT_EQ(rank_info_from_environment().master_address, "127.0.0.1");
 }
 
 TEST(Launch, AnImpossibleRankIsTheUsersError) {

@@ -108,11 +108,34 @@ TEST(RankFailures, ARankThatEndsBeforeItJoinsEndsTheOthers) {
   EXPECT_LT(outcome.seconds, 10);
 }
 
-TEST(RankFailures, AMissingMpirunIsAMissingBackend) {
-  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  const Outcome outcome = run("PATH=/nowhere " + failing_rank() + " --ranks 3 none 0");
-  EXPECT_THAT(outcome.lines, ElementsAre(HasSubstr("apt-get install openmpi-bin")));
-  EXPECT_EQ(outcome.exit_code, kExitMissing);
+// Where mpirun is not on PATH, ranks are processes that meet over TCP.
+Outcome run_without_mpirun(const std::string& words) {
+  return run("PATH=/nowhere " + failing_rank() + " --ranks 3 " + words);
+}
+
+TEST(RankFailuresWithoutMpirun, RanksThatEndWellSayNothing) {
+  const Outcome outcome = run_without_mpirun("none 0");
+  EXPECT_EQ(outcome.joined, 3);
+  EXPECT_TRUE(outcome.lines.empty()) << outcome.lines[0];
+  EXPECT_EQ(outcome.exit_code, kExitDone);
+}
+
+TEST(RankFailuresWithoutMpirun, AFailureIsToldOnceAndItsCodeIsTheLaunchers) {
+  const Outcome user = run_without_mpirun("user 2");
+  EXPECT_EQ(user.joined, 3);
+  EXPECT_THAT(user.lines, ElementsAre("veil: rank 2: no such file"));
+  EXPECT_EQ(user.exit_code, kExitUsage);
+  const Outcome killed = run_without_mpirun("kill 1");
+  EXPECT_THAT(killed.lines, ElementsAre("veil: rank 1: died"));
+  EXPECT_EQ(killed.exit_code, 137);
+  EXPECT_LT(user.seconds + killed.seconds, 20);
+}
+
+TEST(RankFailuresWithoutMpirun, ARankThatEndsBeforeItJoinsEndsTheOthers) {
+  const Outcome outcome = run_without_mpirun("early 1");
+  EXPECT_THAT(outcome.lines, ElementsAre("veil: a rank ended before it had joined (exit code 9)"));
+  EXPECT_EQ(outcome.exit_code, 9);
+  EXPECT_LT(outcome.seconds, 20);
 }
 
 // Ranks as torchrun starts them, without MPI. The exit code is `witness`'s.

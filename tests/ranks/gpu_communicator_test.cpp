@@ -43,7 +43,7 @@ void all_collectives_follow_the_compute_stream(Communicator& comm, Device device
 TEST(GpuRankCollectives, RanksShareAGpuThroughTheHost) {
   if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
   const Device device = gpu_device(0);
-  const auto comm = make_mpi_communicator(0, device);
+  const auto comm = make_host_communicator(0, device);
   EXPECT_FALSE(comm->why_not_capturable().empty());
   all_collectives_follow_the_compute_stream(*comm, device);
 }

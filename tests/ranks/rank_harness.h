@@ -11,7 +11,7 @@ namespace veil {
 
 // A communicator of all ranks on CPU, made new for each call.
 inline std::unique_ptr<Communicator> cpu_ranks(int lane = 0) {
-  return make_mpi_communicator(lane, cpu_device());
+  return make_host_communicator(lane, cpu_device());
 }
 
 // What an executor needs of them; nothing in a world of one.

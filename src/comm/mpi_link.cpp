@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/mpi_worker.h"
 #include "comm/rank_link.h"
+#include "comm/rank_worker.h"
 #include "comm/socket_message.h"
 
 namespace veil {
@@ -61,11 +61,16 @@ void LauncherLine::goodbye() {
   send_frame(fd_, {Frame::goodbye, 0, ""});
 }
 
-MpiTask share_task(MpiWorker& worker, void* data, size_t bytes) {
-  std::vector<MPI_Request> requests(1);
-  check_mpi(MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD, requests.data()),
-            "MPI_Ibcast");
-  while (!worker.completed(requests)) co_await kTurn;
+RankTask share_task(RankWorker& worker, Channel& channel, void* data, size_t bytes) {
+  const std::unique_ptr<Transfers> messages = channel.transfers();
+  if (worker.rank() > 0) messages->receive(data, bytes, 0);
+  for (int p = 1; worker.rank() == 0 && p < worker.size(); ++p) messages->send(data, bytes, p);
+  while (!worker.completed(*messages)) co_await kTurn;
+}
+
+RankTask close_task(std::unique_ptr<Channel>& channel) {
+  channel.reset();
+  co_return;
 }
 
 class MpiLink : public RankLink {
@@ -74,7 +79,7 @@ class MpiLink : public RankLink {
     if (!info.launcher_socket.empty())
       launcher_ = std::make_unique<LauncherLine>(info.launcher_socket, info.rank);
     try {
-      worker_ = std::make_unique<MpiWorker>();
+      worker_ = std::make_unique<RankWorker>(make_mpi_wire());
     } catch (const std::exception& error) {
       if (!launcher_) throw;
       launcher_->fail(error.what(), kExitFailed);
@@ -84,18 +89,22 @@ class MpiLink : public RankLink {
                "the launcher says rank {} of {}, MPI says rank {} of {}", info.rank, info.world,
                worker_->rank(), worker_->size());
     queue_ = worker_->new_queue();
-    set_mpi_worker(worker_.get());
+    worker_->post(queue_, [this] { return worker_->wire().open(channel_); }).get();
   }
 
   ~MpiLink() override {
-    set_mpi_worker(nullptr);
+    worker_->post(queue_, [this] { return close_task(channel_); }).get();
     worker_.reset();  // waits for every rank
     if (launcher_) launcher_->goodbye();
   }
 
   void share(void* data, size_t bytes) override {
-    worker_->post(queue_, [this, data, bytes] { return share_task(*worker_, data, bytes); }).get();
+    worker_
+        ->post(queue_, [this, data, bytes] { return share_task(*worker_, *channel_, data, bytes); })
+        .get();
   }
+
+  RankWorker& worker() override { return *worker_; }
 
   void fail(const std::string& reason, int exit_code) override {
     if (launcher_) {
@@ -110,7 +119,8 @@ class MpiLink : public RankLink {
  private:
   RankInfo info_;
   std::unique_ptr<LauncherLine> launcher_;
-  std::unique_ptr<MpiWorker> worker_;
+  std::unique_ptr<RankWorker> worker_;
+  std::unique_ptr<Channel> channel_;
   int queue_ = 0;
 };
 

@@ -1,28 +1,21 @@
+#include "comm/host_lane.h"
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "comm/collectives.h"
-#include "comm/mpi_lane.h"
 
 namespace veil {
 namespace {
 
 constexpr size_t kStagingBytes = 8 << 20;
-constexpr int kHeaderTag = 1, kDataTag = 2;
 
 size_t slot_bytes_for(int size) {
   return std::max<size_t>(kStagingBytes / (2 * static_cast<size_t>(size)) / 4096 * 4096, 4096);
 }
 
-MpiTask duplicate(MpiWorker& worker, MPI_Comm& comm) {
-  std::vector<MPI_Request> requests(1);
-  check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &comm, requests.data()), "MPI_Comm_idup");
-  while (!worker.completed(requests)) co_await kTurn;
-  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-}
-
-MpiTask release(MPI_Comm comm) {
-  check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
+RankTask release_channel(std::unique_ptr<Channel>& channel) {
+  channel.reset();
   co_return;
 }
 
@@ -47,21 +40,21 @@ std::string describe(const CallHeader& header) {
 // ---- Steps ----
 
 // Everyone's header reaches everyone.
-class MpiLane::Agreement {
+class HostLane::Agreement {
  public:
-  Agreement(MpiLane& lane, const CallHeader& mine)
+  Agreement(HostLane& lane, const CallHeader& mine)
       : lane_(lane), mine_(mine), headers_(static_cast<size_t>(lane.size_)) {
     for (int p = 0; p < lane.size_; ++p) {
       if (p == lane.rank_) continue;
-      lane.receive(&headers_[static_cast<size_t>(p)], sizeof mine_, p, kHeaderTag, requests_);
+      messages_->receive(&headers_[static_cast<size_t>(p)], sizeof mine_, p);
     }
     for (int p = 0; p < lane.size_; ++p) {
-      if (p != lane.rank_) lane.send(&mine_, sizeof mine_, p, kHeaderTag, requests_);
+      if (p != lane.rank_) messages_->send(&mine_, sizeof mine_, p);
     }
   }
 
   bool done() {
-    if (!lane_.worker_.completed(requests_)) return false;
+    if (!lane_.worker_.completed(*messages_)) return false;
     for (int p = 0; p < lane_.size_; ++p) {
       const CallHeader& theirs = headers_[static_cast<size_t>(p)];
       VEIL_CHECK(p == lane_.rank_ || theirs == mine_,
@@ -72,17 +65,17 @@ class MpiLane::Agreement {
   }
 
  private:
-  MpiLane& lane_;
+  HostLane& lane_;
   CallHeader mine_;
   std::vector<CallHeader> headers_;
-  std::vector<MPI_Request> requests_;
+  std::unique_ptr<Transfers> messages_ = lane_.channel_->transfers();
 };
 
 // out = sum over ranks of their own piece of `whole`, in rank order. The next round's messages are
 // under way while this round is added.
-class MpiLane::Sum {
+class HostLane::Sum {
  public:
-  Sum(MpiLane& lane, RawTensor whole, Pieces pieces, std::byte* out)
+  Sum(HostLane& lane, RawTensor whole, Pieces pieces, std::byte* out)
       : lane_(lane), whole_(whole), pieces_(pieces), out_(out) {
     chunk_ = static_cast<int64_t>(lane.staging_.slot_bytes() / whole.element_bytes);
     rounds_ = (pieces.step + chunk_ - 1) / chunk_;
@@ -94,7 +87,7 @@ class MpiLane::Sum {
       // A GPU's data takes both halves of the slots, one to send from and one to receive into: one
       // round at a time.
       if (!staged() && posted_ == round_ + 1 && posted_ < rounds_) post(posted_);
-      if (!lane_.worker_.completed(requests_[round_ % 2])) return false;
+      if (!lane_.worker_.completed(*messages_[round_ % 2])) return false;
       add(round_);
       ++round_;
       if (staged() && round_ < rounds_) post(round_);
@@ -116,11 +109,10 @@ class MpiLane::Sum {
 
   void post(int64_t round) {
     const size_t element = whole_.element_bytes;
-    auto& requests = requests_[round % 2];
+    const auto& messages = messages_[round % 2];
     const auto mine = static_cast<size_t>(length(lane_.rank_, round)) * element;
     for (int p = 0; p < lane_.size_; ++p) {
-      if (p != lane_.rank_ && mine > 0)
-        lane_.receive(incoming(p, round), mine, p, kDataTag, requests);
+      if (p != lane_.rank_ && mine > 0) messages->receive(incoming(p, round), mine, p);
     }
     if (staged()) {
       StreamGuard guard(lane_.stream_);
@@ -133,8 +125,7 @@ class MpiLane::Sum {
     for (int p = 0; p < lane_.size_; ++p) {
       const auto theirs = static_cast<size_t>(length(p, round)) * element;
       if (p == lane_.rank_ || theirs == 0) continue;
-      lane_.send(staged() ? lane_.staging_.slot(p) : source(p, round), theirs, p, kDataTag,
-                 requests);
+      messages->send(staged() ? lane_.staging_.slot(p) : source(p, round), theirs, p);
     }
     posted_ = round + 1;
   }
@@ -154,18 +145,19 @@ class MpiLane::Sum {
     drain_current_stream(lane_.device_);
   }
 
-  MpiLane& lane_;
+  HostLane& lane_;
   RawTensor whole_;
   Pieces pieces_;
   std::byte* out_;
   int64_t chunk_ = 0, rounds_ = 0, round_ = 0, posted_ = 0;
-  std::vector<MPI_Request> requests_[2];
+  std::unique_ptr<Transfers> messages_[2] = {lane_.channel_->transfers(),
+                                             lane_.channel_->transfers()};
 };
 
 // Every rank's own piece of `whole` reaches everyone.
-class MpiLane::Gather {
+class HostLane::Gather {
  public:
-  Gather(MpiLane& lane, RawTensor whole, Pieces pieces)
+  Gather(HostLane& lane, RawTensor whole, Pieces pieces)
       : lane_(lane), whole_(whole), pieces_(pieces) {
     // On CPU nothing passes through a slot; a message is kept below what MPI's int counts.
     const size_t most = staged() ? lane.staging_.slot_bytes() : size_t{1} << 30;
@@ -176,7 +168,7 @@ class MpiLane::Gather {
 
   bool done() {
     while (round_ < rounds_) {
-      if (!lane_.worker_.completed(requests_)) return false;
+      if (!lane_.worker_.completed(*messages_)) return false;
       if (staged()) {
         StreamGuard guard(lane_.stream_);
         for (int p = 0; p < lane_.size_; ++p) {
@@ -202,7 +194,7 @@ class MpiLane::Gather {
   void post() {
     for (int p = 0; p < lane_.size_; ++p) {
       if (p == lane_.rank_ || bytes(p) == 0) continue;
-      lane_.receive(staged() ? lane_.staging_.slot(p) : place(p), bytes(p), p, kDataTag, requests_);
+      messages_->receive(staged() ? lane_.staging_.slot(p) : place(p), bytes(p), p);
     }
     const size_t mine = bytes(lane_.rank_);
     if (mine == 0) return;
@@ -214,21 +206,21 @@ class MpiLane::Gather {
       from = lane_.staging_.slot(lane_.rank_);
     }
     for (int p = 0; p < lane_.size_; ++p) {
-      if (p != lane_.rank_) lane_.send(from, mine, p, kDataTag, requests_);
+      if (p != lane_.rank_) messages_->send(from, mine, p);
     }
   }
 
-  MpiLane& lane_;
+  HostLane& lane_;
   RawTensor whole_;
   Pieces pieces_;
   int64_t chunk_ = 0, rounds_ = 0, round_ = 0;
-  std::vector<MPI_Request> requests_;
+  std::unique_ptr<Transfers> messages_ = lane_.channel_->transfers();
 };
 
 // The root's data reaches everyone.
-class MpiLane::Spread {
+class HostLane::Spread {
  public:
-  Spread(MpiLane& lane, RawTensor data, int root) : lane_(lane), data_(data), root_(root) {
+  Spread(HostLane& lane, RawTensor data, int root) : lane_(lane), data_(data), root_(root) {
     total_ = static_cast<size_t>(data.count) * data.element_bytes;
     chunk_ = staged() ? lane.staging_.slot_bytes() : size_t{1} << 30;
     if (total_ > 0) post();
@@ -236,7 +228,7 @@ class MpiLane::Spread {
 
   bool done() {
     while (offset_ < total_) {
-      if (!lane_.worker_.completed(requests_)) return false;
+      if (!lane_.worker_.completed(*messages_)) return false;
       if (staged() && lane_.rank_ != root_) {
         StreamGuard guard(lane_.stream_);
         copy_bytes(data_.data + offset_, lane_.staging_.slot(0), bytes(), lane_.device_);
@@ -254,27 +246,27 @@ class MpiLane::Spread {
 
   void post() {
     std::byte* memory = staged() ? lane_.staging_.slot(0) : data_.data + offset_;
-    if (lane_.rank_ != root_) return lane_.receive(memory, bytes(), root_, kDataTag, requests_);
+    if (lane_.rank_ != root_) return messages_->receive(memory, bytes(), root_);
     if (staged()) {
       StreamGuard guard(lane_.stream_);
       copy_bytes(memory, data_.data + offset_, bytes(), lane_.device_);
       drain_current_stream(lane_.device_);
     }
     for (int p = 0; p < lane_.size_; ++p) {
-      if (p != root_) lane_.send(memory, bytes(), p, kDataTag, requests_);
+      if (p != root_) messages_->send(memory, bytes(), p);
     }
   }
 
-  MpiLane& lane_;
+  HostLane& lane_;
   RawTensor data_;
   int root_;
   size_t total_ = 0, chunk_ = 0, offset_ = 0;
-  std::vector<MPI_Request> requests_;
+  std::unique_ptr<Transfers> messages_ = lane_.channel_->transfers();
 };
 
 // ---- The lane ----
 
-MpiLane::MpiLane(MpiWorker& worker, int lane, Device device)
+HostLane::HostLane(RankWorker& worker, int lane, Device device)
     : worker_(worker),
       queue_(worker.new_queue()),
       device_(device),
@@ -282,55 +274,41 @@ MpiLane::MpiLane(MpiWorker& worker, int lane, Device device)
       size_(worker.size()),
       stream_(Stream::create(device)),
       staging_(device, 2 * worker.size(), slot_bytes_for(worker.size())) {
-  worker_.post(queue_, [this] { return duplicate(worker_, comm_); }).get();
+  worker_.post(queue_, [this] { return worker_.wire().open(channel_); }).get();
   worker_.post(queue_, [this, lane] { return agree_on_lane(lane); }).get();
 }
 
-MpiLane::~MpiLane() {
+HostLane::~HostLane() {
   try {
-    worker_.post(queue_, [comm = comm_] { return release(comm); }).get();
+    worker_.post(queue_, [this] { return release_channel(channel_); }).get();
   } catch (const std::exception&) {  // the world has ended; so has the communicator
   }
 }
 
-void MpiLane::send(const void* data, size_t bytes, int to, int tag,
-                   std::vector<MPI_Request>& requests) {
-  requests.emplace_back();
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_, &requests.back()),
-            "MPI_Isend");
-}
-
-void MpiLane::receive(void* data, size_t bytes, int from, int tag,
-                      std::vector<MPI_Request>& requests) {
-  requests.emplace_back();
-  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, comm_, &requests.back()),
-            "MPI_Irecv");
-}
-
-void MpiLane::begin(const Moments& moments) {
+void HostLane::begin(const Moments& moments) {
   if (device_.is_cuda()) gpu_device(device_.index());
   StreamGuard guard(stream_);
   if (!moments.start.empty()) moments.start.wait();
   if (Marker began = moments.began; !began.empty()) began.record();
 }
 
-void MpiLane::end(const Moments& moments) {
+void HostLane::end(const Moments& moments) {
   StreamGuard guard(stream_);
   if (Marker ended = moments.ended; !ended.empty()) ended.record();
   drain_current_stream(device_);
 }
 
-MpiTask MpiLane::agree_on_lane(int lane) {
+RankTask HostLane::agree_on_lane(int lane) {
   Agreement agreement(*this, {CallHeader::barrier, 0, 0, lane});
   while (!agreement.done()) co_await kTurn;
 }
 
-MpiTask MpiLane::barrier() {
+RankTask HostLane::barrier() {
   Agreement agreement(*this, {});
   while (!agreement.done()) co_await kTurn;
 }
 
-MpiTask MpiLane::all_gather(RawTensor shard, RawTensor whole, Moments moments) {
+RankTask HostLane::all_gather(RawTensor shard, RawTensor whole, Moments moments) {
   begin(moments);
   Agreement agreement(*this,
                       {CallHeader::all_gather, static_cast<int64_t>(shard.dtype), shard.count, 0});
@@ -345,7 +323,7 @@ MpiTask MpiLane::all_gather(RawTensor shard, RawTensor whole, Moments moments) {
   end(moments);
 }
 
-MpiTask MpiLane::reduce_scatter(RawTensor whole, RawTensor shard, Moments moments) {
+RankTask HostLane::reduce_scatter(RawTensor whole, RawTensor shard, Moments moments) {
   begin(moments);
   Agreement agreement(
       *this, {CallHeader::reduce_scatter, static_cast<int64_t>(shard.dtype), shard.count, 0});
@@ -355,7 +333,7 @@ MpiTask MpiLane::reduce_scatter(RawTensor whole, RawTensor shard, Moments moment
   end(moments);
 }
 
-MpiTask MpiLane::all_reduce(RawTensor data, Moments moments) {
+RankTask HostLane::all_reduce(RawTensor data, Moments moments) {
   begin(moments);
   Agreement agreement(*this,
                       {CallHeader::all_reduce, static_cast<int64_t>(data.dtype), data.count, 0});
@@ -375,7 +353,7 @@ MpiTask MpiLane::all_reduce(RawTensor data, Moments moments) {
   end(moments);
 }
 
-MpiTask MpiLane::broadcast(RawTensor data, int root, Moments moments) {
+RankTask HostLane::broadcast(RawTensor data, int root, Moments moments) {
   begin(moments);
   Agreement agreement(*this,
                       {CallHeader::broadcast, static_cast<int64_t>(data.dtype), data.count, root});

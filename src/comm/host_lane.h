@@ -1,8 +1,9 @@
-// Collectives over MPI's point-to-point calls, as tasks of the worker. Included by *_mpi.cpp only.
+// Collectives over the wire's point-to-point messages, as tasks of the worker. For ranks on CPU, and
+// ranks that share a GPU.
 #pragma once
 
 #include "comm/host_staging.h"
-#include "comm/mpi_worker.h"
+#include "comm/rank_worker.h"
 
 namespace veil {
 
@@ -36,19 +37,19 @@ struct Pieces {
   int64_t size(int rank) const { return std::min(step, count - begin(rank)); }
 };
 
-// One queue of collectives: an MPI communicator of its own and a staging area. All tasks run on the
+// One queue of collectives: a channel of its own and a staging area. All tasks run on the
 // worker.
 //
 // Large data passes in rounds, each as long as a staging slot. On CPU the tensors' memory is sent
 // from and, but for sums, received into directly; a GPU's passes through the slots.
-class MpiLane {
+class HostLane {
  public:
-  MpiLane(MpiWorker& worker, int lane, Device device);
-  ~MpiLane();
-  MpiLane(const MpiLane&) = delete;
-  MpiLane& operator=(const MpiLane&) = delete;
+  HostLane(RankWorker& worker, int lane, Device device);
+  ~HostLane();
+  HostLane(const HostLane&) = delete;
+  HostLane& operator=(const HostLane&) = delete;
 
-  MpiWorker& worker() const { return worker_; }
+  RankWorker& worker() const { return worker_; }
   int queue() const { return queue_; }
   Device device() const { return device_; }
 
@@ -56,11 +57,11 @@ class MpiLane {
   struct Moments {
     Marker start, began, ended;
   };
-  MpiTask barrier();
-  MpiTask all_gather(RawTensor shard, RawTensor whole, Moments moments);
-  MpiTask reduce_scatter(RawTensor whole, RawTensor shard, Moments moments);
-  MpiTask all_reduce(RawTensor data, Moments moments);
-  MpiTask broadcast(RawTensor data, int root, Moments moments);
+  RankTask barrier();
+  RankTask all_gather(RawTensor shard, RawTensor whole, Moments moments);
+  RankTask reduce_scatter(RawTensor whole, RawTensor shard, Moments moments);
+  RankTask all_reduce(RawTensor data, Moments moments);
+  RankTask broadcast(RawTensor data, int root, Moments moments);
 
  private:
   // A collective is a sequence of steps; each step is asked `done()` until it is.
@@ -69,17 +70,14 @@ class MpiLane {
   class Gather;
   class Spread;
 
-  MpiTask agree_on_lane(int lane);
+  RankTask agree_on_lane(int lane);
   void begin(const Moments& moments);
   void end(const Moments& moments);
-  void send(const void* data, size_t bytes, int to, int tag, std::vector<MPI_Request>& requests);
-  void receive(void* data, size_t bytes, int from, int tag, std::vector<MPI_Request>& requests);
-
-  MpiWorker& worker_;
+  RankWorker& worker_;
   int queue_;
   Device device_;
   int rank_, size_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::unique_ptr<Channel> channel_;
   Stream stream_;
   HostStaging staging_;  // 2 * size slots
 };

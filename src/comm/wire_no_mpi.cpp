@@ -1,6 +1,6 @@
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "comm/rank_link.h"
+#include "comm/wire.h"
 
 namespace veil {
 
@@ -8,16 +8,11 @@ bool built_with_mpi() {
   return false;
 }
 
-std::unique_ptr<Communicator> make_mpi_communicator(int, Device) {
-  throw MissingBackend(
-      "this build has no MPI: apt-get install libopenmpi-dev openmpi-bin, and build again");
-}
-
 std::string mpi_library_version() {
   return "";
 }
 
-std::unique_ptr<RankLink> make_mpi_link(const RankInfo&) {
+std::unique_ptr<Wire> make_mpi_wire() {
   throw MissingBackend(
       "this build has no MPI: apt-get install libopenmpi-dev openmpi-bin, and build again");
 }
