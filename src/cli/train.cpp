@@ -131,7 +131,8 @@ void add_train_options(Options& options, TrainCommand& command) {
               {.help = "parent of the run's folder", .value = "DIR"});
   options.add("resume", c.training.resume,
               {.aliases = {"resume_from_checkpoint"},
-               .help = "continue the run in this folder, or the newest of --output-dir",
+               .help = "continue the run in this folder, or the newest of --output-dir; auto: the "
+                       "newest if there is one, otherwise a new run",
                .bare = "latest",
                .value = "DIR"});
   options.add(
@@ -516,7 +517,8 @@ void say_from_handler(const std::string& text) {
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // there is nobody to tell
 }
 
-// The first signal asks for a checkpoint after the step; the second one ends the process at once.
+// The first signal asks for a checkpoint after the step. A second Ctrl-C ends the process at once;
+// a second SIGTERM does not, for launchers and schedulers both send one.
 void stop_when_asked(const std::string& folder, bool speaks) {
   if (speaks)
     last_words = fmt::format(
@@ -528,10 +530,11 @@ void stop_when_asked(const std::string& folder, bool speaks) {
       if (signals_came.fetch_add(1) == 0) {
         if (!last_words.empty())
           say_from_handler(
-              "\nveil: stopping after this step with a checkpoint; a second signal stops at "
+              "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at "
               "once\n");
         return;
       }
+      if (came != SIGINT) return;
       say_from_handler(last_words);
       std::signal(came, SIG_DFL);
       std::raise(came);
@@ -541,12 +544,11 @@ void stop_when_asked(const std::string& folder, bool speaks) {
 
 // What a resumed run takes from its folder, where the command line does not say otherwise.
 void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
-  if (c.training.resume.empty()) return;
-  const std::string folder =
-      c.training.resume == "latest" ? newest_run_folder(c.training.output_dir) : c.training.resume;
+  const auto folder = resumed_run_folder(c.training.resume, c.training.output_dir);
+  if (!folder) return;
   std::vector<std::string> except = {"resume", "output-dir", "profile"};
   if (info.launcher != Launcher::none) except.push_back("ranks");
-  options.set_stored(stored_settings(folder), except,
+  options.set_stored(stored_settings(*folder), except,
                      {{"steps", "epochs"},
                       {"epochs", "steps"},
                       {"max-grad-norm", "clip-norm"},
@@ -565,7 +567,7 @@ int train_here(TrainCommand& command, Options& options, const RankInfo& info) {
   events.before_first_step = [&] { stop_when_asked(printer.folder(), info.rank == 0); };
   const TrainResult result = train(command.config, events, info);
   if (info.rank == 0) printer.end(result);
-  // mpirun ends all ranks when one fails: rank 0 has the last word
+  // launchers end all ranks when one fails: rank 0 has the last word
   return result.finished || info.rank != 0 ? kExitDone : kExitFailed;
 }
 
@@ -601,12 +603,9 @@ int run_train(const CommandCall& call) {
   if (info.rank == 0) warn_of_learning_rate(options, command.config);
   std::optional<RankStart> start;
   if (info.launcher == Launcher::none && wanted.world > 1) {
-    // What cannot be is reported once, and all ranks get one folder.
-    const PreparedRun prepared = prepare_training(command.config, wanted);
+    prepare_training(command.config, wanted);  // what cannot be is reported once
     start = RankStart{wanted.world, {"train"}, OnSignal::ask_ranks};
     start->words.insert(start->words.end(), call.arguments.begin(), call.arguments.end());
-    if (command.config.training.resume.empty())
-      start->words.insert(start->words.end(), {"--resume", prepared.folder});
   }
   return on_ranks(info, start, [&] { return train_here(command, options, info); });
 }

@@ -161,7 +161,7 @@ struct TrainingConfig {
   int64_t evaluation_samples = 0;                    // 0: all held-out ones
   int keep_checkpoints = 2;
   std::string output_dir = "runs";      // parent of a new run's folder
-  std::string resume;                   // a run's folder, or "latest" of output_dir
+  std::string resume;                   // a run's folder; of output_dir: "latest" or "auto"
   std::string export_folder;            // gets the trained model; "": none
   bool overwrite = false;               // replace an earlier export there
   std::optional<int64_t> profile_step;  // a trace of its kernels is written

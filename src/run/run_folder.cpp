@@ -39,15 +39,27 @@ std::string new_run_folder(const std::string& parent) {
   return folder;
 }
 
-std::string newest_run_folder(const std::string& parent) {
+std::optional<std::string> find_newest_run_folder(const std::string& parent) {
   std::string newest;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_directory(ignored) && name.rfind("run_", 0) == 0) newest = std::max(newest, name);
   }
-  if (newest.empty()) throw UserError("resume", fmt::format("finds no run_* folder in {}", parent));
+  if (newest.empty()) return std::nullopt;
   return join_path(parent, newest);
+}
+
+std::string newest_run_folder(const std::string& parent) {
+  if (const auto newest = find_newest_run_folder(parent)) return *newest;
+  throw UserError("resume", fmt::format("finds no run_* folder in {}", parent));
+}
+
+std::optional<std::string> resumed_run_folder(const std::string& resume,
+                                              const std::string& parent) {
+  if (resume.empty()) return std::nullopt;
+  if (resume == "auto") return find_newest_run_folder(parent);
+  return resume == "latest" ? newest_run_folder(parent) : resume;
 }
 
 void check_run_folder(const std::string& folder) {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/outputs.h"
+#include "comm/rank_link.h"
 #include "models/export.h"
 #include "models/weight_tensors.h"
 #include "profile/kineto.h"
@@ -28,15 +29,12 @@ namespace fs = std::filesystem;
 constexpr size_t kTimedSteps = 101;  // where phases are watched
 
 // Named, not made: rank 0 makes it when all input is known to be good.
-std::string run_folder(const TrainingConfig& training, const RankInfo& info) {
-  if (training.resume.empty()) return unused_run_folder(training.output_dir);
-  const std::string folder =
-      training.resume == "latest" ? newest_run_folder(training.output_dir) : training.resume;
-  const bool named_by_our_launcher = !info.launcher_socket.empty();
-  if (!named_by_our_launcher && !fs::is_directory(folder))
-    field_error("resume", "{}: no such folder", folder);
-  if (info.rank == 0) check_run_folder(folder);
-  return folder;
+std::string run_folder(const TrainingConfig& training) {
+  const auto resumed = resumed_run_folder(training.resume, training.output_dir);
+  if (!resumed) return unused_run_folder(training.output_dir);
+  if (!fs::is_directory(*resumed)) field_error("resume", "{}: no such folder", *resumed);
+  check_run_folder(*resumed);
+  return *resumed;
 }
 
 // The run and the export lie apart from what is read: files that they get there would be lost or
@@ -173,6 +171,11 @@ class TrainRun {
     Json state;
     const auto checkpoint =
         config_.training.resume.empty() ? std::nullopt : newest_checkpoint(folder_);
+    const std::string mine = checkpoint.value_or(""), theirs = text_of_rank_0(mine);
+    if (mine != theirs)
+      user_error(
+          "rank 0 resumes '{}', rank {} finds '{}': allowed is one folder that all ranks see",
+          theirs, info_.rank, mine);
     if (checkpoint) {
       state = load_checkpoint(*checkpoint, *executor_);
       start = data::position_from_json(state.at("position"));
@@ -340,14 +343,10 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
                info.world - 1);
   PreparedRun prepared;
   prepared.config = settled_for_training(config, info.world);
-  if (info.launcher != Launcher::none && config.training.resume.empty())
-    user_error(
-        "ranks started by a launcher need one folder: pass `resume` DIR (an empty folder starts a "
-        "new run)");
   prepared.device = choose_device(config, info);
   if (config.step.graph == GraphMode::on && !prepared.device.is_cuda())
     field_error("graph", "on cannot be met (no GPU): pass `graph` auto or off");
-  prepared.folder = run_folder(config.training, info);
+  prepared.folder = text_of_rank_0(info.rank == 0 ? run_folder(config.training) : "");
   check_places(prepared);
   check_resumed(prepared.config, prepared.folder, info.world);
   // A run that goes on has its weights in its checkpoint.

@@ -48,7 +48,7 @@ struct PreparedRun {
 PreparedRun prepare_training(const RunConfig& config, const RankInfo& info);
 
 // This process's part of the run; the only part unless a launcher started several (then each joins
-// the others by World in comm/launch.h first, and all name one folder in training.resume). Install
+// the others by World in comm/launch.h first, and rank 0 names the folder for all). Install
 // the memory tracker before (profile/memory.h) for peaks by category. UserError in one line if the
 // configuration, the data or an earlier run in the folder do not allow it; then nothing is written.
 TrainResult train(const RunConfig& config, const TrainingEvents& events = {},

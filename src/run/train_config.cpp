@@ -205,7 +205,8 @@ RunConfig settled_for_training(RunConfig config, int world) {
   if (!samples) samples = data::SampleKind::packed;
   if (!training.export_folder.empty())
     check_export_folder(training.export_folder, training.overwrite);
-  if (training.resume.empty()) check_folder_can_be_made(training.output_dir);
+  if (training.resume.empty() || training.resume == "auto")
+    check_folder_can_be_made(training.output_dir);
   return config;
 }
 

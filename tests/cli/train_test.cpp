@@ -250,6 +250,25 @@ TEST_F(ProgramTrain, ASignalToTheLauncherOfTwoRanksLeavesACheckpointAndExitCodeO
   expect_stops_and_goes_on(60, "--ranks 2");
 }
 
+// What a scheduler does to a job that it preempted: the same command again.
+TEST_F(ProgramTrain, ResumeAutoBeginsARunAndThenContinuesIt) {
+  const std::string line = words("--steps 4 --resume auto --output-dir mine");
+  const auto runs = [this] {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(work() / "mine")) found.push_back(entry.path());
+    return found;
+  };
+  ASSERT_EQ(veil(line).code, kExitDone);
+  ASSERT_EQ(runs().size(), 1u);
+  const fs::path run = runs()[0];
+  fs::remove_all(run / "checkpoints" / "step_00000004");
+  const Answer again = veil(line);
+  ASSERT_EQ(again.code, kExitDone) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("resumed   after step 2"));
+  EXPECT_EQ(runs().size(), 1u);
+  EXPECT_EQ(logged_steps(run), steps_to(4));
+}
+
 TEST_F(ProgramTrain, AFolderThatAnotherRunHoldsIsRefused) {
   const fs::path run = work() / "run";
   fs::create_directory(run);
