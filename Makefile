@@ -12,7 +12,7 @@ TOOLS := . build/env.sh
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: mutants clean test-release test-asan test-wheel
+.PHONY: mutants clean setup-test test-release test-asan test-wheel
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
@@ -23,19 +23,22 @@ help:
 setup:
 	@scripts/setup.sh
 
+setup-test:
+	@scripts/setup.sh test
+
 program: setup
 	@$(TOOLS) && scripts/build.sh release $(JOBS) --program $(CONFIGURE)
 
 build: setup
 	@$(TOOLS) && scripts/build.sh release $(JOBS) $(CONFIGURE)
 
-test: setup format-check layers
+test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-release
 	@$(MAKE) --no-print-directory test-wheel
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
 
-test-release: build
+test-release: setup-test build
 	@$(TOOLS) && scripts/run_tests.sh release
 
 test-asan: setup

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh          what the build and the tests need
 #   scripts/setup.sh lint     clang-tidy as well
+#   scripts/setup.sh test     Slurm and munge as well, with which tests start ranks
 #   scripts/setup.sh wheel    what builds a wheel as well
 #
 # VEIL_ENV        the private environment (default ~/.cache/veil/env-2.11; clones share it)
@@ -21,6 +22,7 @@ fail() { say "$*"; exit 3; }
 packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin gnuplot-nox
   libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev libpng-dev libjpeg-dev python3 python3-venv ca-certificates)
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
+[[ ${1:-} == test ]] && packages+=(slurm-wlm munge)
 if command -v dpkg-query >/dev/null; then
   present=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ' || true) "  # dpkg-query fails where one is unknown
   missing=()
