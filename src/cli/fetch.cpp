@@ -98,11 +98,11 @@ int run_fetch(const CommandCall& call) {
   options.add("endpoint", request.endpoint,
               {.help = "the hub's address",
                .value = "URL",
-               .fallback = "HF_ENDPOINT, else https://huggingface.co"});
+               .origin = "HF_ENDPOINT, else https://huggingface.co"});
   options.add("cache-dir", request.cache_root,
               {.help = "the cache",
                .value = "FOLDER",
-               .fallback = "HF_HUB_CACHE, HF_HOME/hub, else ~/.cache/huggingface/hub"});
+               .origin = "HF_HUB_CACHE, HF_HOME/hub, else ~/.cache/huggingface/hub"});
   options.add("all", request.all,
               {.help = "every file, not only configuration, tokenizer and safetensors"});
   options.add("dry-run", request.dry_run,

@@ -500,7 +500,9 @@ OptionRow Options::described(const Setting& setting) const {
               std::find(brief_.begin(), brief_.end(), setting.name) != brief_.end();
   row.defaults = setting.defaults;
   if (row.defaults.empty())
-    row.defaults = {{setting.spec.fallback.empty() ? setting.initial : setting.spec.fallback}};
+    row.defaults = {{!setting.spec.origin.empty() ? setting.spec.origin
+                     : setting.initial.empty()    ? setting.spec.fallback
+                                                  : setting.initial}};
   return row;
 }
 

@@ -49,11 +49,11 @@ struct OptionSpec {
   bool repeated = false;    // of a list: --x A --x B, and commas belong to the values
   bool positional = false;  // may be given without its name
   bool required = false;
-  bool secret = false;     // shown and recorded as "***"
-  std::string value = "";  // what help calls the value; "" for a name by its type
-  // What help shows as the default instead of the field's value: what holds where the field is
-  // empty, or where it comes from.
-  std::string fallback = "";
+  bool secret = false;        // shown and recorded as "***"
+  std::string value = "";     // what help calls the value; "" for a name by its type
+  std::string fallback = "";  // what holds where the field is empty
+  // Where the default comes from, which help shows instead of a value that differs between machines.
+  std::string origin = "";
 };
 
 // How one value is read from text, shown and recorded, by the type of the field it is bound to.

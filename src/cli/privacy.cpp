@@ -132,7 +132,7 @@ std::vector<std::unique_ptr<Accountant>> accountants(AccountantChoice choice) {
   return result;
 }
 
-nlohmann::json number(double value) {
+nlohmann::json json_number(double value) {
   if (std::isinf(value)) return "inf";  // JSON has no infinity
   return value;
 }
@@ -167,7 +167,7 @@ std::string row_table(const std::vector<Row>& rows) {
 
 nlohmann::json row_json(const Row& row) {
   nlohmann::json result = {{"accountant", row.accountant},
-                           {"epsilon", number(row.spent.epsilon)},
+                           {"epsilon", json_number(row.spent.epsilon)},
                            {"bound", row.bound},
                            {"note", row.note}};
   if (row.sigma) result["sigma"] = *row.sigma;

@@ -55,6 +55,7 @@ void add_verify_options(Options& options, VerifyCommand& c) {
   add_clip_part_options(options, e.privacy.method);
   options.refuse({"memory-budget"}, "nothing here is large; pass --mode, --rule or --pass-plan");
   add_clip_function_options(options, e.privacy, "clip", /*or_max_grad_norm=*/false);
+  options.defaults("clip-norm", {{"0: the median of the samples' norms"}});
   options.add("rng", c.verify.generators, {.help = "whose noise is checked; several"});
   add_running_options(options, e, /*several_worlds=*/true);
   options.add("ranks", c.ranks,

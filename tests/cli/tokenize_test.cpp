@@ -88,13 +88,14 @@ TEST_F(CommandTokenize, BadLinesStopTheRunUnlessTheyAreSkippedAndCounted) {
 TEST_F(CommandTokenize, WrongInputIsOneLineAndLeavesNothing) {
   std::filesystem::create_directories(path("empty"));
   EXPECT_THAT(refused({path("empty")}), HasSubstr("holds no .txt, .json or .jsonl file"));
-  EXPECT_THAT(refused({path("nowhere")}), HasSubstr("there is no"));
+  EXPECT_THAT(refused({path("nowhere")}), HasSubstr("no such folder or file"));
   write("blank/a.txt", "");
   EXPECT_THAT(refused({path("blank")}), HasSubstr("holds no document with text"));
   write("data/a.txt", "hello");
   EXPECT_THAT(refused({path("data"), "--tokenizer", path("data")}),
               HasSubstr("holds no tokenizer.json"));
-  EXPECT_THAT(refused({path("data"), "--tokenizer", path("none.json")}), HasSubstr("cannot read"));
+  EXPECT_THAT(refused({path("data"), "--tokenizer", path("none.json")}),
+              HasSubstr("no such file or folder"));
   EXPECT_THAT(refused({path("data"), "--label-key", "label"}),
               HasSubstr("a.txt:1: a .txt file has no label"));
   const std::string pieces =

@@ -229,7 +229,9 @@ void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more) 
     wait_for_steps(child, run, logged_steps(run).size() + 1);
     child.signal(number);
     EXPECT_EQ(child.wait(), kExitFailed) << text(work() / "child.err");
-    EXPECT_EQ(text(work() / "child.err"), "");
+    EXPECT_EQ(
+        text(work() / "child.err"),
+        "\nveil: stopping after this step with a checkpoint; a second signal stops at once\n");
     EXPECT_THAT(text(work() / "child.out"), HasSubstr("goes on"));
     logged.push_back(logged_steps(run).size());
     EXPECT_TRUE(
