@@ -1,6 +1,6 @@
 // What ranks do together. One interface, three backends: NCCL (GPUs, one rank each), host (CPU
-// ranks, and ranks that share a GPU; over MPI or TCP, with the same bits), simulated (rank r of W in
-// one process, without peers).
+// ranks, and ranks that share a GPU; over MPI or TCP, with the same bits), simulated (rank r of W
+// in one process, without peers).
 //
 // The contract of every collective:
 //   Start     it begins after all work issued so far on the calling thread's current stream

@@ -1,5 +1,5 @@
-// Collectives over the wire's point-to-point messages, as tasks of the worker. For ranks on CPU, and
-// ranks that share a GPU.
+// Collectives over the wire's point-to-point messages, as tasks of the worker. For ranks on CPU,
+// and ranks that share a GPU.
 #pragma once
 
 #include "comm/host_staging.h"

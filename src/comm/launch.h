@@ -19,9 +19,10 @@ RankInfo rank_info_from_environment();
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments,
                        OnSignal on_signal = OnSignal::end_ranks);
 
-// Joins the ranks (by MPI, or over TCP where the launcher knows no MPI). Call once, before any communicator, and let every communicator end before it. If any rank
-// dies or calls fail(), every other rank ends within 10 seconds, with one message that names the
-// rank and the reason, and an exit code that is not 0.
+// Joins the ranks (by MPI, or over TCP where the launcher knows no MPI). Call once, before any
+// communicator, and let every communicator end before it. If any rank dies or calls fail(), every
+// other rank ends within 10 seconds, with one message that names the rank and the reason, and an
+// exit code that is not 0.
 class World {
  public:
   explicit World(const RankInfo& info);
