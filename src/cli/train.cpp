@@ -509,6 +509,7 @@ class TrainPrinter {
 };
 
 std::atomic<int> signals_came = 0;
+std::atomic<bool> ctrl_c_came = false;  // one of them was Ctrl-C
 // What a second signal says, written before the handler is installed; empty on all ranks but the
 // first.
 std::string last_words;  // NOLINT: a handler has no arguments
@@ -517,8 +518,8 @@ void say_from_handler(const std::string& text) {
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // there is nobody to tell
 }
 
-// The first signal asks for a checkpoint after the step. A second Ctrl-C ends the process at once;
-// a second SIGTERM does not, for launchers and schedulers both send one.
+// The first signal asks for a checkpoint after the step. A second one ends the process at once if
+// either was Ctrl-C; SIGTERM twice does not, for launchers and schedulers both send one.
 void stop_when_asked(const std::string& folder, bool speaks) {
   if (speaks)
     last_words = fmt::format(
@@ -527,6 +528,7 @@ void stop_when_asked(const std::string& folder, bool speaks) {
         folder);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
     std::signal(number, [](int came) {
+      if (came == SIGINT) ctrl_c_came = true;
       if (signals_came.fetch_add(1) == 0) {
         if (!last_words.empty())
           say_from_handler(
@@ -534,7 +536,7 @@ void stop_when_asked(const std::string& folder, bool speaks) {
               "once\n");
         return;
       }
-      if (came != SIGINT) return;
+      if (!ctrl_c_came) return;
       say_from_handler(last_words);
       std::signal(came, SIG_DFL);
       std::raise(came);

@@ -149,7 +149,7 @@ TEST_F(ProgramTrain, ARunPrintsWhatDiffersFromTheDefaultsInLinesOfAHundredColumn
   EXPECT_EQ(steps, 3);
 }
 
-TEST_F(ProgramTrain, ASecondSignalEndsTheRunAtOnceAndSaysSo) {
+TEST_F(ProgramTrain, ASecondSignalAfterCtrlCEndsTheRunAtOnceAndSaysSo) {
   fs::create_directory(work() / "run");
   Child child(work(), words("--steps 1000000 --checkpoint-every 1000000 --resume run"));
   wait_for_steps(child, work() / "run", 1);
@@ -159,7 +159,7 @@ TEST_F(ProgramTrain, ASecondSignalEndsTheRunAtOnceAndSaysSo) {
   child.signal(SIGTERM);
   child.signal(SIGCONT);
   EXPECT_THAT(child.wait(), ::testing::AnyOf(128 + SIGINT, 128 + SIGTERM));
-  EXPECT_THAT(text(work() / "child.err"), HasSubstr("a second signal stops at once"));
+  EXPECT_THAT(text(work() / "child.err"), HasSubstr("a second Ctrl-C stops at once"));
   EXPECT_THAT(text(work() / "child.err"), HasSubstr("stopped at once"));
   EXPECT_THAT(text(work() / "child.err"), HasSubstr("`veil train --resume run` continues"));
 }
@@ -231,7 +231,7 @@ void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more) 
     EXPECT_EQ(child.wait(), kExitFailed) << text(work() / "child.err");
     EXPECT_EQ(
         text(work() / "child.err"),
-        "\nveil: stopping after this step with a checkpoint; a second signal stops at once\n");
+        "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at once\n");
     EXPECT_THAT(text(work() / "child.out"), HasSubstr("goes on"));
     logged.push_back(logged_steps(run).size());
     EXPECT_TRUE(
