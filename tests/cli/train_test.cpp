@@ -166,6 +166,7 @@ TEST_F(ProgramTrain, ASecondSignalAfterCtrlCEndsTheRunAtOnceAndSaysSo) {
 
 TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {
   fs::create_directory(work() / "run");
+  write("run/.lock", "");  // a run that was killed before its first checkpoint
   write("run/metrics.jsonl", "{\"step\": 9, \"loss\": 1}\n");
   const Answer answer = veil(words("--steps 2 --resume run --export resumed"));
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
