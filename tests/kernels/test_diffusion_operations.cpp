@@ -51,8 +51,8 @@ void add_modulated_norm(std::vector<Row>& table, DType dtype, const Shape& s, bo
     const Tensor mean = real_like(in[0], {s.batch * s.rows}),
                  rstd = real_like(in[0], {s.batch * s.rows});
     modulated_norm(in[0], gated ? in[1] : Tensor(), gated ? piece(in[2], 2) : Tensor(),
-                   piece(in[2], 1), piece(in[2], 0), kNormEpsilon, gated ? sum : Tensor(), out, mean,
-                   rstd);
+                   piece(in[2], 1), piece(in[2], 0), kNormEpsilon, gated ? sum : Tensor(), out,
+                   mean, rstd);
     return gated ? Tensors{out, mean, rstd, sum} : Tensors{out, mean, rstd};
   };
   auto expect = [=](const Tensors& in) {
@@ -105,7 +105,8 @@ void add_modulated_norm_backward(std::vector<Row>& table, DType dtype, const Sha
   // Two columns: what rounding leaves of g - mean(g) - y mean(g y) is multiplied by up to 1 /
   // sqrt(epsilon).
   if (s.width == 2)
-    input_grad = {input_grad.reference / std::sqrt(kNormEpsilon), input_grad.gpu / std::sqrt(kNormEpsilon)};
+    input_grad = {input_grad.reference / std::sqrt(kNormEpsilon),
+                  input_grad.gpu / std::sqrt(kNormEpsilon)};
   Tolerance sums = summed(dtype);
   if (s.rows > 100) sums = {10 * sums.reference, 10 * sums.gpu};
   table.push_back({fmt::format("modulated_norm_backward {} [{}, {}, {}]{}{}", dtype_name(dtype),
