@@ -49,6 +49,7 @@ void check_places(const PreparedRun& prepared) {
                 config.training.resume.empty() ? config.training.output_dir : prepared.folder,
                 data);
   if (config.training.export_folder.empty()) return;
+  check_export_folder(config.training.export_folder, config.training.overwrite);
   check_apart("export", config.training.export_folder,
               {{data, "the data"},
                {model_source(config).folder, "the model that is trained"},
@@ -347,8 +348,8 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   if (config.step.graph == GraphMode::on && !prepared.device.is_cuda())
     field_error("graph", "on cannot be met (no GPU): pass `graph` auto or off");
   prepared.folder = text_of_rank_0(info.rank == 0 ? run_folder(config.training) : "");
-  check_places(prepared);
   check_resumed(prepared.config, prepared.folder, info.world);
+  check_places(prepared);
   // A run that goes on has its weights in its checkpoint.
   if (config.training.resume.empty() || !newest_checkpoint(prepared.folder))
     require_weights(model_source(prepared.config));

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "models/export.h"
 #include "privacy/journal.h"
 #include "run/config_fields.h"
 #include "run/defaults.h"
@@ -203,8 +202,6 @@ RunConfig settled_for_training(RunConfig config, int world) {
     field_error("samples", "labelled: pass `task` sequence-classification too");
   }
   if (!samples) samples = data::SampleKind::packed;
-  if (!training.export_folder.empty())
-    check_export_folder(training.export_folder, training.overwrite);
   if (training.resume.empty() || training.resume == "auto")
     check_folder_can_be_made(training.output_dir);
   return config;

@@ -75,20 +75,21 @@ class ProgramDefaults : public ProgramTest {
   }
 
   // What follows from the model, the data or the batch, and has no default of its own.
-  const std::set<std::string> derived_ = {"mode", "samples", "clip-norm", "max-grad-norm"};
+  const std::set<std::string> derived_ = {"mode", "samples", "privacy-unit", "clip-norm",
+                                          "max-grad-norm"};
 };
 
 TEST_F(ProgramDefaults, OfTrainingAreThoseOfItsHelp) {
   const std::string data = " --data '" + source_root() + "/examples/text' --device cpu";
-  const std::set<std::string> given = {"model", "data", "device"};
-  expect_promised("train", "--model llama-tiny" + data, {"from scratch", "language model"}, given,
-                  derived_);
-  expect_promised("train", "--model llama-tiny --optimizer sgd" + data,
+  const std::set<std::string> given = {"model", "from-scratch", "data", "device"};
+  expect_promised("train", "--model llama-tiny --from-scratch" + data,
+                  {"from scratch", "language model"}, given, derived_);
+  expect_promised("train", "--model llama-tiny --from-scratch --optimizer sgd" + data,
                   {"from scratch", "language model", "sgd"},
-                  {"model", "data", "device", "optimizer"}, derived_);
-  expect_promised("train", "--model llama-tiny --batch-size 4 --steps 3" + data,
+                  {"model", "from-scratch", "data", "device", "optimizer"}, derived_);
+  expect_promised("train", "--model llama-tiny --from-scratch --batch-size 4 --steps 3" + data,
                   {"from scratch", "language model"},
-                  {"model", "data", "device", "batch-size", "steps"}, derived_);
+                  {"model", "from-scratch", "data", "device", "batch-size", "steps"}, derived_);
   ASSERT_EQ(
       veil("train --model llama-tiny --from-scratch --steps 1 --seq-length 16 --export tuned" +
            data)
@@ -100,17 +101,20 @@ TEST_F(ProgramDefaults, OfTrainingAreThoseOfItsHelp) {
 TEST_F(ProgramDefaults, OfPrivateTrainingAreThoseOfItsHelp) {
   const std::string more =
       " --epsilon 8 --delta 1e-6 --device cpu --data '" + source_root() + "/examples/text'";
-  const std::set<std::string> given = {"model", "data", "device", "epsilon", "delta"};
+  const std::set<std::string> given = {"model",  "from-scratch", "data",
+                                       "device", "epsilon",      "delta"};
   std::set<std::string> derived = derived_;
   derived.insert("accumulation");  // as many as the logical batch needs
-  expect_promised("train", "--model llama-tiny" + more,
+  expect_promised("train", "--model llama-tiny --from-scratch" + more,
                   {"private", "from scratch", "language model"}, given, derived);
-  expect_promised("train", "--model llama-tiny --optimizer sgd-momentum" + more,
+  expect_promised("train", "--model llama-tiny --from-scratch --optimizer sgd-momentum" + more,
                   {"private", "from scratch", "language model", "sgd"},
-                  {"model", "data", "device", "epsilon", "delta", "optimizer"}, derived);
-  expect_promised("train", "--model llama-tiny --batch-size 4" + more,
+                  {"model", "from-scratch", "data", "device", "epsilon", "delta", "optimizer"},
+                  derived);
+  expect_promised("train", "--model llama-tiny --from-scratch --batch-size 4" + more,
                   {"private", "from scratch", "language model"},
-                  {"model", "data", "device", "epsilon", "delta", "batch-size"}, derived_);
+                  {"model", "from-scratch", "data", "device", "epsilon", "delta", "batch-size"},
+                  derived_);
 }
 
 TEST_F(ProgramDefaults, OfDiffusionTrainingAreThoseOfItsHelp) {
@@ -118,12 +122,12 @@ TEST_F(ProgramDefaults, OfDiffusionTrainingAreThoseOfItsHelp) {
   for (const char* name :
        {"image-size", "patch-size", "channels", "classes", "hidden-dim", "heads", "layers"})
     derived.insert(name);
-  expect_promised("train", "--model dit-l/8 --device cpu", {"from scratch", "diffusion"},
-                  {"model", "device"}, derived);
+  expect_promised("train", "--model dit-l/8 --from-scratch --device cpu",
+                  {"from scratch", "diffusion"}, {"model", "from-scratch", "device"}, derived);
   derived.insert("accumulation");
-  expect_promised("train", "--model dit-l/8 --device cpu --epsilon 8 --delta 1e-6",
-                  {"private", "from scratch", "diffusion"}, {"model", "device", "epsilon", "delta"},
-                  derived);
+  expect_promised("train", "--model dit-l/8 --from-scratch --device cpu --epsilon 8 --delta 1e-6",
+                  {"private", "from scratch", "diffusion"},
+                  {"model", "from-scratch", "device", "epsilon", "delta"}, derived);
 }
 
 TEST_F(ProgramDefaults, OfMeasuringAreThoseOfItsHelp) {

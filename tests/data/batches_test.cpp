@@ -71,7 +71,7 @@ TEST(Samples, PackedSequencesAreTheStreamOfDocumentsJoinedByTheEndOfText) {
     }
   }
   EXPECT_THAT(complaint([&] { Samples(store, {.length = 12}); }),
-              HasSubstr("12 tokens, fewer than one sequence of 12"));
+              HasSubstr("12 tokens, fewer than one sequence and its target"));
   EXPECT_THAT(complaint([&] { Samples(store, {.length = 0}); }),
               HasSubstr("seq_length must be at least 1, got 0"));
 }
