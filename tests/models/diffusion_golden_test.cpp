@@ -200,7 +200,7 @@ TEST(DitConfig, WhatDoesNotGoTogetherIsSaid) {
   expect_refused(config, "hidden size 32 is not a multiple of the 5 heads");
   config = dit_preset("dit-tiny").value();
   config.classes = 0;
-  expect_refused(config, "classes 0: allowed is 1 to");
+  expect_refused(config, "`classes` 0: allowed is 1 to");
 }
 
 }  // namespace
