@@ -19,7 +19,8 @@ struct PlanCommand {
   RunConfig config;
   int world = 1;
   bool schedule = false, memory = false, table = false, buffers = false, json = false;
-  std::string clip;  // "", "costs" or a clip function
+  std::string clip;              // "", "costs" or a clip function
+  std::optional<double> budget;  // GiB that a rank may take
 
   bool prices() const { return !clip.empty(); }
 };
@@ -96,9 +97,9 @@ bool print_fit(const PlanCommand& command, int64_t peak, bool on_gpu) {
                format_bytes(fits ? room - peak : peak - room), fits ? "to spare" : "too much");
     return fits;
   };
-  if (const auto budget = command.config.privacy.method.memory_budget_gib)
-    return judge(static_cast<int64_t>(*budget * kGiB),
-                 fmt::format("the {:g} GiB of --memory-budget", *budget));
+  if (command.budget)
+    return judge(static_cast<int64_t>(*command.budget * kGiB),
+                 fmt::format("the {:g} GiB of --memory-budget", *command.budget));
   if (!on_gpu)
     return judge(this_machine().memory_bytes,
                  fmt::format("this machine's {}", format_bytes(this_machine().memory_bytes)));
@@ -286,6 +287,11 @@ int run_plan(const CommandCall& call) {
   use_model_defaults(options, command.config);
   if (command.prices() && !command.config.privacy.is_private())
     command.config.privacy.method.mode = Mode::automatic;
+  ClipChoice& method = command.config.privacy.method;
+  command.budget = method.memory_budget_gib;
+  // The verdict compares any step with the budget; only a private one is planned by it.
+  if ((command.memory || command.table) && !command.config.privacy.is_private())
+    method.memory_budget_gib.reset();
   check_config(command.config);
   const std::optional<int>& simulated = command.config.placement.simulate_world;
   if (simulated && options.given("world") && *simulated != command.world)

@@ -156,6 +156,8 @@ void add_train_options(Options& options, TrainCommand& command) {
       "dry-run", command.dry_run,
       {.help = "print the settings that the run would have, as JSON with --json, and stop"});
   show_defaults(options, c, training_defaults());
+  options.defaults("privacy-unit", {{"document", "private, language model", "--samples is given"},
+                                    {"sample", "private, diffusion"}});
   options.brief({"data",          "model",         "seq-length",
                  "task",          "batch-size",    "total-batch-size",
                  "strategy",      "checkpointing", "compute",
