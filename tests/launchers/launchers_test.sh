@@ -31,15 +31,14 @@ declare -A start=(
 )
 for ((i = 0; i < 32; ++i)); do printf '%02x' $((i * 7 + 3)); done >secret
 chmod 600 secret
-words=(train --model llama-tiny --tokenizer byte --samples packed --data "$sources/examples/text" --seq-length 16 --device cpu --evaluation-samples 8
+words=(train --model llama-tiny --from-scratch --tokenizer byte --samples packed --data "$sources/examples/text" --seq-length 16 --device cpu --evaluation-samples 8
   --delta 1e-5 --accountant rdp --sigma 1 --total-batch-size 8 --batch-size 2 --clip-norm 0.5 --deterministic)
-"$program" train --help all 2>/dev/null | grep -q -- --from-scratch && words+=(--from-scratch)
 
 launch() {  # LAUNCHER LOG OPTION...
   local launcher=$1 log=$2
   shift 2
   # shellcheck disable=SC2086  # the launcher's words are several
-  timeout 300 ${start[$launcher]} "$program" "${words[@]}" "$@" >"$log" 2>&1
+  timeout 400 ${start[$launcher]} "$program" "${words[@]}" "$@" >"$log" 2>&1
 }
 only_run() {  # the one run_* folder of a parent
   local runs=("$1"/run_*)
@@ -73,7 +72,7 @@ for launcher in mpirun torchrun srun; do
   cmp $launcher-model/model.safetensors $launcher-again/model.safetensors || fail "$launcher: a resumed run has other weights"
 
   # A signal: a checkpoint of the step that was reached, and exit code 1. The same command again goes on by itself.
-  again=(--steps 600 --checkpoint-every 0 --resume auto --output-dir $launcher-stopped)
+  again=(--steps 300 --checkpoint-every 0 --resume auto --output-dir $launcher-stopped)
   launch $launcher $launcher-stopped.log "${again[@]}" &
   waiting=$!
   for _ in {1..1200}; do
@@ -87,10 +86,10 @@ for launcher in mpirun torchrun srun; do
   wait $waiting || code=$?
   ((code == 1)) || fail "$launcher: exit code $code after the signal, expected 1"
   stopped=$(steps_of "$run")
-  ((stopped < 600)) || fail "$launcher: it did not stop"
+  ((stopped < 300)) || fail "$launcher: it did not stop"
   [[ -f $run/checkpoints/$(printf 'step_%08d' "$stopped")/state.json ]] || fail "$launcher: no checkpoint after step $stopped"
   launch $launcher $launcher-restarted.log "${again[@]}" || fail "$launcher: the restarted run ended with $?"
-  [[ $(only_run $launcher-stopped) == "$run" && $(steps_of "$run") == 600 ]] || fail "$launcher: $(steps_of "$run") steps of 600"
+  [[ $(only_run $launcher-stopped) == "$run" && $(steps_of "$run") == 300 ]] || fail "$launcher: $(steps_of "$run") steps of 300"
   grep -q "resumed   after step $stopped" $launcher-restarted.log || fail "$launcher: it did not go on after step $stopped"
   echo "launchers: $launcher: new, resumed, stopped after step $stopped and restarted"
 done
@@ -98,14 +97,14 @@ done
 # Other commands, with the lines of the documents.
 for launcher in mpirun torchrun srun; do
   # shellcheck disable=SC2086
-  timeout 300 ${start[$launcher]} "$program" verify --device cpu >$launcher-verify.log 2>&1 || fail "$launcher: veil verify ended with $?"
+  timeout 400 ${start[$launcher]} "$program" verify --device cpu >$launcher-verify.log 2>&1 || fail "$launcher: veil verify ended with $?"
 done
 
 # A batch job that Slurm stops, puts back into the queue and starts again.
 cat >job.sh <<END
 #!/bin/bash
 #SBATCH --ntasks=2 --overcommit --requeue --open-mode=append --output=$work/job.log
-srun --overcommit "$program" ${words[@]@Q} --steps 600 --checkpoint-every 0 --resume auto --output-dir requeued
+srun --overcommit "$program" ${words[@]@Q} --steps 300 --checkpoint-every 0 --resume auto --output-dir requeued
 END
 job=$(sbatch --parsable job.sh)
 for _ in {1..1200}; do
@@ -118,9 +117,9 @@ scontrol requeue "$job"
 for _ in {1..1200}; do
   # Slurm lets a job that was put back wait for two minutes.
   scontrol update jobid="$job" starttime=now 2>/dev/null || true
-  [[ $(squeue -h -j "$job" -o %T 2>/dev/null) == "" && $(steps_of "$run") == 600 ]] && break
+  [[ $(squeue -h -j "$job" -o %T 2>/dev/null) == "" && $(steps_of "$run") == 300 ]] && break
   sleep 0.1
 done
-[[ $(only_run requeued) == "$run" && $(steps_of "$run") == 600 ]] || fail "srun: the requeued job reached step $(steps_of "$run") of 600"
+[[ $(only_run requeued) == "$run" && $(steps_of "$run") == 300 ]] || fail "srun: the requeued job reached step $(steps_of "$run") of 300"
 grep -q 'resumed   after step' job.log || fail 'srun: the requeued job began again'
 echo 'launchers: srun: a requeued job went on by itself'
