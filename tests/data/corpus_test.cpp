@@ -126,7 +126,7 @@ TEST_F(CorpusTest, LabelsThatAreNoneAreBad) {
 
 TEST_F(CorpusTest, AFolderWithoutDataIsAComplaint) {
   EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("holds no .txt, .json or .jsonl file"));
-  EXPECT_THAT(complaint([&] { Corpus(path("nowhere"), {}); }), HasSubstr("there is no"));
+  EXPECT_THAT(complaint([&] { Corpus(path("nowhere"), {}); }), HasSubstr("no such folder or file"));
   EXPECT_THAT(complaint([&] { Corpus(write("a.csv", "x"), {}); }), HasSubstr("is no data"));
   // data that was meant to be there
   std::filesystem::create_symlink(path("nowhere"), path("gone.txt"));
