@@ -37,6 +37,20 @@ std::string run_folder(const TrainingConfig& training) {
   return *resumed;
 }
 
+// Names the folder that a run has exported to, so that the run, resumed, may replace its own export:
+// a job that is requeued has the same command each time.
+constexpr const char* kExportedTo = ".veil_exported";
+
+std::string real_export_folder(const TrainingConfig& training) {
+  return fs::weakly_canonical(fs::absolute(training.export_folder)).string();
+}
+
+bool may_replace_export(const std::string& run_folder, const TrainingConfig& training) {
+  if (training.overwrite) return true;
+  const std::string note = join_path(run_folder, kExportedTo);
+  return fs::is_regular_file(note) && read_file(note) == real_export_folder(training);
+}
+
 // The run and the export lie apart from what is read: files that they get there would be lost or
 // be read as data by the next run.
 void check_places(const PreparedRun& prepared) {
@@ -49,7 +63,8 @@ void check_places(const PreparedRun& prepared) {
                 config.training.resume.empty() ? config.training.output_dir : prepared.folder,
                 data);
   if (config.training.export_folder.empty()) return;
-  check_export_folder(config.training.export_folder, config.training.overwrite);
+  check_export_folder(config.training.export_folder,
+                      may_replace_export(prepared.folder, config.training));
   check_apart("export", config.training.export_folder,
               {{data, "the data"},
                {model_source(config).folder, "the model that is trained"},
@@ -315,7 +330,8 @@ class TrainRun {
       files.emplace_back("privacy.json", guarantee.dump(2) + "\n");
     }
     export_model(config_.training.export_folder, files, sources,
-                 {.overwrite = config_.training.overwrite});
+                 {.overwrite = may_replace_export(folder_, config_.training)});
+    write_file_atomically(join_path(folder_, kExportedTo), real_export_folder(config_.training));
   }
 
   const RunConfig& config_;

@@ -141,6 +141,17 @@ TEST_F(ProgramOutputs, OverwriteReplacesAFileAndAnExportOnly) {
   EXPECT_EQ(text(work() / "model/mine.txt"), "mine");
 }
 
+TEST_F(ProgramOutputs, AResumedRunReplacesItsOwnExportAndNoOther) {
+  const std::string train = words("--steps 2 --batch-size 2 --output-dir mine --export model ");
+  ASSERT_EQ(veil(train).code, kExitDone);
+  const Answer again = veil(train + "--resume latest");
+  EXPECT_EQ(again.code, kExitDone) << again.err;
+  ASSERT_EQ(veil(words("--steps 2 --batch-size 2 --output-dir other ")).code, kExitDone);
+  expect_refused(
+      words("--steps 2 --batch-size 2 --output-dir other --resume latest ") + "--export model",
+      "holds an earlier export");
+}
+
 TEST_F(ProgramOutputs, APictureOfSamplesReplacesNothing) {
   ASSERT_EQ(veil("train --model dit-tiny --from-scratch --device cpu --shapes 16 --held-out 0 "
                  "--batch-size 4 "

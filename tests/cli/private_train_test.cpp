@@ -206,9 +206,10 @@ TEST_F(ProgramPrivateTrain, KilledAtARandomMomentAnExactResumeEndsBitEqualEpsilo
   std::mt19937 random(5);
   for (int i = 0; i < 3; ++i) {
     const fs::path run = work() / fmt::format("run{}", i);
+    const fs::path resumed = work() / fmt::format("resumed{}", i);
     fs::create_directory(run);
     const std::string line =
-        privately(settings + "--resume '" + run.string() + "' --export resumed");
+        privately(settings + "--resume '" + run.string() + "' --export " + resumed.string());
     const size_t step = 1 + random() % 12;
     {
       Child child(work(), line);
@@ -220,9 +221,9 @@ TEST_F(ProgramPrivateTrain, KilledAtARandomMomentAnExactResumeEndsBitEqualEpsilo
     ASSERT_EQ(answer.code, kExitDone) << answer.err;
     EXPECT_THAT(answer.out, HasSubstr("exact replay")) << "killed after step " << step;
     EXPECT_EQ(logged_steps(run, "epsilon"), steps_to(14));
-    EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"))
+    EXPECT_TRUE(weight_bytes(resumed) == weight_bytes(work() / "whole"))
         << "killed after step " << step;
-    EXPECT_EQ(text(work() / "resumed" / "privacy.json"), text(work() / "whole" / "privacy.json"));
+    EXPECT_EQ(text(resumed / "privacy.json"), text(work() / "whole" / "privacy.json"));
   }
 }
 
