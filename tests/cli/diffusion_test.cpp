@@ -37,7 +37,8 @@ TEST_F(ProgramDiffusion, LearnsAndDrawsAPicture) {
   if (!data::built_with_images()) GTEST_SKIP() << "no libpng or libjpeg";
   for (const char* sampler : {"ddim --guidance 1", "ddpm --guidance 2.5"}) {
     const Answer drawn = veil(
-        std::string("sample --model model --each 3 --steps 4 --scale 2 --device cpu --sampler ") +
+        std::string("sample --model model --each 3 --steps 4 --scale 2 --device cpu --overwrite "
+                    "--sampler ") +
         sampler);
     ASSERT_EQ(drawn.code, 0) << drawn.err;
     const data::Picture picture = data::read_picture((work() / "samples.png").string());
@@ -47,12 +48,13 @@ TEST_F(ProgramDiffusion, LearnsAndDrawsAPicture) {
   // Said before the first image is drawn.
   for (const char* label : {"9", "0,9", "-1"}) {
     const Answer refused =
-        veil(std::string("sample --model model --batch-size 8 --device cpu --classes=") + label);
+        veil(std::string("sample --model model --batch-size 8 --device cpu --overwrite --classes=") +
+             label);
     EXPECT_EQ(refused.code, 2) << refused.err;
     EXPECT_NE(refused.err.find("the model has classes 0 to 3"), std::string::npos) << refused.err;
     EXPECT_EQ(refused.out, "");
   }
-  expect_refused("sample --model model --steps 1001 --device cpu",
+  expect_refused("sample --model model --steps 1001 --device cpu --overwrite",
                  "1001 sampling steps: allowed is 1 to 1000");
   expect_refused("sample --model model --output model --device cpu",
                  "cannot write 'model': it is a folder");
