@@ -58,7 +58,7 @@ TEST_F(ProgramDiffusion, LearnsAndDrawsAPicture) {
                  "1001 sampling steps: allowed is 1 to 1000");
   expect_refused("sample --model model --output model --device cpu",
                  "cannot write 'model': it is a folder");
-  expect_refused("sample --model dit-tiny --device cpu",
+  expect_refused("sample --model dit-tiny --device cpu --overwrite",
                  "a folder with a diffusion model's config.json");
 }
 
