@@ -128,14 +128,16 @@ TEST(RankFailuresWithoutMpirun, AFailureIsToldOnceAndItsCodeIsTheLaunchers) {
   const Outcome killed = run_without_mpirun("kill 1");
   EXPECT_THAT(killed.lines, ElementsAre("veil: rank 1: died"));
   EXPECT_EQ(killed.exit_code, 137);
-  EXPECT_LT(user.seconds + killed.seconds, 20);
+  // Ranks that nobody ends sleep for a minute.
+  EXPECT_LT(user.seconds, 50);
+  EXPECT_LT(killed.seconds, 50);
 }
 
 TEST(RankFailuresWithoutMpirun, ARankThatEndsBeforeItJoinsEndsTheOthers) {
   const Outcome outcome = run_without_mpirun("early 1");
   EXPECT_THAT(outcome.lines, ElementsAre("veil: a rank ended before it had joined (exit code 9)"));
   EXPECT_EQ(outcome.exit_code, 9);
-  EXPECT_LT(outcome.seconds, 20);
+  EXPECT_LT(outcome.seconds, 60);  // they would wait two minutes for it
 }
 
 // Ranks as torchrun starts them, without MPI. The exit code is `witness`'s.
