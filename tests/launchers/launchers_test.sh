@@ -97,7 +97,7 @@ done
 # Other commands, with the lines of the documents.
 for launcher in mpirun torchrun srun; do
   # shellcheck disable=SC2086
-  timeout 400 ${start[$launcher]} "$program" verify --device cpu >$launcher-verify.log 2>&1 || fail "$launcher: veil verify ended with $?"
+  timeout 400 ${start[$launcher]} "$program" verify --device cpu --mode flash --strategy zero3 >$launcher-verify.log 2>&1 || fail "$launcher: veil verify ended with $?"
 done
 
 # A batch job that Slurm stops, puts back into the queue and starts again.
