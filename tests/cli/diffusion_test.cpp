@@ -241,7 +241,7 @@ TEST_F(ProgramDiffusion, IsProfiledAndPlanned) {
   EXPECT_EQ(record.at("outcome").get<std::string>(), "ok");
   EXPECT_EQ(record.at("parameters").get<int64_t>(), 53'072);
   EXPECT_EQ(record.at("batch_size").get<int64_t>(), 2);
-  const Answer planned = veil("plan --memory --model DiT-L/8 --world 1 --strategy ddp");
+  const Answer planned = veil("plan --memory --table --model DiT-L/8 --world 1 --strategy ddp");
   EXPECT_EQ(planned.code, 0) << planned.err;
   EXPECT_NE(planned.out.find("blocks.23"), std::string::npos);
 }
