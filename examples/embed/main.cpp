@@ -16,6 +16,8 @@ int run(const char* texts, const char* output) {
   config.model.seq_length = 32;
   config.placement.device = veil::DeviceKind::cpu;
   config.data.path = texts;
+  // The unit of privacy is then a sequence; the default, one sample per document, needs more texts.
+  config.data.samples = veil::data::SampleKind::packed;
   config.step.total_batch_size = 64;  // samples of a logical batch, expected under Poisson sampling
   config.step.batch_size = 16;        // samples per micro-batch
   config.optimizer.learning_rate = 3e-3;

@@ -65,8 +65,13 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// The files that the manifest lists, with their sizes; nothing where the folder is no export.
-std::optional<std::map<std::string, uintmax_t>> exported_files(const fs::path& folder) {
+struct EarlierExport {
+  std::map<std::string, uintmax_t> files;  // with their sizes
+  std::string owner;
+};
+
+// What the manifest says; nothing where the folder is no export.
+std::optional<EarlierExport> earlier_export(const fs::path& folder) {
   std::error_code error;
   const fs::path path = folder / kExportManifest;
   if (!fs::is_regular_file(path, error)) return {};
@@ -75,19 +80,24 @@ std::optional<std::map<std::string, uintmax_t>> exported_files(const fs::path& f
   if (!json.is_object() || json.value(kWrittenBy, "") != kWriter || !json.contains("files") ||
       !json["files"].is_object())
     return {};
-  std::map<std::string, uintmax_t> files;
+  EarlierExport earlier;
+  if (json.contains("owner") && json["owner"].is_string())
+    earlier.owner = json["owner"].get<std::string>();
   for (const auto& [name, size] : json["files"].items()) {
     if (!size.is_number_unsigned() || fs::path(name).filename() != name) return {};
-    files[name] = size.get<uintmax_t>();
+    earlier.files[name] = size.get<uintmax_t>();
   }
-  return files;
+  return earlier;
 }
 
 // In a manifest written before files are replaced: what a killed process left may have any size.
 constexpr uintmax_t kAnySize = 0;
 
-std::string manifest_text(const std::map<std::string, uintmax_t>& files) {
-  return nlohmann::ordered_json({{kWrittenBy, kWriter}, {"files", files}}).dump(2) + "\n";
+std::string manifest_text(const std::map<std::string, uintmax_t>& files, const std::string& owner) {
+  nlohmann::ordered_json manifest = {{kWrittenBy, kWriter}};
+  if (!owner.empty()) manifest["owner"] = owner;
+  manifest["files"] = files;
+  return manifest.dump(2) + "\n";
 }
 
 // Whether exports write files of this name.
@@ -105,8 +115,8 @@ bool is_export_name(const std::string& name) {
 
 // Replaces the files of the earlier export one by one and removes those that the new one does not
 // have. The manifest lists both until the end, so that a process that is killed leaves an export.
-void replace_export(TemporaryFolder& whole, const fs::path& place) {
-  const auto before = exported_files(place).value_or(std::map<std::string, uintmax_t>{});
+void replace_export(TemporaryFolder& whole, const fs::path& place, const std::string& owner) {
+  const auto before = earlier_export(place).value_or(EarlierExport{}).files;
   const auto now = whole.files();
   std::map<std::string, uintmax_t> both;
   for (const auto& [name, size] : now) {
@@ -119,7 +129,7 @@ void replace_export(TemporaryFolder& whole, const fs::path& place) {
     for (const auto& [name, size] : list) both[name] = kAnySize;
   }
   both.erase(kExportManifest);
-  write_file_atomically((place / kExportManifest).string(), manifest_text(both));
+  write_file_atomically((place / kExportManifest).string(), manifest_text(both, owner));
   for (const auto& [name, size] : now) {
     if (name != kExportManifest) whole.move_into(place, name);
   }
@@ -179,35 +189,36 @@ void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options) {
   VEIL_CHECK(options.shard_bytes > 0, "files of {} bytes", options.shard_bytes);
-  check_export_folder(folder, options.overwrite);
+  check_export_folder(folder, options);
   const fs::path place = place_of(folder);
   TemporaryFolder whole(place);
   write_weights(whole, tensors, options.shard_bytes);
   for (const auto& [name, content] : files) write_file_atomically(whole.inside(name), content);
-  write_file_atomically(whole.inside(kExportManifest), manifest_text(whole.files()));
+  write_file_atomically(whole.inside(kExportManifest), manifest_text(whole.files(), options.owner));
   std::error_code error;
   if (fs::exists(place, error) && !fs::is_empty(place, error)) {
-    check_export_folder(folder, options.overwrite);
-    replace_export(whole, place);
+    check_export_folder(folder, options);
+    replace_export(whole, place, options.owner);
   } else {
     whole.rename_to(place);
   }
 }
 
-void check_export_folder(const std::string& folder, bool overwrite) {
+void check_export_folder(const std::string& folder, const ExportOptions& options) {
   const fs::path place = place_of(folder);
   std::error_code error;
   check_folder_can_be_made(place.string());
   if (fs::exists(place, error) && !fs::is_directory(place, error))
     user_error("'{}' is not a folder", folder);
   if (!fs::exists(place, error) || fs::is_empty(place, error)) return;
-  const auto listed = exported_files(place);
-  if (!listed)
+  const auto earlier = earlier_export(place);
+  if (!earlier)
     field_error("export",
                 "{}: the folder is not empty and is no export of Veil; choose a new or an empty "
                 "folder",
                 folder);
-  if (!overwrite)
+  const bool own = !options.owner.empty() && earlier->owner == options.owner;
+  if (!own && !options.overwrite)
     field_error("export",
                 "{}: the folder holds an earlier export; choose another, or pass `overwrite` to "
                 "replace it",
@@ -215,8 +226,8 @@ void check_export_folder(const std::string& folder, bool overwrite) {
   for (const auto& entry : fs::directory_iterator(place)) {
     const std::string name = entry.path().filename().string();
     if (name == kExportManifest || !is_export_name(name)) continue;
-    const auto found = listed->find(name);
-    if (found == listed->end() || !entry.is_regular_file(error) ||
+    const auto found = earlier->files.find(name);
+    if (found == earlier->files.end() || !entry.is_regular_file(error) ||
         (found->second != kAnySize && entry.file_size(error) != found->second))
       field_error("export",
                   "{}: '{}' in it is not the file that Veil exported; move it, or choose another "

@@ -13,24 +13,27 @@ struct ExportOptions {
   // above this the weights are cut into several files with an index
   int64_t shard_bytes = 5'000'000'000;
   bool overwrite = false;  // replace an earlier export
+  // Who exports, if not empty: an earlier export with the same one is replaced without `overwrite`.
+  std::string owner = "";
 };
 
-// Lists an export's files with their sizes: {"written_by": "veil", "files": {"config.json": 512}}.
+// Lists an export's files with their sizes: {"written_by": "veil", "owner": "5f3a...", "files":
+// {"config.json": 512}}.
 inline constexpr const char* kExportManifest = "veil_export.json";
 
 // A new folder appears whole or not at all: it is made under another name next to its place and
 // then renamed. An earlier export in the folder is replaced with `overwrite` only, file by file;
-// what its manifest does not list is never touched. `files` are whole small files by name, config.json among them. Tensors are written in
-// the order given (see write_safetensors), as model.safetensors or as
-// model-00001-of-0000N.safetensors with model.safetensors.index.json. UserError as of
-// check_export_folder.
+// what its manifest does not list is never touched. `files` are whole small files by name,
+// config.json among them. Tensors are written in the order given (see write_safetensors), as
+// model.safetensors or as model-00001-of-0000N.safetensors with model.safetensors.index.json.
+// UserError as of check_export_folder.
 void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options = {});
 
 // UserError where the folder cannot be written, where it is not empty and no export, where it is an
-// export and `overwrite` is not given, and where a file has the name of an exported one and is not
-// it. Writes nothing.
-void check_export_folder(const std::string& folder, bool overwrite);
+// export that the options do not allow to replace, and where a file has the name of an exported one
+// and is not it. Writes nothing.
+void check_export_folder(const std::string& folder, const ExportOptions& options);
 
 }  // namespace veil

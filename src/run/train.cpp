@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -37,18 +38,27 @@ std::string run_folder(const TrainingConfig& training) {
   return *resumed;
 }
 
-// Names the folder that a run has exported to, so that the run, resumed, may replace its own export:
-// a job that is requeued has the same command each time.
-constexpr const char* kExportedTo = ".veil_exported";
+// In the folder of a run that has exported: a random name under which it did, and the folder's own
+// path. By it the run, resumed, may replace its own export, for a job that is requeued has the same
+// command each time; a copy of the folder may not.
+constexpr const char* kExportOwner = ".veil_export_owner";
 
-std::string real_export_folder(const TrainingConfig& training) {
-  return fs::weakly_canonical(fs::absolute(training.export_folder)).string();
+// "" for a run that has not exported yet.
+std::string export_owner(const std::string& run_folder) {
+  const std::string note = join_path(run_folder, kExportOwner);
+  if (!fs::is_regular_file(note)) return "";
+  const std::string text = read_file(note);
+  const size_t end = text.find(' ');
+  const std::string path = fs::weakly_canonical(run_folder).string();
+  return end != std::string::npos && text.substr(end + 1) == path ? text.substr(0, end) : "";
 }
 
-bool may_replace_export(const std::string& run_folder, const TrainingConfig& training) {
-  if (training.overwrite) return true;
-  const std::string note = join_path(run_folder, kExportedTo);
-  return fs::is_regular_file(note) && read_file(note) == real_export_folder(training);
+std::string make_export_owner(const std::string& run_folder) {
+  std::random_device random;
+  const std::string owner = fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
+  write_file_atomically(join_path(run_folder, kExportOwner),
+                        owner + " " + fs::weakly_canonical(run_folder).string());
+  return owner;
 }
 
 // The run and the export lie apart from what is read: files that they get there would be lost or
@@ -63,8 +73,8 @@ void check_places(const PreparedRun& prepared) {
                 config.training.resume.empty() ? config.training.output_dir : prepared.folder,
                 data);
   if (config.training.export_folder.empty()) return;
-  check_export_folder(config.training.export_folder,
-                      may_replace_export(prepared.folder, config.training));
+  check_export_folder(config.training.export_folder, {.overwrite = config.training.overwrite,
+                                                      .owner = export_owner(prepared.folder)});
   check_apart("export", config.training.export_folder,
               {{data, "the data"},
                {model_source(config).folder, "the model that is trained"},
@@ -329,9 +339,10 @@ class TrainRun {
       }
       files.emplace_back("privacy.json", guarantee.dump(2) + "\n");
     }
+    std::string owner = export_owner(folder_);
+    if (owner.empty()) owner = make_export_owner(folder_);
     export_model(config_.training.export_folder, files, sources,
-                 {.overwrite = may_replace_export(folder_, config_.training)});
-    write_file_atomically(join_path(folder_, kExportedTo), real_export_folder(config_.training));
+                 {.overwrite = config_.training.overwrite, .owner = owner});
   }
 
   const RunConfig& config_;

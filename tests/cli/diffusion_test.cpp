@@ -47,9 +47,9 @@ TEST_F(ProgramDiffusion, LearnsAndDrawsAPicture) {
   }
   // Said before the first image is drawn.
   for (const char* label : {"9", "0,9", "-1"}) {
-    const Answer refused =
-        veil(std::string("sample --model model --batch-size 8 --device cpu --overwrite --classes=") +
-             label);
+    const Answer refused = veil(
+        std::string("sample --model model --batch-size 8 --device cpu --overwrite --classes=") +
+        label);
     EXPECT_EQ(refused.code, 2) << refused.err;
     EXPECT_NE(refused.err.find("the model has classes 0 to 3"), std::string::npos) << refused.err;
     EXPECT_EQ(refused.out, "");

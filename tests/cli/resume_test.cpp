@@ -29,7 +29,8 @@ TEST_F(ProgramResume, KilledAtARandomMomentARunEndsWithTheSameParametersTwentyTi
         fmt::format("--steps {}{}{}", kSteps, i % 2 ? " --compute bf16" : "",
                     ranks ? " --ranks 2 --strategy zero3" : "");
     if (left_alone[settings].empty()) {
-      ASSERT_EQ(veil(words(settings + " --output-dir alone --export left_alone")).code, kExitDone);
+      ASSERT_EQ(veil(words(settings + " --output-dir alone --export left_alone --overwrite")).code,
+                kExitDone);
       left_alone[settings] = weight_bytes(work() / "left_alone");
       ASSERT_FALSE(left_alone[settings].empty());
     }
