@@ -12,7 +12,7 @@ TOOLS := . build/env.sh
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: mutants clean setup-test test-release test-asan test-wheel
+.PHONY: mutants clean setup-test test-release test-demo test-wheel test-asan
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
@@ -34,6 +34,7 @@ build: setup
 
 test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-release
+	@$(MAKE) --no-print-directory test-demo
 	@$(MAKE) --no-print-directory test-wheel
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
@@ -57,6 +58,11 @@ uninstall:
 wheel:
 	@scripts/setup.sh wheel
 	@$(TOOLS) && scripts/wheel.sh $(JOBS) $(CONFIGURE)
+
+# The demo, whose output is shown only if it fails.
+test-demo: program
+	@$(TOOLS) && scripts/demo.sh >build/demo.log 2>&1 || { tail -n 40 build/demo.log >&2; exit 1; }
+	@echo 'demo: done'
 
 test-wheel: wheel
 	@$(TOOLS) && tests/install/wheel_test.sh

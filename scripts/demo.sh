@@ -31,11 +31,10 @@ printf '\nOn texts it has never seen the loss is %.2f nats per byte; before trai
 echo 'transformers loads the exported folder: AutoModelForCausalLM.from_pretrained("demo/model")'
 
 echo
-echo '== The model is fine-tuned to 4000 invented reviews, privately: epsilon 8, and a review is the unit of privacy'
+echo '== The model is fine-tuned on 4000 invented reviews, privately: epsilon 8, and the unit of privacy is a review'
 "${VEIL_PYTHON:-python3}" examples/make_reviews.py --count 4000 --output demo/reviews
-show train --model demo/model --data demo/reviews --seq-length 80 --device cpu --held-out 0.05 --weight-decay 0 \
-  --total-batch-size 128 --batch-size 16 --learning-rate 3e-3 --steps 15 --epsilon 8 --delta 1e-5 --samples document \
-  --privacy-unit document --log-every 3 --output-dir demo/private --export demo/private_model
+show train --model demo/model --data demo/reviews --device cpu --seq-length 80 --total-batch-size 128 --batch-size 16 \
+  --learning-rate 3e-3 --steps 15 --epsilon 8 --delta 1e-5 --log-every 3 --output-dir demo/private --export demo/private_model
 
 echo
 echo '== DDP or FSDP? Four configurations on two local ranks, each in its own processes'
