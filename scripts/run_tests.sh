@@ -10,8 +10,9 @@ if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
   echo "tests: no GPU here, those with label gpu are left out"
 fi
 # LibTorch and Open MPI keep what they allocate once until the process ends, so leaks are not looked for; everything else is.
-# protect_shadow_gap=0: the CUDA driver maps memory where the sanitizer wants none.
-export ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+# protect_shadow_gap=0: the CUDA driver maps memory where the sanitizer wants none. allocator_may_return_null=1: tests ask
+# for more memory than there is, and look at the error.
+export ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 export UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 # One thread a test: several run at once, and threads of several pools that wait for each other cost more than they give.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
