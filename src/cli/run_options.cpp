@@ -243,7 +243,9 @@ void add_noise_options(Options& options, PrivacyConfig& p) {
               {.aliases = {"noise_multiplier"},
                .help = "noise multiplier; 0 clips without noise, which is not private"});
   options.add("rng", p.rng,
-              {.help = "of the noise: secure for training, philox for comparisons of speed"});
+              {.help = "generator of the noise. hardened: ChaCha20, with defences against "
+                       "floating-point attacks; secure: ChaCha20, a single draw; philox: not "
+                       "cryptographic, for speed comparisons"});
 }
 
 }  // namespace

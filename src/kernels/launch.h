@@ -60,8 +60,7 @@ struct Noise {
   int64_t numel;
   const NoiseKnobs* knobs;  // on the device; null: `values`
   NoiseKnobs values;
-  NoiseGenerator generator;
-  ChaChaKey key;
+  NoiseKeys keys;
   uint32_t parameter;
   int64_t first_element;
   void* stream;
@@ -389,12 +388,13 @@ struct NoisyUpdate {
   UpdateRule rule;
   int64_t first_index;
   const NoiseKnobs* noise_knobs;  // on the device
-  ChaChaKey key;
+  NoiseKeys keys;
   uint32_t parameter;
   int64_t first_element;
   void* stream;
 };
-// One for each generator: a file of their own, for they take the compiler long.
+// By Philox and by ChaCha20, hardened or not: each in a file of its own, because they take long to
+// compile.
 void noisy_update_philox(const NoisyUpdate& update);
 void noisy_update_secure(const NoisyUpdate& update);
 

@@ -15,14 +15,18 @@ void add_cpu(Real* out, int64_t numel, const NoiseKnobs& knobs, const NoiseSourc
   if (knobs.deviation == 0) return;
   const auto deviation = static_cast<Real>(knobs.deviation);
   const auto step = static_cast<uint64_t>(knobs.step);
+  const NoiseKeys keys = noise_keys(source.generator, source.key);
+  const bool hardened = source.generator == NoiseGenerator::hardened;
+  const Real anchor = noise_anchor<Real>(knobs.deviation);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const int64_t element = first_element + i, from = element % kNoiseGroup;
       const NoiseGroup<Real> group =
-          noise_group<Real>(source.generator, source.key, step, parameter,
-                            static_cast<uint64_t>(element / kNoiseGroup));
-      for (int64_t k = from; k < kNoiseGroup && i < end; ++k, ++i)
-        out[i] += deviation * group.value[k];
+          noise_group<Real>(keys, step, parameter, static_cast<uint64_t>(element / kNoiseGroup));
+      for (int64_t k = from; k < kNoiseGroup && i < end; ++k, ++i) {
+        const Real sum = out[i] + deviation * group.value[k];
+        out[i] = hardened ? noise_snapped(sum, anchor) : sum;
+      }
     }
   });
 }
@@ -53,8 +57,9 @@ void add_on_cpu(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& s
 
 void add_on_gpu(const Tensor& out, const NoiseKnobs* at, const NoiseKnobs& knobs,
                 const NoiseSource& source, uint32_t parameter, int64_t first_element) {
-  launch::add_noise({out.data_ptr(), element_of(out), out.numel(), at, knobs, source.generator,
-                     source.key, parameter, first_element, Stream::current(out.device()).handle()});
+  launch::add_noise({out.data_ptr(), element_of(out), out.numel(), at, knobs,
+                     noise_keys(source.generator, source.key), parameter, first_element,
+                     Stream::current(out.device()).handle()});
 }
 
 }  // namespace
@@ -62,7 +67,8 @@ void add_on_gpu(const Tensor& out, const NoiseKnobs* at, const NoiseKnobs& knobs
 const NameTable<NoiseGenerator>& names(NoiseGenerator) {
   static const NameTable<NoiseGenerator> table = {
       {NoiseGenerator::secure, "secure", {"chacha", "chacha20"}},
-      {NoiseGenerator::philox, "philox"}};
+      {NoiseGenerator::philox, "philox"},
+      {NoiseGenerator::hardened, "hardened"}};
   return table;
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/launch.h"
+#include "kernels/noise_group.cuh"
 #include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
@@ -12,12 +13,14 @@ constexpr int kThreads = 128;
 template <typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads)
     noise_kernel(Real* out, int64_t numel, bool packed, const NoiseKnobs* knobs_at,
-                 NoiseKnobs values, ChaChaKey key, uint32_t parameter, int64_t first_element) {
+                 NoiseKnobs values, const __grid_constant__ NoiseKeys keys, uint32_t parameter,
+                 int64_t first_element) {
   constexpr int kWide = kWideOf<Real>;
   const NoiseKnobs knobs = knobs_at ? *knobs_at : values;
   if (knobs.deviation == 0) return;
   const Real deviation = static_cast<Real>(knobs.deviation);
   const auto step = static_cast<uint64_t>(knobs.step);
+  const Real anchor = noise_anchor<Real>(knobs.deviation);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   int64_t group =
       first_element / kNoiseGroup + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -40,9 +43,12 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     const NoiseGroup<Real> normals =
-        noise_group<Real>(kGenerator, key, step, parameter, static_cast<uint64_t>(group));
+        noise_group_on_device<Real, kGenerator>(keys, step, parameter, group);
 #pragma unroll
-    for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
+    for (int k = 0; k < kNoiseGroup; ++k) {
+      sum[k] += deviation * normals.value[k];
+      if constexpr (kGenerator == NoiseGenerator::hardened) sum[k] = noise_snapped(sum[k], anchor);
+    }
     if (whole) {
 #pragma unroll
       for (int p = 0; p < kNoiseGroup / kWide; ++p) {
@@ -69,14 +75,20 @@ void run_with(const Noise& n) {
   const bool packed = aligned(out + (into_group == 0 ? 0 : kNoiseGroup - into_group));
   noise_kernel<Real, kGenerator><<<static_cast<unsigned>(blocks < 132 * 64 ? blocks : 132 * 64),
                                    kThreads, 0, static_cast<cudaStream_t>(n.stream)>>>(
-      out, n.numel, packed, n.knobs, n.values, n.key, n.parameter, n.first_element);
+      out, n.numel, packed, n.knobs, n.values, n.keys, n.parameter, n.first_element);
   check_launch("add_noise");
 }
 
 template <typename Real>
 void run(const Noise& n) {
-  if (n.generator == NoiseGenerator::secure) return run_with<Real, NoiseGenerator::secure>(n);
-  run_with<Real, NoiseGenerator::philox>(n);
+  switch (n.keys.generator) {
+    case NoiseGenerator::secure:
+      return run_with<Real, NoiseGenerator::secure>(n);
+    case NoiseGenerator::hardened:
+      return run_with<Real, NoiseGenerator::hardened>(n);
+    case NoiseGenerator::philox:
+      return run_with<Real, NoiseGenerator::philox>(n);
+  }
 }
 
 }  // namespace

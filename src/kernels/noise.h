@@ -20,6 +20,7 @@ struct NoiseSource {
 // out[i] += deviation * z(step, parameter, first_element + i). out: [n] fp32 or fp64, contiguous; z
 // is computed in its type, so any cut of a parameter into ranges gives the same bits on one device,
 // and devices agree to a few units in the last place. A deviation of 0 leaves `out` as it is.
+// Hardened noise rounds the sum to its lattice (noise_values.h).
 void add_noise(const Tensor& out, const NoiseKnobs& knobs, const NoiseSource& source,
                uint32_t parameter, int64_t first_element);
 // The same with knobs, fp64, that begin with a NoiseKnobs and are on out's device: for graphs.

@@ -2,11 +2,25 @@
 //
 // Element e of parameter p at step t has one value z(t, p, e) under a key, whoever asks for it.
 // Elements 16 g to 16 g + 15 are a group: one block of 16 random words makes its eight pairs by
-// Box-Muller, a word for each radius and one for each angle. A radius whose word lies within 2^16
-// of either end, in the tail or next to 0, gets a second word from a further block; one group in
-// 4096 has such a pair. So radii reach 9.49, where 24 bits end at 5.77 and 32 at 6.66: the tails
-// that epsilon counts on are there. In the tail neighbouring radii lie a few units of fp32 apart;
-// next to 0, where fp32's numbers are ever denser, radii are coarser than those.
+// Box-Muller, one word for each radius and one for each angle.
+//
+// fp32: a radius whose word lies within 2^16 of either end, in the tail or next to 0, gets a second
+// word from a further block; one group in 4096 has such a pair. So radii reach 9.49, where 24 bits
+// end at 5.77 and 32 at 6.66: the tails that epsilon counts on are there.
+//
+// fp64: every radius and every angle has 64 bits, the lower halves from the further block. With 32
+// bits exp(-r^2 / 2) 2^32 is a half-integer for every true pair, and fp64 is fine enough to tell
+// that from a pair with the wrong sum subtracted.
+//
+// Hardened against floating-point attacks (Mironov 2012; Jin et al. 2022; Haney et al. 2022), in
+// two ways:
+// - The normal is a weighted sum of two independent draws (Holohan and Braghin 2021), the second
+//   from ChaCha8 under a key of its own. One fp32 pair of a single draw has some 2^52 outcomes for
+//   2^48 representable neighbours, so some of those are never hit; a sum has 2^104. The weights are
+//   unequal because the second draw only has to blur the first one's grid: were ChaCha8 broken, 99 %
+//   of the deviation would still be ChaCha20's.
+// - The sum of gradient and noise is rounded to a lattice that depends on the deviation alone
+//   (noise_snapped): the last bits of a floating-point sum tell the size of its terms.
 #pragma once
 
 #include <cmath>
@@ -16,9 +30,10 @@
 
 namespace veil {
 
-// secure: ChaCha20 with all 256 bits of the key. philox: for speed comparisons; its key has 64
-// bits, and it was not made to withstand anybody.
-enum class NoiseGenerator { secure, philox };
+// secure: ChaCha20 with all 256 bits of the key, one draw. hardened: the same with a second draw
+// and a lattice (above). philox: for speed comparisons; its key has 64 bits, and it was not made to
+// withstand anybody.
+enum class NoiseGenerator { secure, philox, hardened };
 
 inline constexpr int kNoiseGroup = 16;
 inline constexpr int64_t kNoiseSteps = int64_t{1} << 48;  // steps and groups are below these
@@ -32,17 +47,18 @@ struct NoiseKnobs {
 inline constexpr int64_t kNoiseKnobs = sizeof(NoiseKnobs) / sizeof(double);
 static_assert(kNoiseKnobs == 2);
 
+VEIL_HOST_DEVICE uint32_t noise_counter_high(uint64_t step, uint64_t group, bool further) {
+  return static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
+}
+
 // 16 words, a function of (key, step, parameter, group, whether further ones are requested).
 // Counters of different blocks differ.
 VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaKey& key,
                                          uint64_t step, uint32_t parameter, uint64_t group,
                                          bool further = false) {
-  if (generator == NoiseGenerator::secure) {
-    const auto high =
-        static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
-    return chacha20(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step),
-                    parameter);
-  }
+  if (generator != NoiseGenerator::philox)
+    return chacha20(key, static_cast<uint32_t>(group), noise_counter_high(step, group, further),
+                    static_cast<uint32_t>(step), parameter);
   ChaChaBlock block;
   for (uint32_t call = 0; call < 4; ++call) {
     const uint64_t low =
@@ -52,6 +68,19 @@ VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaK
     for (int i = 0; i < 4; ++i) block.word[4 * call + i] = four.word[i];
   }
   return block;
+}
+
+// The words of the second draw of hardened noise.
+VEIL_HOST_DEVICE ChaChaBlock noise_second_words(const ChaChaKey& second, uint64_t step,
+                                                uint32_t parameter, uint64_t group, bool further) {
+  return chacha<8>(second, static_cast<uint32_t>(group), noise_counter_high(step, group, further),
+                   static_cast<uint32_t>(step), parameter);
+}
+
+// Its key, derived on the host: "veil/noise/2nd". Nothing that ChaCha8 might give away of it leads
+// back to the first draw's key.
+inline ChaChaKey noise_second_key(const ChaChaKey& key) {
+  return hchacha20(key, 0x6C696576u, 0x696F6E2Fu, 0x322F6573u, 0x0000646Eu);
 }
 
 // u in (0, 1) as its distance x from the nearer end: x is where all digits are.
@@ -176,6 +205,18 @@ VEIL_HOST_DEVICE void noise_direction(uint32_t word, Real& cosine, Real& sine) {
   if (((quarter + 1) & 2) != 0) cosine = -cosine;
   if ((quarter & 2) != 0) sine = -sine;
 }
+// Of `word` / 2^64 of a turn.
+VEIL_HOST_DEVICE void noise_direction(uint64_t word, double& cosine, double& sine) {
+  const auto quarter = static_cast<uint32_t>((word + (uint64_t{1} << 61)) >> 62);
+  const auto rest = static_cast<int64_t>(word - (uint64_t{quarter} << 62));
+  double c, s;
+  // 2 pi / 2^64
+  eighth_turn(static_cast<double>(rest) * 3.4061215800865545e-19, c, s);
+  cosine = quarter & 1 ? s : c;
+  sine = quarter & 1 ? c : s;
+  if (((quarter + 1) & 2) != 0) cosine = -cosine;
+  if ((quarter & 2) != 0) sine = -sine;
+}
 
 template <typename Real>
 struct NoiseGroup {
@@ -192,8 +233,8 @@ VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
   return needs;
 }
 
-// The normals of a block's words, in Real's arithmetic. `further` may be null where it is not
-// needed.
+// The normals of a block's words, in Real's arithmetic. In fp32 `further` may be null where it is
+// not needed; fp64 always needs it.
 template <typename Real>
 VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
                                                 const ChaChaBlock* further) {
@@ -202,25 +243,92 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
 #pragma unroll
 #endif
   for (int pair = 0; pair < kNoiseGroup / 2; ++pair) {
-    const uint32_t word = block.word[2 * pair];
-    const bool fine = further && noise_from_end(word) < kNoiseEnd;
-    const Real radius = noise_radius(fine ? noise_uniform<Real>(word, further->word[2 * pair])
-                                          : noise_uniform<Real>(word));
-    Real cosine, sine;
-    noise_direction<Real>(block.word[2 * pair + 1], cosine, sine);
+    const uint32_t word = block.word[2 * pair], turn = block.word[2 * pair + 1];
+    Real radius, cosine, sine;
+    if constexpr (sizeof(Real) == 8) {
+      radius = noise_radius(noise_uniform<Real>(word, further->word[2 * pair]));
+      noise_direction(uint64_t{turn} << 32 | further->word[2 * pair + 1], cosine, sine);
+    } else {
+      const bool fine = further && noise_from_end(word) < kNoiseEnd;
+      radius = noise_radius(fine ? noise_uniform<Real>(word, further->word[2 * pair])
+                                 : noise_uniform<Real>(word));
+      noise_direction<Real>(turn, cosine, sine);
+    }
     result.value[2 * pair] = radius * cosine;
     result.value[2 * pair + 1] = radius * sine;
   }
   return result;
 }
 
+// A single draw; of hardened noise the first.
 template <typename Real>
-VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(NoiseGenerator generator, const ChaChaKey& key,
-                                              uint64_t step, uint32_t parameter, uint64_t group) {
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_draw(NoiseGenerator generator, const ChaChaKey& key,
+                                             uint64_t step, uint32_t parameter, uint64_t group) {
   const ChaChaBlock block = noise_words(generator, key, step, parameter, group);
-  if (!noise_needs_further_words(block)) return noise_normals<Real>(block, nullptr);
+  if (sizeof(Real) == 4 && !noise_needs_further_words(block))
+    return noise_normals<Real>(block, nullptr);
   const ChaChaBlock further = noise_words(generator, key, step, parameter, group, /*further=*/true);
   return noise_normals<Real>(block, &further);
+}
+template <typename Real>
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_second_draw(const ChaChaKey& second, uint64_t step,
+                                                    uint32_t parameter, uint64_t group) {
+  const ChaChaBlock block = noise_second_words(second, step, parameter, group, /*further=*/false);
+  if (sizeof(Real) == 4 && !noise_needs_further_words(block))
+    return noise_normals<Real>(block, nullptr);
+  const ChaChaBlock further = noise_second_words(second, step, parameter, group, /*further=*/true);
+  return noise_normals<Real>(block, &further);
+}
+
+// The two draws' weights in hardened noise; their squares add up to 1.
+inline constexpr double kNoiseFirstWeight = 0.99215674164922152;  // sqrt(63) / 8
+inline constexpr double kNoiseSecondWeight = 0.125;
+
+// What a group of noise is made from.
+struct NoiseKeys {
+  NoiseGenerator generator;
+  ChaChaKey key, second;  // second: of hardened noise
+};
+inline NoiseKeys noise_keys(NoiseGenerator generator, const ChaChaKey& key) {
+  return {generator, key,
+          generator == NoiseGenerator::hardened ? noise_second_key(key) : ChaChaKey{}};
+}
+
+template <typename Real>
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(const NoiseKeys& keys, uint64_t step,
+                                              uint32_t parameter, uint64_t group) {
+  NoiseGroup<Real> sum = noise_draw<Real>(keys.generator, keys.key, step, parameter, group);
+  if (keys.generator != NoiseGenerator::hardened) return sum;
+  const NoiseGroup<Real> second = noise_second_draw<Real>(keys.second, step, parameter, group);
+  for (int k = 0; k < kNoiseGroup; ++k)
+    sum.value[k] = static_cast<Real>(kNoiseFirstWeight) * sum.value[k] +
+                   static_cast<Real>(kNoiseSecondWeight) * second.value[k];
+  return sum;
+}
+
+// Hardened noise leaves multiples of L = 2^(floor(log2(deviation)) - 10), in fp64 2^(... - 30):
+// thousands of times coarser than the rounding of what was added, so that rounding does not show,
+// and so much finer than the noise that it costs nothing. The anchor is 1.5 2^23 L (fp64: 2^52):
+// numbers around it have a spacing of L, whatever is added to it up to 4096 deviations.
+VEIL_HOST_DEVICE int noise_exponent(double deviation) {
+#ifdef __CUDA_ARCH__
+  return (__double2hiint(deviation) >> 20 & 0x7FF) - 1023;
+#else
+  uint64_t bits;
+  std::memcpy(&bits, &deviation, sizeof bits);
+  return static_cast<int>(bits >> 52 & 0x7FF) - 1023;
+#endif
+}
+template <typename Real>
+VEIL_HOST_DEVICE Real noise_anchor(double deviation) {
+  const int exponent = noise_exponent(deviation);
+  using std::ldexp;
+  if constexpr (sizeof(Real) == 8) return ldexp(1.5, exponent - 30 + 52);
+  return ldexp(1.5f, exponent - 10 + 23);
+}
+template <typename Real>
+VEIL_HOST_DEVICE Real noise_snapped(Real value, Real anchor) {
+  return (value + anchor) - anchor;
 }
 
 }  // namespace veil

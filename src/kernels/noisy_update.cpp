@@ -24,20 +24,26 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
   State *m = static_cast<State*>(pointer_or_null(of.m)),
         *v = static_cast<State*>(pointer_or_null(of.v));
   const auto deviation = static_cast<Real>(noise.deviation);
+  const NoiseKeys keys = noise_keys(source.generator, source.key);
+  const bool hardened = source.generator == NoiseGenerator::hardened;
+  const Real anchor = noise_anchor<Real>(noise.deviation);
   const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const int64_t element = of.first_element + i;
       NoiseGroup<Real> group = {};
       if (noise.deviation != 0)
-        group = noise_group<Real>(source.generator, source.key, static_cast<uint64_t>(noise.step),
-                                  of.parameter, static_cast<uint64_t>(element / kNoiseGroup));
+        group = noise_group<Real>(keys, static_cast<uint64_t>(noise.step), of.parameter,
+                                  static_cast<uint64_t>(element / kNoiseGroup));
       for (int64_t k = element % kNoiseGroup; k < kNoiseGroup && i < end; ++k, ++i) {
         Real sum = c ? Real{0} : static_cast<Real>(grad[i]);
         for (int64_t s = 0; s < samples; ++s) {
           if (c[s] != 0) sum += static_cast<Real>(c[s]) * static_cast<Real>(grad[s * stride + i]);
         }
-        if (noise.deviation != 0) sum += deviation * group.value[k];
+        if (noise.deviation != 0) {
+          sum += deviation * group.value[k];
+          if (hardened) sum = noise_snapped(sum, anchor);
+        }
         reference.update(of.first_index + i, param[i], sum, m ? m + i : nullptr,
                          v ? v + i : nullptr);
       }
@@ -83,13 +89,13 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                                      rule,
                                      of.first_index,
                                      knobs_at<NoiseKnobs>(noise_knobs),
-                                     source.key,
+                                     noise_keys(source.generator, source.key),
                                      of.parameter,
                                      of.first_element,
                                      Stream::current(of.param.device()).handle()};
     if (numel == 0) return;
-    source.generator == NoiseGenerator::secure ? launch::noisy_update_secure(update)
-                                               : launch::noisy_update_philox(update);
+    source.generator == NoiseGenerator::philox ? launch::noisy_update_philox(update)
+                                               : launch::noisy_update_secure(update);
     return;
   }
   const UpdateKnobs values = *knobs_at<UpdateKnobs>(knobs);

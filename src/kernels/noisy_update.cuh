@@ -1,9 +1,11 @@
-// The noisy update's kernels, for one generator a .cu file: they take the compiler long.
+// The noisy update's kernels, one .cu file per generator because they take long to compile.
+// kGenerator is secure for hardened noise too: whether there is a second draw is known at run time.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/launch.h"
+#include "kernels/noise_group.cuh"
 #include "kernels/vectorized_access.cuh"
 #include "kernels/vectorized_update.cuh"
 
@@ -83,11 +85,15 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
       }
     }
     if (deviation != 0) {
-      const NoiseGroup<Real> normals =
-          noise_group<Real>(kGenerator, u.key, static_cast<uint64_t>(noise.step), u.parameter,
-                            static_cast<uint64_t>(group));
+      const NoiseGroup<Real> normals = noise_group_on_device<Real, kGenerator>(
+          u.keys, static_cast<uint64_t>(noise.step), u.parameter, group);
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
+      if (u.keys.generator == NoiseGenerator::hardened) {
+        const Real anchor = noise_anchor<Real>(noise.deviation);
+#pragma unroll
+        for (int k = 0; k < kNoiseGroup; ++k) sum[k] = noise_snapped(sum[k], anchor);
+      }
     }
     Bits<kNoiseGroup> bits = {};
     if constexpr (sizeof(Param) == 2)
@@ -214,8 +220,9 @@ struct GroupUpdate {
         noise(*u.noise_knobs),
         f(update_factors<float>(u.rule, knobs)) {}
 
-  // False where further words are needed and not `kFurther`: then nothing is written.
-  template <bool kFurther>
+  // One draw without further words, or (kAny) whatever the noise asks for. False if the former does
+  // not suffice: then nothing is written.
+  template <bool kAny>
   __device__ __forceinline__ bool run(int64_t group) const {
     const auto deviation = static_cast<float>(noise.deviation);
     const auto step = static_cast<uint64_t>(noise.step);
@@ -229,14 +236,12 @@ struct GroupUpdate {
     const Group<Grad> second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
     float sum[kNoiseGroup] = {};
     if (deviation != 0) {
-      const ChaChaBlock words =
-          noise_words(kGenerator, u.key, step, u.parameter, static_cast<uint64_t>(group));
       NoiseGroup<float> normals;
-      if constexpr (kFurther) {
-        const ChaChaBlock further = noise_words(kGenerator, u.key, step, u.parameter,
-                                                static_cast<uint64_t>(group), /*further=*/true);
-        normals = noise_normals<float>(words, &further);
+      if constexpr (kAny) {
+        normals = noise_group_on_device<float, kGenerator>(u.keys, step, u.parameter, group);
       } else {
+        const ChaChaBlock words =
+            noise_words(kGenerator, u.keys.key, step, u.parameter, static_cast<uint64_t>(group));
         if (noise_needs_further_words(words)) return false;
         normals = noise_normals<float>(words, nullptr);
       }
@@ -251,6 +256,13 @@ struct GroupUpdate {
       if (u.samples > 1) add_sample(sum, second, factor[1]);
       for (int64_t s = 2; s < u.samples; ++s)
         add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
+    }
+    if constexpr (kAny && kGenerator != NoiseGenerator::philox) {
+      if (u.keys.generator == NoiseGenerator::hardened && deviation != 0) {
+        const float anchor = noise_anchor<float>(noise.deviation);
+#pragma unroll
+        for (int k = 0; k < kNoiseGroup; ++k) sum[k] = noise_snapped(sum[k], anchor);
+      }
     }
     Bits<kNoiseGroup> bits = {};
     const auto draw_bits = [&] {
@@ -295,11 +307,11 @@ struct GroupUpdate {
   }
 };
 
-// Out of line: one group in 4096 needs it, and it must not cost the others registers.
+// Out of line: of single draws one group in 4096 needs it, and it must not cost the others registers.
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
-__device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor,
-                                                       int64_t group) {
+__device__ __noinline__ void update_with_any_noise(const NoisyUpdate& u, const float* factor,
+                                                   int64_t group) {
   GroupUpdate<Param, Grad, State, kGenerator, kKind>(u, factor).template run<true>(group);
 }
 
@@ -312,11 +324,13 @@ __global__ void __launch_bounds__(kThreads, 6)
     factor[s] = static_cast<float>(u.coefficients[s]);
   __syncthreads();
   const GroupUpdate<Param, Grad, State, kGenerator, kKind> update(u, factor);
+  const bool hardened =
+      kGenerator != NoiseGenerator::philox && u.keys.generator == NoiseGenerator::hardened;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups;
        g += stride) {
-    if (!update.template run<false>(first_group + g))
-      update_with_further_words<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
+    if (hardened || !update.template run<false>(first_group + g))
+      update_with_any_noise<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
   }
 }
 

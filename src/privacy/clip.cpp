@@ -35,9 +35,11 @@ double noisy_clip_count(double count, const AdaptiveClip& adaptive, NoiseGenerat
                         const ChaChaKey& key, int64_t step) {
   VEIL_CHECK(adaptive.count_deviation > 0 && step >= 0 && step < kNoiseSteps,
              "a count's noise of {} at step {}", adaptive.count_deviation, step);
-  return count +
-         adaptive.count_deviation *
-             noise_group<double>(generator, key, static_cast<uint64_t>(step), 0, 0).value[0];
+  const double noise =
+      noise_group<double>(noise_keys(generator, key), static_cast<uint64_t>(step), 0, 0).value[0];
+  const double noisy = count + adaptive.count_deviation * noise;
+  if (generator != NoiseGenerator::hardened) return noisy;
+  return noise_snapped(noisy, noise_anchor<double>(adaptive.count_deviation));
 }
 
 double next_clip_norm(const AdaptiveClip& adaptive, double clip_norm, double noisy_count,

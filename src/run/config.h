@@ -125,7 +125,7 @@ struct PrivacyConfig {
   // none: a document of text with one sequence each, unless data.samples says packed; an image
   std::optional<privacy::PrivacyUnit> unit;
   privacy::AccountantKind accountant = privacy::AccountantKind::pld;
-  NoiseGenerator rng = NoiseGenerator::secure;
+  NoiseGenerator rng = NoiseGenerator::hardened;
   std::optional<int64_t> data_size;  // samples as the public knows them
   std::string secret_file;           // "": drawn, and kept with the run
 

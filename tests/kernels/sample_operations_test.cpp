@@ -250,6 +250,37 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
   }
 }
 
+// Hardened noise through the quick kernel and its ends: plain SGD of rate 1 from 0 shows the sums.
+TEST(GpuSampleOperations, TheHardenedUpdateLeavesTheLatticeOfItsSums) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device gpu = gpu_device(0);
+  Tensor knobs = at::zeros({8}, at::kDouble);
+  knobs[0] = -1;  // the learning rate
+  knobs[1] = 1;   // the scale
+  const Tensor noise = noise_knobs(0.7);
+  const UpdateRule rule{OptimizerKind::sgd, 0, 0, 0, 0, 0, 11};
+  NoiseSource source;
+  source.generator = NoiseGenerator::hardened;
+  source.key.word[2] = 9;
+  for (const int64_t samples : {0, 1, 3}) {
+    NoisyUpdate on_cpu = noisy_update_of(
+        {OptimizerKind::sgd, at::kFloat, at::kFloat, at::kFloat, 40'003, 24, 8, samples});
+    on_cpu.param.zero_();
+    NoisyUpdate on_gpu = on_cpu;
+    for (Tensor* tensor : {&on_gpu.param, &on_gpu.grad, &on_gpu.coefficients}) {
+      if (tensor->defined()) *tensor = tensor->to(gpu);
+    }
+    noisy_update(on_cpu, knobs, rule, noise, source);
+    noisy_update(on_gpu, knobs.to(gpu), rule, noise.to(gpu), source);
+    const Tensor made = on_gpu.param.cpu().to(at::kDouble) * 0x1p11,
+                 expected = on_cpu.param.to(at::kDouble) * 0x1p11;
+    EXPECT_TRUE(at::equal(made, made.round()));
+    EXPECT_TRUE(at::equal(expected, expected.round()));
+    EXPECT_LE((made - expected).abs().max().item<double>(), 1);
+    EXPECT_LT((made != expected).to(at::kDouble).mean().item<double>(), 0x1p-6);
+  }
+}
+
 // Without noise and samples it is the plain update, to the bit, whatever is rounded.
 TEST(SampleOperations, ANoisyUpdateWithoutNoiseIsThePlainOne) {
   const Tensor knobs = update_knobs(), noise = noise_knobs(0);

@@ -16,8 +16,8 @@ std::vector<double> normals(uint64_t step, int64_t count) {
   for (uint32_t i = 0; i < 8; ++i) key.word[i] = i;
   std::vector<double> values;
   for (int64_t i = 0; i < count; ++i)
-    values.push_back(noise_group<double>(NoiseGenerator::secure, key, step, 0,
-                                         static_cast<uint64_t>(i / kNoiseGroup))
+    values.push_back(noise_draw<double>(NoiseGenerator::secure, key, step, 0,
+                                        static_cast<uint64_t>(i / kNoiseGroup))
                          .value[i % kNoiseGroup]);
   return values;
 }
