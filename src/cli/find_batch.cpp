@@ -234,7 +234,7 @@ std::string why_too_large(const StrategyBatch& found) {
 // "strategy batch" lines under a heading.
 std::string batch_sizes_text(const BatchSearch& result) {
   std::string text = fmt::format(
-      "# largest batch a rank: {}, sequences of {}, {}, {} a rank allowed\n", result.model,
+      "# largest batch per rank: {}, sequences of {}, {}, {} per rank allowed\n", result.model,
       result.seq_length, quantity(result.world, "rank"), format_bytes(result.memory_limit_bytes));
   for (const StrategyBatch& found : result.strategies)
     text += fmt::format("{} {}\n", found.strategy, found.max_batch_size);

@@ -47,7 +47,7 @@ void print_phases(const Record& record) {
     fmt::print("\n{}", layers.text());
   }
   if (record.communication.empty()) return;
-  Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes a step"});
+  Table lanes({"communication", "total ms", "exposed ms", "modelled ms", "bytes per step"});
   for (const auto& [lane, transfer] : record.communication)
     lanes.row({lane, number(transfer.total_ms), number(transfer.exposed_ms),
                number(transfer.modelled_ms), bytes(transfer.bytes)});
@@ -61,6 +61,8 @@ void print_summary(const Record& record) {
     return;
   }
   if (record.weights) fmt::print("\nweights   {}\n", *record.weights);
+  if (!record.data.source.empty())
+    fmt::print("data      {}, tokenizer: {}\n", record.data.source, record.data.tokenizer);
   Table table({"figure", "value"});
   table.row({"step", fmt::format("{} +- {}", format_ms(*record.avg_time_ms),
                                  format_ms(*record.std_time_ms))});

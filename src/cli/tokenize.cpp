@@ -32,7 +32,7 @@ std::string default_output(const std::string& folder) {
   return (name.empty() || name == "." || name == ".." ? "data" : name) + ".tokens";
 }
 
-// Shows how far it is, a few times a second on a terminal and rarely elsewhere.
+// Shows how far it is, a few times per second on a terminal and rarely elsewhere.
 class EncodingProgress {
  public:
   void show(const data::EncodeProgress& now) {

@@ -488,7 +488,7 @@ class TrainPrinter {
   // Not private: micro-batches that were drawn take their time.
   void print_phases(const TrainResult& result) const {
     const PhaseTimes& times = *result.phases;
-    Table table({"phase", "ms a step", "share"});
+    Table table({"phase", "ms per step", "share"});
     const auto add = [&](const std::string& name, double ms) {
       table.row(
           {name, fmt::format("{:.3f}", ms), fmt::format("{:.1f} %", 100 * ms / times.step_ms)});

@@ -1,5 +1,5 @@
-// ChaCha20's block function (RFC 8439), ChaCha8, and HChaCha20 (draft-irtf-cfrg-xchacha): the same
-// words on CPU and GPU.
+// ChaCha20's block function (RFC 8439) and HChaCha20 (draft-irtf-cfrg-xchacha): the same words on
+// CPU and GPU.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,11 @@ VEIL_HOST_DEVICE ChaChaBlock chacha_input(const ChaChaKey& key, uint32_t c0, uin
            c3}};
 }
 
-template <int kRounds>
-VEIL_HOST_DEVICE void chacha_rounds(uint32_t (&x)[16]) {
+VEIL_HOST_DEVICE void chacha_twenty_rounds(uint32_t (&x)[16]) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
-  for (int round = 0; round < kRounds; round += 2) {
+  for (int round = 0; round < 20; round += 2) {
     chacha_quarter_round(x[0], x[4], x[8], x[12]);
     chacha_quarter_round(x[1], x[5], x[9], x[13]);
     chacha_quarter_round(x[2], x[6], x[10], x[14]);
@@ -56,19 +55,13 @@ VEIL_HOST_DEVICE void chacha_rounds(uint32_t (&x)[16]) {
   }
 }
 
-template <int kRounds>
-VEIL_HOST_DEVICE ChaChaBlock chacha(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
-                                    uint32_t c3) {
-  const ChaChaBlock input = chacha_input(key, c0, c1, c2, c3);
-  ChaChaBlock x = input;
-  chacha_rounds<kRounds>(x.word);
-  for (int i = 0; i < 16; ++i) x.word[i] += input.word[i];
-  return x;
-}
-
 VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
                                       uint32_t c3) {
-  return chacha<20>(key, c0, c1, c2, c3);
+  const ChaChaBlock input = chacha_input(key, c0, c1, c2, c3);
+  ChaChaBlock x = input;
+  chacha_twenty_rounds(x.word);
+  for (int i = 0; i < 16; ++i) x.word[i] += input.word[i];
+  return x;
 }
 
 // A pseudorandom function of 128 bits: without its key, the result for an input tells nothing about
@@ -76,7 +69,7 @@ VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_
 VEIL_HOST_DEVICE ChaChaKey hchacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
                                      uint32_t c3) {
   ChaChaBlock x = chacha_input(key, c0, c1, c2, c3);
-  chacha_rounds<20>(x.word);
+  chacha_twenty_rounds(x.word);
   return {
       {x.word[0], x.word[1], x.word[2], x.word[3], x.word[12], x.word[13], x.word[14], x.word[15]}};
 }

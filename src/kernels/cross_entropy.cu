@@ -51,7 +51,7 @@ struct Running {
   }
 };
 
-// A block a row.
+// A block per row.
 template <typename T, int kWide>
 __global__ void __launch_bounds__(kThreads) scan_kernel(CrossEntropy e) {
   using Real = RealOf<T>;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(CrossEntropy e) {
   if (target >= e.first && target - e.first < e.width) state[2] = real(logits[target - e.first]);
 }
 
-// A block a row, in place.
+// A block per row, in place.
 template <typename T, int kWide>
 __global__ void __launch_bounds__(kThreads) grad_kernel(CrossEntropy e) {
   using Real = RealOf<T>;

@@ -393,10 +393,10 @@ struct NoisyUpdate {
   int64_t first_element;
   void* stream;
 };
-// By Philox and by ChaCha20, hardened or not: each in a file of its own, because they take long to
-// compile.
+// One per generator, each in a file of its own because they take long to compile.
 void noisy_update_philox(const NoisyUpdate& update);
 void noisy_update_secure(const NoisyUpdate& update);
+void noisy_update_hardened(const NoisyUpdate& update);
 
 #ifdef __CUDACC__
 // Turns a failed kernel launch into an exception.

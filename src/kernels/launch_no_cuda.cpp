@@ -127,5 +127,8 @@ void noisy_update_philox(const NoisyUpdate&) {
 void noisy_update_secure(const NoisyUpdate&) {
   not_built();
 }
+void noisy_update_hardened(const NoisyUpdate&) {
+  not_built();
+}
 
 }  // namespace veil::launch

@@ -15,10 +15,10 @@
 // Hardened against floating-point attacks (Mironov 2012; Jin et al. 2022; Haney et al. 2022), in
 // two ways:
 // - The normal is a weighted sum of two independent draws (Holohan and Braghin 2021), the second
-//   from ChaCha8 under a key of its own. One fp32 pair of a single draw has some 2^52 outcomes for
-//   2^48 representable neighbours, so some of those are never hit; a sum has 2^104. The weights are
-//   unequal because the second draw only has to blur the first one's grid: were ChaCha8 broken, 99 %
-//   of the deviation would still be ChaCha20's.
+//   from Philox under 192 secret bits of its own. One fp32 pair of a single draw has some 2^52
+//   outcomes for 2^48 representable neighbours, so some of those are never hit; a sum has 2^104.
+//   The weights are unequal because the second draw only has to blur the first one's grid: if it
+//   were predictable, 99 % of the deviation would still be ChaCha20's.
 // - The sum of gradient and noise is rounded to a lattice that depends on the deviation alone
 //   (noise_snapped): the last bits of a floating-point sum tell the size of its terms.
 #pragma once
@@ -47,8 +47,27 @@ struct NoiseKnobs {
 inline constexpr int64_t kNoiseKnobs = sizeof(NoiseKnobs) / sizeof(double);
 static_assert(kNoiseKnobs == 2);
 
-VEIL_HOST_DEVICE uint32_t noise_counter_high(uint64_t step, uint64_t group, bool further) {
-  return static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
+// What Philox is keyed by: its key of two words, and four that its counter is combined with.
+struct PhiloxSecret {
+  uint32_t word[6];
+};
+
+// Four calls. Counters of different blocks differ.
+VEIL_HOST_DEVICE ChaChaBlock noise_philox_words(const PhiloxSecret& secret, uint64_t step,
+                                                uint32_t parameter, uint64_t group, bool further) {
+  const auto two = [&](int i) { return uint64_t{secret.word[i + 1]} << 32 | secret.word[i]; };
+  ChaChaBlock block;
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+  for (uint32_t call = 0; call < 4; ++call) {
+    const uint64_t low =
+        (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
+    const uint64_t high = uint64_t{parameter} << 32 | static_cast<uint32_t>(step);
+    const Philox4 four = philox4x32(two(0), low ^ two(2), high ^ two(4));
+    for (int i = 0; i < 4; ++i) block.word[4 * call + i] = four.word[i];
+  }
+  return block;
 }
 
 // 16 words, a function of (key, step, parameter, group, whether further ones are requested).
@@ -56,31 +75,28 @@ VEIL_HOST_DEVICE uint32_t noise_counter_high(uint64_t step, uint64_t group, bool
 VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaKey& key,
                                          uint64_t step, uint32_t parameter, uint64_t group,
                                          bool further = false) {
-  if (generator != NoiseGenerator::philox)
-    return chacha20(key, static_cast<uint32_t>(group), noise_counter_high(step, group, further),
-                    static_cast<uint32_t>(step), parameter);
-  ChaChaBlock block;
-  for (uint32_t call = 0; call < 4; ++call) {
-    const uint64_t low =
-        (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
-    const Philox4 four = philox4x32(uint64_t{key.word[1]} << 32 | key.word[0], low,
-                                    uint64_t{parameter} << 32 | static_cast<uint32_t>(step));
-    for (int i = 0; i < 4; ++i) block.word[4 * call + i] = four.word[i];
+  if (generator != NoiseGenerator::philox) {
+    const auto high =
+        static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
+    return chacha20(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step),
+                    parameter);
   }
-  return block;
+  return noise_philox_words({key.word[0], key.word[1]}, step, parameter, group, further);
 }
 
 // The words of the second draw of hardened noise.
-VEIL_HOST_DEVICE ChaChaBlock noise_second_words(const ChaChaKey& second, uint64_t step,
+VEIL_HOST_DEVICE ChaChaBlock noise_second_words(const PhiloxSecret& second, uint64_t step,
                                                 uint32_t parameter, uint64_t group, bool further) {
-  return chacha<8>(second, static_cast<uint32_t>(group), noise_counter_high(step, group, further),
-                   static_cast<uint32_t>(step), parameter);
+  return noise_philox_words(second, step, parameter, group, further);
 }
 
-// Its key, derived on the host: "veil/noise/2nd". Nothing that ChaCha8 might give away of it leads
-// back to the first draw's key.
-inline ChaChaKey noise_second_key(const ChaChaKey& key) {
-  return hchacha20(key, 0x6C696576u, 0x696F6E2Fu, 0x322F6573u, 0x0000646Eu);
+// Its secret, derived on the host by ChaCha20's key function ("veil/noise/2nd"): nothing that Philox
+// might give away of it leads back to the first draw's key.
+inline PhiloxSecret noise_second_secret(const ChaChaKey& key) {
+  const ChaChaKey derived = hchacha20(key, 0x6C696576u, 0x696F6E2Fu, 0x322F6573u, 0x0000646Eu);
+  PhiloxSecret secret;
+  for (int i = 0; i < 6; ++i) secret.word[i] = derived.word[i];
+  return secret;
 }
 
 // u in (0, 1) as its distance x from the nearer end: x is where all digits are.
@@ -270,14 +286,39 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_draw(NoiseGenerator generator, const Cha
   const ChaChaBlock further = noise_words(generator, key, step, parameter, group, /*further=*/true);
   return noise_normals<Real>(block, &further);
 }
+// The second draw of hardened noise. In fp32 it needs no further words and no last digits: it is added
+// with a small weight, to blur the first. The device's quick functions are good to 2^-20 here.
 template <typename Real>
-VEIL_HOST_DEVICE NoiseGroup<Real> noise_second_draw(const ChaChaKey& second, uint64_t step,
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_second_normals(const ChaChaBlock& block,
+                                                       const ChaChaBlock* further) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Real) == 4) {
+    NoiseGroup<Real> result;
+#pragma unroll
+    for (int pair = 0; pair < kNoiseGroup / 2; ++pair) {
+      const float u = fmaf(static_cast<float>(block.word[2 * pair]), 0x1p-32f, 0x1p-33f);
+      // sqrt(-2 ln u)
+      const float twice = __log2f(u) * -1.3862943611198906f;
+      float radius;
+      asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(radius) : "f"(twice));
+      // The signed word: half a turn to either side.
+      const float angle = static_cast<float>(static_cast<int32_t>(block.word[2 * pair + 1])) *
+                          1.4629180792671596e-9f;
+      result.value[2 * pair] = radius * __cosf(angle);
+      result.value[2 * pair + 1] = radius * __sinf(angle);
+    }
+    return result;
+  }
+#endif
+  return noise_normals<Real>(block, further);
+}
+template <typename Real>
+VEIL_HOST_DEVICE NoiseGroup<Real> noise_second_draw(const PhiloxSecret& second, uint64_t step,
                                                     uint32_t parameter, uint64_t group) {
   const ChaChaBlock block = noise_second_words(second, step, parameter, group, /*further=*/false);
-  if (sizeof(Real) == 4 && !noise_needs_further_words(block))
-    return noise_normals<Real>(block, nullptr);
+  if constexpr (sizeof(Real) == 4) return noise_second_normals<Real>(block, nullptr);
   const ChaChaBlock further = noise_second_words(second, step, parameter, group, /*further=*/true);
-  return noise_normals<Real>(block, &further);
+  return noise_second_normals<Real>(block, &further);
 }
 
 // The two draws' weights in hardened noise; their squares add up to 1.
@@ -287,11 +328,12 @@ inline constexpr double kNoiseSecondWeight = 0.125;
 // What a group of noise is made from.
 struct NoiseKeys {
   NoiseGenerator generator;
-  ChaChaKey key, second;  // second: of hardened noise
+  ChaChaKey key;
+  PhiloxSecret second;  // of hardened noise
 };
 inline NoiseKeys noise_keys(NoiseGenerator generator, const ChaChaKey& key) {
   return {generator, key,
-          generator == NoiseGenerator::hardened ? noise_second_key(key) : ChaChaKey{}};
+          generator == NoiseGenerator::hardened ? noise_second_secret(key) : PhiloxSecret{}};
 }
 
 template <typename Real>

@@ -94,8 +94,14 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                                      of.first_element,
                                      Stream::current(of.param.device()).handle()};
     if (numel == 0) return;
-    source.generator == NoiseGenerator::philox ? launch::noisy_update_philox(update)
-                                               : launch::noisy_update_secure(update);
+    switch (source.generator) {
+      case NoiseGenerator::secure:
+        return launch::noisy_update_secure(update);
+      case NoiseGenerator::hardened:
+        return launch::noisy_update_hardened(update);
+      case NoiseGenerator::philox:
+        return launch::noisy_update_philox(update);
+    }
     return;
   }
   const UpdateKnobs values = *knobs_at<UpdateKnobs>(knobs);

@@ -1,5 +1,4 @@
 // The noisy update's kernels, one .cu file per generator because they take long to compile.
-// kGenerator is secure for hardened noise too: whether there is a second draw is known at run time.
 #pragma once
 
 #include <type_traits>
@@ -89,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
           u.keys, static_cast<uint64_t>(noise.step), u.parameter, group);
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
-      if (u.keys.generator == NoiseGenerator::hardened) {
+      if constexpr (kGenerator == NoiseGenerator::hardened) {
         const Real anchor = noise_anchor<Real>(noise.deviation);
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) sum[k] = noise_snapped(sum[k], anchor);
@@ -212,17 +211,18 @@ struct GroupUpdate {
   UpdateKnobs knobs;
   NoiseKnobs noise;
   UpdateFactors<float> f;
+  float anchor;  // of hardened noise's lattice
 
   __device__ __forceinline__ GroupUpdate(const NoisyUpdate& update, const float* factors)
       : u(update),
         factor(factors),
         knobs(*u.knobs),
         noise(*u.noise_knobs),
-        f(update_factors<float>(u.rule, knobs)) {}
+        f(update_factors<float>(u.rule, knobs)),
+        anchor(noise_anchor<float>(noise.deviation)) {}
 
-  // One draw without further words, or (kAny) whatever the noise asks for. False if the former does
-  // not suffice: then nothing is written.
-  template <bool kAny>
+  // False where further words are needed and not `kFurther`: then nothing is written.
+  template <bool kFurther>
   __device__ __forceinline__ bool run(int64_t group) const {
     const auto deviation = static_cast<float>(noise.deviation);
     const auto step = static_cast<uint64_t>(noise.step);
@@ -236,17 +236,28 @@ struct GroupUpdate {
     const Group<Grad> second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
     float sum[kNoiseGroup] = {};
     if (deviation != 0) {
+      const auto index = static_cast<uint64_t>(group);
+      const ChaChaBlock words = noise_words(kGenerator, u.keys.key, step, u.parameter, index);
       NoiseGroup<float> normals;
-      if constexpr (kAny) {
-        normals = noise_group_on_device<float, kGenerator>(u.keys, step, u.parameter, group);
+      if constexpr (kFurther) {
+        const ChaChaBlock further =
+            noise_words(kGenerator, u.keys.key, step, u.parameter, index, /*further=*/true);
+        normals = noise_normals<float>(words, &further);
       } else {
-        const ChaChaBlock words =
-            noise_words(kGenerator, u.keys.key, step, u.parameter, static_cast<uint64_t>(group));
         if (noise_needs_further_words(words)) return false;
         normals = noise_normals<float>(words, nullptr);
       }
+      constexpr bool kHardened = kGenerator == NoiseGenerator::hardened;
+      const float weight =
+          kHardened ? static_cast<float>(kNoiseFirstWeight) * deviation : deviation;
 #pragma unroll
-      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = deviation * normals.value[k];
+      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = weight * normals.value[k];
+      if constexpr (kHardened) {
+        normals = noise_second_draw<float>(u.keys.second, step, u.parameter, index);
+        const float blur = static_cast<float>(kNoiseSecondWeight) * deviation;
+#pragma unroll
+        for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(blur, normals.value[k], sum[k]);
+      }
     }
     if (u.samples == 0) {
 #pragma unroll
@@ -257,9 +268,8 @@ struct GroupUpdate {
       for (int64_t s = 2; s < u.samples; ++s)
         add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
     }
-    if constexpr (kAny && kGenerator != NoiseGenerator::philox) {
-      if (u.keys.generator == NoiseGenerator::hardened && deviation != 0) {
-        const float anchor = noise_anchor<float>(noise.deviation);
+    if constexpr (kGenerator == NoiseGenerator::hardened) {
+      if (deviation != 0) {
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) sum[k] = noise_snapped(sum[k], anchor);
       }
@@ -307,11 +317,11 @@ struct GroupUpdate {
   }
 };
 
-// Out of line: of single draws one group in 4096 needs it, and it must not cost the others registers.
+// Out of line: one group in 4096 needs it, and it must not cost the others registers.
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
-__device__ __noinline__ void update_with_any_noise(const NoisyUpdate& u, const float* factor,
-                                                   int64_t group) {
+__device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor,
+                                                       int64_t group) {
   GroupUpdate<Param, Grad, State, kGenerator, kKind>(u, factor).template run<true>(group);
 }
 
@@ -324,13 +334,11 @@ __global__ void __launch_bounds__(kThreads, 6)
     factor[s] = static_cast<float>(u.coefficients[s]);
   __syncthreads();
   const GroupUpdate<Param, Grad, State, kGenerator, kKind> update(u, factor);
-  const bool hardened =
-      kGenerator != NoiseGenerator::philox && u.keys.generator == NoiseGenerator::hardened;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups;
        g += stride) {
-    if (hardened || !update.template run<false>(first_group + g))
-      update_with_any_noise<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
+    if (!update.template run<false>(first_group + g))
+      update_with_further_words<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
   }
 }
 
@@ -359,9 +367,11 @@ void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
 
 // Whether the quick kernel exists for these types: what is rarely asked for is left to the other
 // one.
-template <typename Param, typename Grad, typename State, OptimizerKind kKind>
+template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
+          OptimizerKind kKind>
 constexpr bool is_quick() {
   if (sizeof(Param) == 8 || sizeof(Grad) == 8) return false;
+  if (kGenerator == NoiseGenerator::hardened && std::is_same_v<Grad, __half>) return false;
   if (sizeof(State) == 4) return true;
   return kKind == OptimizerKind::adamw && !std::is_same_v<Grad, __half>;
 }
@@ -382,7 +392,7 @@ void run(const NoisyUpdate& u) {
            fits(u.v, sizeof(State));
   };
   const bool packed = allows(kFour);
-  if constexpr (is_quick<Param, Grad, State, kKind>()) {
+  if constexpr (is_quick<Param, Grad, State, kGenerator, kKind>()) {
     const bool grouped =
         allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
     constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit

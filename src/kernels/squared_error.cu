@@ -20,7 +20,7 @@ __device__ double block_sum(double value) {
   return lanes[0];
 }
 
-// A block a sample.
+// A block per sample.
 template <typename T, typename Real>
 __global__ void squared_error_kernel(const T* output, const T* target, T* grad, double* losses,
                                      int64_t width) {

@@ -13,7 +13,7 @@ struct Features {
   cudaStream_t stream;
 };
 
-// A block a sample.
+// A block per sample.
 template <typename T>
 __global__ void timestep_features_kernel(Features f) {
   const int64_t i = blockIdx.x, half = f.width / 2, code = f.condition[i];

@@ -75,7 +75,7 @@ BlockShape Classifier::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.reports.push_back(
       {l_.score, l_.labels * l_.hidden, Report::By::linear, false, batch, 1, l_.labels, l_.hidden});
   shape.output_bytes = batch * l_.tokens * l_.hidden * dtype_bytes(compute);
-  // Finding the last token: a mask, positions and their product. Then a few rows a sample.
+  // Finding the last token: a mask, positions and their product. Then a few rows per sample.
   shape.forward_scratch_bytes = batch * l_.tokens * (1 + 8) + l_.tokens * 8 +
                                 batch * (3 * l_.hidden + l_.labels) * dtype_bytes(compute) +
                                 l_.norm.backward_scratch_bytes(batch, 1, compute, on_gpu);

@@ -23,7 +23,7 @@ int64_t product_rows(int64_t samples, int64_t rows, int64_t columns, int64_t rea
                              1, rows);
 }
 
-// One token a sample: scaled rows of g and selected rows of a, then one product over the samples.
+// One token per sample: scaled rows of g and selected rows of a, then one product over the samples.
 void add_outer(const Tensor& a, const Tensor& g, const Tensor& coefficients, Tensor& out,
                bool add) {
   const DType real = out.scalar_type();

@@ -256,7 +256,7 @@ std::vector<std::string> Mechanism::summary() const {
                   name_of(relation()), request_.delta));
   lines.push_back(poisson ? fmt::format("sampler     poisson, q {:g}: {:g} of {} expected", q(),
                                         expected_batch(), quantity(request_.data_size, "sample"))
-                          : fmt::format("sampler     shuffled, {:g} of {}, {} an epoch",
+                          : fmt::format("sampler     shuffled, {:g} of {}, {} per epoch",
                                         expected_batch(), quantity(request_.data_size, "sample"),
                                         quantity(steps_per_epoch_, "step")));
   std::string clip =
@@ -274,7 +274,7 @@ std::vector<std::string> Mechanism::summary() const {
                          request_.adaptive.count_deviation);
   lines.push_back(noise);
   std::string budget = fmt::format("accounting  {}", name_of(request_.accountant));
-  if (!poisson) budget += ", a plain Gaussian an epoch";
+  if (!poisson) budget += ", a plain Gaussian per epoch";
   if (request_.epsilon)
     budget +=
         fmt::format(", epsilon {:g} in {}", *request_.epsilon, quantity(*request_.steps, "step"));

@@ -13,7 +13,7 @@
 namespace veil::privacy {
 
 // poisson: each sample with probability q, independently (sampler.h). shuffled: batches of a fixed
-// size, each sample at most once an epoch (data::ShuffledOrder).
+// size, each sample at most once per epoch (data::ShuffledOrder).
 enum class SamplerKind { poisson, shuffled };
 // What neighbouring data sets are. add_remove: one has a sample that the other lacks. zero_out: a
 // sample's gradient is replaced by nothing, sizes stay.

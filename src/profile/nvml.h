@@ -21,7 +21,7 @@ struct GpuState {
 // its support.
 std::optional<GpuState> gpu_state(int gpu_index);
 
-// Watches a GPU from a thread of its own while it lives, ten times a second.
+// Watches a GPU from a thread of its own while it lives, ten times per second.
 class GpuSampler {
  public:
   explicit GpuSampler(int gpu_index);

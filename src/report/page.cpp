@@ -68,7 +68,7 @@ std::string cards(const RecordGroup& group, const std::string& sample) {
   if (small) out += card("smallest peak", shown_bytes(small->peak_memory_bytes), small->label);
   if (fast && fast->total_batch_size && *compared_ms(*fast) > 0) {
     const double rate = static_cast<double>(*fast->total_batch_size) / (*compared_ms(*fast) / 1000);
-    out += card(fmt::format("most {}s a second", sample), format_count(rate), fast->label);
+    out += card(fmt::format("most {}s per second", sample), format_count(rate), fast->label);
   }
   const size_t ok = static_cast<size_t>(std::count_if(group.records.begin(), group.records.end(),
                                                       [](const Record* r) { return r->ok(); }));
@@ -86,7 +86,7 @@ std::string cards(const std::vector<KeyFigure>& figures) {
 std::string choice_table(const RecordGroup& group) {
   const std::vector<Choice> front = choices(group);
   if (front.size() < 2) return "";
-  Table table({"memory for a rank", "take", "a step"});
+  Table table({"memory per rank", "choose", "time per step"});
   BytesScale scale;
   for (const Choice& choice : front) scale.see(choice.bytes);
   for (const Choice& choice : front)

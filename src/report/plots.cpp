@@ -130,10 +130,10 @@ std::vector<Plot> time_plot(const std::vector<Record>& records) {
           "1.5 linecolor rgb "
           "'{}'\n",
           kBlue, kInk);
-  return {Plot{name, "Time a step",
+  return {Plot{name, "Time per step",
                "Mean of the timed steps; the whisker is one standard deviation to either side.",
                spoken, time_table(records),
-               script(name, bar_canvas("Time a step", records, 48, {{}, "ms a step"}),
+               script(name, bar_canvas("Time per step", records, 48, {{}, "ms per step"}),
                       datablock(rows), commands)}};
 }
 
@@ -151,7 +151,7 @@ std::vector<Plot> phase_plot(const std::vector<Record>& records) {
               .spoken = "",
               .parts = step_parts_of(records),
               .amounts = {},
-              .unit = {1, "ms a step"},
+              .unit = {1, "ms per step"},
               .total_text = [](double ms) { return format_ms(ms); }};
   if (stack.parts.empty()) return {};
   for (const Record& record : records) {

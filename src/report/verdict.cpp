@@ -60,7 +60,7 @@ std::string time_words(const std::vector<const Record*>& records) {
   const Record* const next = least(others, compared_ms);
   if (!fastest || !next) return "";
   const double ms = *compared_ms(*fastest), more = *compared_ms(*next) - ms;
-  return fmt::format("Time: {} is fastest with {} a step; {} follows with {} more ({}), {}.",
+  return fmt::format("Time: {} is fastest with {} per step; {} follows with {} more ({}), {}.",
                      fastest->label, format_ms(ms), next->label, format_ms(more),
                      percent_text(ms > 0 ? more / ms : 0), noise_words(*fastest, *next, more));
 }
@@ -166,7 +166,7 @@ std::string rank_words(const std::vector<const Record*>& records) {
     }
     if (!slow || *slow->avg_time_ms <= 1.05 * *fast->avg_time_ms) continue;
     return fmt::format(
-        "Ranks: in {} rank {} takes {} a step and rank {} {}; the others wait for the slow one.",
+        "Ranks: in {} rank {} takes {} per step and rank {} {}; the others wait for the slow one.",
         record->label, slow->rank, format_ms(*slow->avg_time_ms), fast->rank,
         format_ms(*fast->avg_time_ms));
   }
@@ -179,24 +179,24 @@ std::string headline_of(const RecordGroup& group) {
   if (!fastest && !smallest) return "No experiment ended well, so there is nothing to compare.";
   if (!fastest || !smallest) {
     const Record* const only = fastest ? fastest : smallest;
-    return fastest ? fmt::format("Fastest is {}: {} a step; no memory was recorded.", only->label,
+    return fastest ? fmt::format("Fastest is {}: {} per step; no memory was recorded.", only->label,
                                  format_ms(*compared_ms(*only)))
                    : fmt::format("Least memory needs {}: {}; no time was recorded.", only->label,
                                  shown_bytes(*peak_bytes(*only)));
   }
   const double ms = *compared_ms(*fastest), bytes = *peak_bytes(*smallest);
   if (group.records.size() == 1) {
-    return fmt::format("{} takes {} a step and {} at its peak.", fastest->label, format_ms(ms),
+    return fmt::format("{} takes {} per step and {} at its peak.", fastest->label, format_ms(ms),
                        shown_bytes(bytes));
   }
   if (fastest == smallest) {
-    return fmt::format("Take {}: it is the fastest ({} a step) and needs the least memory ({}).",
+    return fmt::format("Take {}: it is the fastest ({} per step) and needs the least memory ({}).",
                        fastest->label, format_ms(ms), shown_bytes(bytes));
   }
   // Of those that are as fast as the fastest, the one that needs least.
   const std::vector<Choice> front = choices(group);
   const Choice& take = front.front();
-  std::string words = fmt::format("{}: {} a step in {}", take.record->label, format_ms(take.ms),
+  std::string words = fmt::format("{}: {} per step in {}", take.record->label, format_ms(take.ms),
                                   shown_bytes(take.bytes));
   if (take.record != fastest) {
     words +=
@@ -213,7 +213,7 @@ std::string headline_of(const RecordGroup& group) {
   if (!level.empty()) words += fmt::format("; level with it: {}", join(level, "; "));
   words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
   if (front.size() > 1) {
-    words += fmt::format(" If memory is short, {}: {} at {} a step.", front.back().record->label,
+    words += fmt::format(" If memory is short, {}: {} at {} per step.", front.back().record->label,
                          shown_bytes(front.back().bytes), format_ms(front.back().ms));
   }
   return words;

@@ -437,7 +437,7 @@ class Run {
     }
   }
 
-  // Tokens of all ranks a second (in a simulated world of its modelled step), and how much of the
+  // Tokens of all ranks per second (in a simulated world of its modelled step), and how much of the
   // device's peak the model's own FLOPs are (models/flops.h).
   void throughput(const ModelShape& shape) {
     const double seconds = record_.modelled_step_ms.value_or(mean(times_)) / 1e3;

@@ -86,7 +86,7 @@ Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) 
   Curves curves{"time_scaling_" + mode,
                 titled("Phases by length: " + mode, records),
                 kLengthAxis,
-                "ms a step",
+                "ms per step",
                 true,
                 {}};
   std::string spoken;
@@ -182,7 +182,7 @@ std::vector<Plot> bottleneck_plots(const std::vector<Record>& records) {
   const Unit unit = bytes_unit(largest);
   std::vector<Plot> plots = {
       phases_by_length(records),
-      whole_scaling("time_scaling", titled("Time by length", records), "ms a step", records, 1,
+      whole_scaling("time_scaling", titled("Time by length", records), "ms per step", records, 1,
                     compared_ms, time_growth, "step"),
       whole_scaling(
           "memory_scaling", "Peak memory by length", unit.name + " at the peak", records, unit.size,
@@ -221,7 +221,7 @@ std::vector<std::string> advice_on_time(const Record& record, const std::string&
     return {"gather earlier, under the computing of the unit before: " +
                 quoted_command("--forward-prefetch 1 --backward-prefetch pre"),
             "larger units send fewer messages: " + quoted_command("--wrap size"),
-            quoted_command("--strategy zero2") + " gathers once a step, for more memory"};
+            quoted_command("--strategy zero2") + " gathers once per step, for more memory"};
   if (part == "wait for reduce")
     return {
         "reduce under computing: a booked or two-pass plan reduces a unit while the next one's "
@@ -258,9 +258,10 @@ std::vector<std::string> advice_on_time(const Record& record, const std::string&
             ", or a larger batch"};
   if (part == "data") return {"the loader is waited for: a token store is read faster than text"};
   if (part.find("update") != std::string::npos)
-    return {"noise and update touch every parameter once a step: more samples a step share them (" +
-            quoted_command("--accumulation") + " or a larger batch); " +
-            quoted_command("--strategy zero3") + " shares them among ranks"};
+    return {
+        "noise and update touch every parameter once per step: more samples per step share them (" +
+        quoted_command("--accumulation") + " or a larger batch); " +
+        quoted_command("--strategy zero3") + " shares them among ranks"};
   return {
       "this is the model's own computing, which a step that is not private has as well; no "
       "clipping mode changes it"};

@@ -104,7 +104,7 @@ Plot tradeoff_plot(const std::vector<Record>& records) {
   const Unit unit = bytes_unit(largest);
   std::string data, spoken;
   std::vector<std::string> series;
-  Legend legend{{}, "ms a step"};
+  Legend legend{{}, "ms per step"};
   for (size_t i = 0; i < records.size(); ++i) {
     const Record& record = records[i];
     const auto ms = compared_ms(record);

@@ -81,12 +81,12 @@ Plot memory_comparison(const All& all, const std::vector<Record>& records) {
 
 Plot time_comparison(const All& all, const std::vector<Record>& records) {
   GroupedBars bars{"time_comparison",
-                   titled("Time a step by mode", records),
+                   titled("Time per step by mode", records),
                    kLengthAxis,
                    length_names(all),
                    {}};
   bars.panels.push_back(
-      {"ms a step", series_of(all, &ModeFigures::ms, &ModeFigures::spread_ms, 1), three_digits});
+      {"ms per step", series_of(all, &ModeFigures::ms, &ModeFigures::spread_ms, 1), three_digits});
   if (bars.panels[0].series.empty()) return {};
   return Plot{bars.name,
               bars.title,
@@ -101,7 +101,7 @@ Plot tradeoff(const All& all, const std::vector<Record>& records) {
   Curves curves{.name = "memory_vs_time_tradeoff",
                 .title = titled("Memory against time", records),
                 .x_axis = unit.name + " at the peak",
-                .y_axis = "ms a step",
+                .y_axis = "ms per step",
                 .lines = {}};
   const std::vector<std::string> modes = modes_of(all);
   for (size_t m = 0; m < modes.size(); ++m) {
@@ -199,7 +199,7 @@ std::string cost_words(const All& all, const ModeFigures& f) {
     parts.push_back(told_apart(f, *base) ? signed_share(*f.more_share)
                                          : "no other time within the spread");
   if (f.more_bytes) parts.push_back(signed_bytes(*f.more_bytes));
-  return parts.empty() ? fmt::format("{} a step in {}", shown_ms(f.ms), shown_bytes(f.bytes))
+  return parts.empty() ? fmt::format("{} per step in {}", shown_ms(f.ms), shown_bytes(f.bytes))
                        : fmt::format("{} than no_dp", join(parts, " and "));
 }
 

@@ -56,7 +56,7 @@ bool within_spread(const ZeroFigures& a, const ZeroFigures& b) {
 }
 
 std::string place_text(const ZeroFigures& f) {
-  return fmt::format("{} with {} ({} in {} a rank)", f.strategy, batch_text(f),
+  return fmt::format("{} with {} ({} in {} per rank)", f.strategy, batch_text(f),
                      rate_text(*f.tokens_per_second), shown_bytes(f.peak_bytes));
 }
 
@@ -245,7 +245,7 @@ std::string communication_words(const All& all) {
       "accumulate more or take a larger batch, so that more computing stands against it, and put "
       "ranks on a fast link (NVLink, InfiniBand)";
   if (most->strategy == "zero3")
-    advice = "zero2 gathers parameters once a step instead of at each use; else " + advice;
+    advice = "zero2 gathers parameters once per step instead of at each use; else " + advice;
   return words + fmt::format("; {} loses {} to it: {}.", most->record->label, percent_text(highest),
                              advice);
 }
@@ -425,7 +425,7 @@ Suite zero_suite() {
   suite.options = {{.name = "strategies", .field = &grid->strategies, .help = "which are compared"},
                    {.name = "batch-sizes",
                     .field = &grid->batch_sizes,
-                    .help = "samples a rank and micro-batch, one after another",
+                    .help = "samples per rank and micro-batch, one after another",
                     .minimum = 1,
                     .maximum = 1 << 24},
                    {.name = "accumulations",

@@ -75,7 +75,7 @@ Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<R
   const std::vector<int64_t> accumulations = in_order(all, &ZeroFigures::accumulation);
   std::string data, spoken;
   std::vector<std::string> series;
-  Legend legend{{}, "batch size, samples a rank and micro-batch"};
+  Legend legend{{}, "batch size, samples per rank and micro-batch"};
   double highest = 0;
   for (size_t s = 0; s < strategies.size(); ++s) {
     const std::string& color = kOkabeIto[s % kOkabeIto.size()];
@@ -131,10 +131,10 @@ Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<R
 
 Plot tokens_plot(const All& all, const std::vector<Record>& records) {
   return against_batch(
-      {"tokens_per_second", "Tokens a second by batch",
-       "Tokens of all ranks a second, mean; the upright stroke is a standard deviation to either "
+      {"tokens_per_second", "Tokens per second by batch",
+       "Tokens of all ranks per second, mean; the upright stroke is a standard deviation to either "
        "side.",
-       "tokens a second", &ZeroFigures::tokens_per_second, &ZeroFigures::tokens_deviation, 1},
+       "tokens per second", &ZeroFigures::tokens_per_second, &ZeroFigures::tokens_deviation, 1},
       all, records);
 }
 
@@ -288,7 +288,7 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
                      {.title = title,
                       .left = 96,
                       .plot_height = 46 * static_cast<int>(lines.size()),
-                      .legend = {{}, "batch size, samples a rank and micro-batch"}},
+                      .legend = {{}, "batch size, samples per rank and micro-batch"}},
                      "", commands)};
 }
 

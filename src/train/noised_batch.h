@@ -14,7 +14,7 @@ struct NoisedOptions {
 
 // pixels [rows, channels, size, size] fp32 in [-1, 1]. Timestep, noise and hidden label of a row
 // depend on (seed, step, sample) alone, whatever rank or place in the batch it has; a sample must
-// come once a step; data::kNoSample may come often, and is noise-free. `sample_count`: of the whole
+// come once per step; data::kNoSample may come often, and is noise-free. `sample_count`: of the whole
 // data set. Labels must be below config.classes.
 Batch noised_batch(const DitConfig& config, const NoiseSchedule& schedule,
                    const std::vector<float>& pixels, const std::vector<int64_t>& samples,

@@ -53,7 +53,7 @@ TEST_F(ProgramFindBatch, TheLargestBatchRanBelowTheLimitAndTheNextOneDoesNotFit)
   }
   const std::string text = ProgramTest::text(work() / "found" / "max_batch_sizes.txt");
   EXPECT_EQ(text.substr(text.find('\n') + 1), lines);
-  EXPECT_THAT(text, ::testing::StartsWith("# largest batch a rank: llama-tiny"));
+  EXPECT_THAT(text, ::testing::StartsWith("# largest batch per rank: llama-tiny"));
   EXPECT_THAT(answer.out, HasSubstr("largest batch"));
 }
 

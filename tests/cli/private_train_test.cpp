@@ -23,7 +23,7 @@ using ::testing::StartsWith;
 
 class ProgramPrivateTrain : public TrainingTest {
  protected:
-  // Eight samples expected, two a micro-batch; the quick accountant.
+  // Eight samples expected, two per micro-batch; the quick accountant.
   static std::string privately(const std::string& more) {
     return words(
         "--delta 1e-5 --accountant rdp --samples packed --total-batch-size 8 --batch-size 2 "

@@ -41,7 +41,7 @@ TEST_F(ExecutorTest, ReductionIsExactlyTheMeanOverTheLogicalBatch) {
   }
 }
 
-// The estimate's rows as the executor observes them: the body once a micro-batch.
+// The estimate's rows as the executor observes them: the body once per micro-batch.
 std::vector<MemoryRow> observed_order(const MemoryEstimate& estimate, int micro_batches) {
   std::vector<MemoryRow> rows[kParts], all;
   for (const MemoryRow& row : estimate.rows) rows[static_cast<int>(row.part)].push_back(row);

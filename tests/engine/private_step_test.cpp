@@ -270,7 +270,7 @@ TEST(PrivateStep, NoiseIsTheSameForEveryPlanStrategyAndAccumulation) {
   }
 }
 
-// Invariants 1 and 4: the update is (sum + sigma C z) / E, z once a step with the deviation it
+// Invariants 1 and 4: the update is (sum + sigma C z) / E, z once per step with the deviation it
 // should have.
 TEST(PrivateStep, TheUpdateIsTheSumAndTheNoiseOverTheExpectedBatch) {
   TestCase test;

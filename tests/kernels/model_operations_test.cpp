@@ -158,7 +158,7 @@ TEST(ModelOperations, ScratchIsAGpusAlone) {
   EXPECT_EQ(token_sum_scratch_bytes(4, 2048, 2048, at::kBFloat16, false), 0);
   EXPECT_EQ(embedding_grad_scratch_bytes(8192, false), 0);
   EXPECT_EQ(squared_norm_scratch_bytes(1 << 20, false), 0);
-  // 128 strips of 16 tokens a sample; one strip needs none.
+  // 128 strips of 16 tokens per sample; one strip needs none.
   EXPECT_EQ(norm_backward_scratch_bytes(4, 2048, 2048, at::kBFloat16, true), 4 * 128 * 2048 * 4);
   EXPECT_EQ(norm_backward_scratch_bytes(4, 2048, 2048, at::kDouble, true), 4 * 128 * 2048 * 8);
   EXPECT_EQ(norm_backward_scratch_bytes(2, 1, 4096, at::kBFloat16, true), 0);

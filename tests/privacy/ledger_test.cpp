@@ -52,7 +52,7 @@ TEST(PrivacyLedger, StepsThatACrashTookBackCountBesideThoseThatTakeTheirPlace) {
 }
 
 TEST(PrivacyLedger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
-  const MechanismRequest wanted = request(SamplerKind::shuffled);  // ten steps an epoch
+  const MechanismRequest wanted = request(SamplerKind::shuffled);  // ten steps per epoch
   EXPECT_EQ(event(wanted, "a", 0, 10).phase().steps, 1);
   EXPECT_EQ(event(wanted, "a", 10, 20).phase().steps, 1);
   EXPECT_EQ(event(wanted, "a", 5, 10).phase().steps, 1);

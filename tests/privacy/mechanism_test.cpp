@@ -280,10 +280,10 @@ TEST(Mechanism, ASummaryIsShortLines) {
   const std::vector<std::string> lines = make_mechanism(shuffled_request()).summary();
   ASSERT_EQ(lines.size(), 6u);
   EXPECT_EQ(lines[0], "protects    a sample (zero-out neighbours), delta 1e-05");
-  EXPECT_EQ(lines[1], "sampler     shuffled, 256 of 60000 samples, 234 steps an epoch");
+  EXPECT_EQ(lines[1], "sampler     shuffled, 256 of 60000 samples, 234 steps per epoch");
   EXPECT_EQ(lines[2], "clipping    abadi, C 2");
   EXPECT_EQ(lines[3], "noise       sigma 4, deviation 8 on the sum");
-  EXPECT_EQ(lines[4], "accounting  pld, a plain Gaussian an epoch");
+  EXPECT_EQ(lines[4], "accounting  pld, a plain Gaussian per epoch");
   EXPECT_THAT(lines[5], HasSubstr("warning     Shuffled batches are no Poisson samples"));
   EXPECT_EQ(make_mechanism(poisson_request()).summary()[1],
             "sampler     poisson, q 0.00426667: 256 of 60000 samples expected");

@@ -31,8 +31,9 @@ json plain(const char* name, double ms, double spread, int64_t bytes) {
 TEST(Verdict, TheLinearSuiteAsksAndAnswersItsQuestion) {
   const Verdict verdict = verdict_on(test::linear_suite_records());
   EXPECT_EQ(verdict.question, "DDP or FSDP, and with which options, for my memory and my time?");
-  EXPECT_THAT(verdict.headline, HasSubstr("If it fits, performance-optimised FSDP: 1938 ms a step "
-                                          "in 8.75 GiB (not measurably slower than basic DDP"));
+  EXPECT_THAT(verdict.headline,
+              HasSubstr("If it fits, performance-optimised FSDP: 1938 ms per step "
+                        "in 8.75 GiB (not measurably slower than basic DDP"));
   EXPECT_THAT(verdict.headline, HasSubstr("If memory is short, memory-optimised FSDP: 7.75 GiB"));
   const std::string all = join(verdict.findings, "\n");
   EXPECT_THAT(all, HasSubstr("Sharding: performance-optimised FSDP takes"));
@@ -46,7 +47,7 @@ TEST(Verdict, TheLinearSuiteAsksAndAnswersItsQuestion) {
 
 TEST(Verdict, ADifferenceWithinTheNoiseIsNoDifference) {
   const Verdict near = verdict_on({plain("a", 100, 5, 2000), plain("b", 103, 5, 1000)});
-  EXPECT_THAT(near.headline, HasSubstr("Take b: 103 ms a step"));
+  EXPECT_THAT(near.headline, HasSubstr("Take b: 103 ms per step"));
   EXPECT_THAT(near.findings[0], HasSubstr("within the steps' spread"));
   const Verdict far = verdict_on({plain("a", 100, 1, 2000), plain("b", 103, 1, 1000)});
   EXPECT_THAT(far.headline, HasSubstr("If it fits, a: 100 ms"));

@@ -35,7 +35,7 @@ TEST(PrivateRun, EpochsAreStepsAtTheSamplingRate) {
   PrivacyConfig shuffled = choice();
   shuffled.sampler = privacy::SamplerKind::shuffled;
   PrivateSetting odd = setting();
-  odd.expected_batch = 300;  // three steps an epoch, a tenth left out
+  odd.expected_batch = 300;  // three steps per epoch, a tenth left out
   EXPECT_EQ(*private_mechanism(shuffled, odd).request().steps, 9);
   EXPECT_EQ(*private_mechanism(choice(), odd).request().steps, 10);
   odd.steps = 4;

@@ -320,7 +320,7 @@ TEST(ModeReport, NoPlotOfADiffusionSuiteIsMadeOfMarksThatThePageLeavesOut) {
   const std::string script = folder.read("visualizations/performance_tradeoff.gp");
   EXPECT_THAT(script, HasSubstr("with circles"));
   EXPECT_THAT(script, Not(HasSubstr("with points")));
-  EXPECT_THAT(folder.read("index.html"), HasSubstr("most images a second"));
+  EXPECT_THAT(folder.read("index.html"), HasSubstr("most images per second"));
 }
 
 TEST(ModeReport, WhatNvmlSawOfTheGpuIsShown) {

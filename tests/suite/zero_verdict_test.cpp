@@ -141,7 +141,7 @@ TEST(ZeroVerdict, AdviceComesWhereAThresholdIsCrossedAndOnlyThere) {
                                    {"communication of zero3",
                                     {.strategy = "zero3", .exposed_ms = 18.5},
                                     {.strategy = "zero3", .exposed_ms = 19.5},
-                                    "zero2 gathers parameters once a step"},
+                                    "zero2 gathers parameters once per step"},
                                    {"memory",
                                     {.strategy = "zero2"},
                                     {.strategy = "zero2", .outcome = "oom"},
