@@ -355,8 +355,9 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
 std::vector<std::string> PrivateRun::warnings(const Model& model) const {
   std::vector<std::string> lines;
   if (config_.privacy.rng == NoiseGenerator::philox)
-    lines.push_back(fmt::format("WARNING: `rng` {}: {}; pass `rng` hardened or secure to train on real data",
-                                name_of(config_.privacy.rng), privacy::kInsecureNoise));
+    lines.push_back(
+        fmt::format("WARNING: `rng` {}: {}; pass `rng` hardened or secure to train on real data",
+                    name_of(config_.privacy.rng), privacy::kInsecureNoise));
   if (!together_.one_figure())
     lines.push_back(
         fmt::format("the model was trained before, and no single epsilon covers a person whose "
