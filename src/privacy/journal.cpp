@@ -215,7 +215,8 @@ void Journal::before_step(int64_t step, int64_t last) {
 void Journal::checkpoint_written(int64_t step, const std::string& digest, int keep) {
   VEIL_CHECK(begun_, "a checkpoint before the journal was begun");
   checkpoints_[step] = digest;
-  while (std::ssize(checkpoints_) > keep) checkpoints_.erase(checkpoints_.begin());
+  // One more: a process that is killed now leaves the one before as its newest.
+  while (std::ssize(checkpoints_) > keep + 1) checkpoints_.erase(checkpoints_.begin());
   write();
 }
 

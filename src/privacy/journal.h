@@ -66,7 +66,7 @@ class Journal {
   // disk, before this returns. None beyond `last`.
   void before_step(int64_t step, int64_t last);
   // A checkpoint's files are written and about to get their place: only from bytes that are known
-  // here can its steps be replayed. Known are those of the newest `keep` steps.
+  // here can its steps be replayed. Known are those of the newest `keep` and of one more.
   void checkpoint_written(int64_t step, const std::string& digest, int keep);
   // What a checkpoint of this step stores.
   Ledger ledger_at(int64_t step) const;

@@ -383,7 +383,8 @@ PrivateStart PrivateRun::start() const {
   start.steps = steps();
   start.last_step = last_step_;
   start.spends = mechanism_.epsilon_after(steps());
-  if (p.sampler == SamplerKind::shuffled && std::isfinite(start.spends.epsilon)) {
+  if (p.sampler == SamplerKind::shuffled && together_.phases.empty() &&
+      std::isfinite(start.spends.epsilon)) {
     start.poisson_epsilon =
         privacy::make_accountant(p.accountant)
             ->epsilon({{.sigma = mechanism_.sigma(), .q = mechanism_.q(), .steps = steps()}},
