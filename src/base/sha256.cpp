@@ -124,6 +124,7 @@ Sha256::Sha256(bool portable)
 }
 
 void Sha256::add(std::string_view bytes) {
+  if (bytes.empty()) return;
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   size_t left = bytes.size();
   const size_t filled = bytes_ % kShaBlock;
