@@ -310,8 +310,12 @@ void add_privacy_options(Options& options, PrivacyConfig& p) {
        .minimum = 1});
   options.add("secret-file", p.secret_file,
               {.help = "32 random bytes or 64 hexadecimal digits that only you can read: a run "
-                       "that can be repeated; drawn and kept with the run if not given",
+                       "that can be repeated; drawn and kept with the run if not given. If every "
+                       "rank can read it, no key is sent between ranks",
                .value = "FILE"});
+  options.add("allow-insecure-noise", p.allow_insecure_noise,
+              {.help = "let --export write a model that was trained with --rng philox, whose noise "
+                       "is not cryptographic"});
   add_clip_options(options, p.method);
 }
 

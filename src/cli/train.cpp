@@ -261,8 +261,8 @@ void check_words(const Options& options, const RunConfig& c, bool diffusion) {
   if (!wanted && !p.is_private()) {
     for (const char* name :
          {"delta", "clip-norm", "clip", "layer-norms", "clip-quantile", "clip-rate", "count-noise",
-          "sampler", "privacy-unit", "accountant", "rng", "data-size", "secret-file", "rule",
-          "pass-plan", "tile-size", "memory-budget"}) {
+          "sampler", "privacy-unit", "accountant", "rng", "data-size", "secret-file",
+          "allow-insecure-noise", "rule", "pass-plan", "tile-size", "memory-budget"}) {
       if (options.given(name))
         user_error("--{}: it belongs to a private run; pass --epsilon or --sigma too", name);
     }
@@ -344,7 +344,7 @@ class TrainPrinter {
                         : quantity(start.global_batch, sample),
                quantity(start.world, start.device.is_cuda() ? "GPU" : "CPU rank"), start.graph);
     if (private_) {
-      print_privacy(*start.privacy);
+      print_privacy(*start.privacy, start.world);
     } else {
       fmt::print(
           "private   no: plain training, nothing is clipped per sample and no noise is added\n");
@@ -379,7 +379,7 @@ class TrainPrinter {
     }
   }
 
-  void print_privacy(const PrivateStart& p) const {
+  void print_privacy(const PrivateStart& p, int world) const {
     fmt::print(
         "private   yes: each sample's gradient is clipped, and noise is added to their sum\n");
     for (const std::string& line : p.mechanism.summary()) fmt::print("  {}\n", line);
@@ -400,9 +400,16 @@ class TrainPrinter {
                rules.empty() ? "per-sample gradients" : join(rules, " and "),
                name_of(p.method.pass), name_of(command_.config.privacy.method.mode),
                name_of(command_.config.privacy.rng));
+    if (command_.config.privacy.rng == NoiseGenerator::philox)
+      fmt::print("  WARNING     the noise is not cryptographic: do not release this model\n");
+    if (world > 1)
+      fmt::print("  keys        {}\n",
+                 p.keys_sent ? "sent to the other ranks unencrypted; --secret-file on every rank "
+                               "avoids that"
+                             : "derived on each rank from its own --secret-file; none is sent");
     fmt::print(
-        "  not private loss, samples drawn, bad samples, times, held-out figures: kept owner-only, "
-        "not exported\n");
+        "  not private loss, samples drawn, bad samples, memory, times, held-out figures: kept "
+        "owner-only, not exported\n");
     if (!p.resumes) return;
     if (p.replays) {
       fmt::print("  goes on     as an exact replay, under the run's own nonce\n");
@@ -449,13 +456,13 @@ class TrainPrinter {
       parts.push_back({fmt::format("epsilon {:.4f}", p.epsilon)});
       parts.push_back({fmt::format("C {:.3g}", p.clip_norm), 4});
       parts.push_back({fmt::format("lr {:.2e}", line.learning_rate), 2});
-      parts.push_back({format_bytes(line.peak_bytes), 5});
-      parts.push_back({left, 1});
       parts.push_back({fmt::format("| not private: loss {}",
                                    p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-")});
       parts.push_back({quantity(p.samples, patches_ > 0 ? "image" : "sample"), 3});
       if (p.bad_samples > 0) parts.push_back({fmt::format("({} bad)", p.bad_samples)});
       parts.push_back({rate_text(line.tokens_per_second), 6});
+      parts.push_back({format_bytes(line.peak_bytes), 5});
+      parts.push_back({left, 1});
     } else {
       parts.push_back({fmt::format("loss {:.4f}", line.loss)});
       parts.push_back({fmt::format("norm {:.3f}", line.grad_norm), 2});

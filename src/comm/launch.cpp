@@ -1,5 +1,8 @@
 #include "comm/launch.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -132,6 +135,46 @@ bool started_by_srun() {
          std::strtoull(step.c_str(), nullptr, 10) < 0xfffffff0;
 }
 
+// What makes BLAS, OpenMP, oneDNN, LibTorch, CUDA's libraries or the C library compute with other
+// code, in another order or on another number of threads; and what makes them other libraries.
+bool changes_arithmetic(const std::string& entry) {
+  for (const char* prefix : {"ATEN_",
+                             "BLIS_",
+                             "CUBLAS_",
+                             "CUBLASLT_",
+                             "CUDNN_",
+                             "DNNL_",
+                             "GLIBC_TUNABLES=",
+                             "GOMP_",
+                             "GOTO_",
+                             "GOTOBLAS_",
+                             "KMP_",
+                             "LD_LIBRARY_PATH=",
+                             "LD_PRELOAD=",
+                             "MKL_",
+                             "MKLDNN_",
+                             "NVIDIA_TF32_OVERRIDE=",
+                             "OMP_",
+                             "ONEDNN_",
+                             "OPENBLAS_",
+                             "TORCH_ALLOW_TF32",
+                             "TORCH_BLAS_",
+                             "TORCH_LINALG_",
+                             "VECLIB_"}) {
+    if (entry.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> arithmetic_environment() {
+  std::vector<std::string> found;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (changes_arithmetic(*entry)) found.emplace_back(*entry);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 }  // namespace
 
 RankInfo rank_info_from_environment() {
@@ -145,6 +188,7 @@ RankInfo rank_info_from_environment() {
   }
   if (!text("MASTER_ADDR").empty()) info.master_address = text("MASTER_ADDR");
   info.master_port = number("MASTER_PORT", info.master_port);
+  info.arithmetic = arithmetic_environment();
   return info;
 }
 

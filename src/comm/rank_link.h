@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace veil {
 
@@ -22,6 +23,8 @@ struct RankInfo {
   bool agent_store = false;
   int attempt = 0;     // of torchrun, which starts ranks again that failed
   int listening = -1;  // rank 0's socket at master_port where the launcher has made it
+  // "NAME=value" of all that libraries read to choose how they compute, sorted.
+  std::vector<std::string> arithmetic = {};
 };
 
 // What SIGINT and SIGTERM do to local ranks: end them, or ask them by SIGUSR1 to end on their own,

@@ -27,8 +27,8 @@ struct Chunk {
 // at once.
 class Line {
  public:
-  Line(Corpus& corpus, const Tokenizer& tokenizer, bool add_special, int threads)
-      : corpus_(corpus), tokenizer_(tokenizer), add_special_(add_special), limit_(4 * threads + 4) {
+  Line(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options, int threads)
+      : corpus_(corpus), tokenizer_(tokenizer), options_(options), limit_(4 * threads + 4) {
     threads_.emplace_back([this] { read(); });
     for (int count = 0; count < threads; ++count) threads_.emplace_back([this] { encode(); });
   }
@@ -108,15 +108,17 @@ class Line {
   }
 
   EncodedDocument encoded(const Document& document) const {
-    return {.tokens = tokenizer_.encode(document.text, add_special_),
-            .hash = content_hash(document.text),
-            .text_bytes = static_cast<int64_t>(document.text.size()),
-            .label = document.label};
+    EncodedDocument result{.tokens = tokenizer_.encode(document.text, options_.add_special),
+                           .hash = content_hash(document.text),
+                           .text_bytes = static_cast<int64_t>(document.text.size()),
+                           .label = document.label};
+    if (options_.digest_text) result.text_digest = sha256(document.text);
+    return result;
   }
 
   Corpus& corpus_;
   const Tokenizer& tokenizer_;
-  const bool add_special_;
+  const EncodeOptions options_;
   const int64_t limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -132,7 +134,7 @@ class Line {
 void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options,
                    StoreSink& sink, const std::function<void(const EncodeProgress&)>& progress) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  Line line(corpus, tokenizer, options.add_special, options.threads > 0 ? options.threads : cores);
+  Line line(corpus, tokenizer, options, options.threads > 0 ? options.threads : cores);
   EncodeProgress now{.file_bytes = corpus.file_bytes()};
   while (std::optional<Chunk> chunk = line.take()) {
     for (const EncodedDocument& document : chunk->encoded) {

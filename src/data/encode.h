@@ -13,8 +13,9 @@
 namespace veil::data {
 
 struct EncodeOptions {
-  bool add_special = true;  // what the tokenizer's template puts around each document
-  int threads = 0;          // that encode; 0: one per core
+  bool add_special = true;   // what the tokenizer's template puts around each document
+  int threads = 0;           // that encode; 0: one per core
+  bool digest_text = false;  // each document gets the SHA-256 of its text
 };
 
 struct EncodeProgress {

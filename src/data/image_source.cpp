@@ -249,8 +249,16 @@ uint64_t ImageFolder::hash(int64_t sample) const {
   return content_hash(read_file(files_[static_cast<size_t>(sample)].path));
 }
 
+Sha256Digest ImageFolder::digest(int64_t sample) const {
+  return sha256(read_file(files_[static_cast<size_t>(sample)].path));
+}
+
 uint64_t Shapes::hash(int64_t sample) const {
   return content_hash(fmt::format("shape {} of seed {}", sample, seed_));
+}
+
+Sha256Digest Shapes::digest(int64_t sample) const {
+  return sha256(fmt::format("shape {} of seed {}", sample, seed_));
 }
 
 void Shapes::read(int64_t sample, int64_t size, float* out) const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "data/image_file.h"
 
 namespace veil::data {
@@ -18,8 +19,10 @@ class ImageSource {
   // [3, size, size] in [-1, 1]. Any number of threads. UserError that names the file where it
   // cannot be read.
   virtual void read(int64_t sample, int64_t size, float* out) const = 0;
-  // Of what the sample is made from: tells two data sets apart. Any number of threads.
+  // Of what the sample is made from, any number of threads: the hash decides the split, the digest
+  // tells two data sets apart.
   virtual uint64_t hash(int64_t sample) const = 0;
+  virtual Sha256Digest digest(int64_t sample) const = 0;
 };
 
 // What becomes of files that are no sound images. seen_when_read: heads are read at once, and what
@@ -37,7 +40,8 @@ class ImageFolder final : public ImageSource {
   std::vector<std::string> class_names() const override { return classes_; }
   int64_t label(int64_t sample) const override { return files_[static_cast<size_t>(sample)].label; }
   void read(int64_t sample, int64_t size, float* out) const override;
-  uint64_t hash(int64_t sample) const override;                           // of the file's bytes
+  uint64_t hash(int64_t sample) const override;  // of the file's bytes
+  Sha256Digest digest(int64_t sample) const override;
   const std::vector<std::string>& left_out() const { return left_out_; }  // messages
 
  private:
@@ -61,6 +65,7 @@ class Shapes final : public ImageSource {
   int64_t label(int64_t sample) const override { return sample % 4; }
   void read(int64_t sample, int64_t size, float* out) const override;
   uint64_t hash(int64_t sample) const override;
+  Sha256Digest digest(int64_t sample) const override;
 
  private:
   int64_t count_;
@@ -79,6 +84,7 @@ class ImagePart final : public ImageSource {
     whole_->read(at(sample), size, out);
   }
   uint64_t hash(int64_t sample) const override { return whole_->hash(at(sample)); }
+  Sha256Digest digest(int64_t sample) const override { return whole_->digest(at(sample)); }
 
  private:
   int64_t at(int64_t sample) const { return samples_[static_cast<size_t>(sample)]; }

@@ -120,6 +120,7 @@ struct TokenStore::Backing {
   std::vector<uint32_t> long_tokens;
   std::vector<uint64_t> offsets{0}, hashes;
   std::vector<int32_t> labels;
+  std::optional<Sha256Digest> texts;
 
   Backing() = default;
   ~Backing() {
@@ -216,6 +217,45 @@ void TokenStore::copy(int64_t document, int64_t first, int64_t count, int64_t* t
   }
 }
 
+namespace {
+
+template <typename T>
+std::string_view bytes_of(const T* values, size_t count) {
+  return {reinterpret_cast<const char*>(values), count * sizeof(T)};
+}
+
+}  // namespace
+
+Sha256Digest TokenStore::digest() const {
+  const auto tokens = static_cast<size_t>(header_.tokens);
+  Sha256 all;
+  all.add(sha256(header_text(header_)));
+  all.add(digest_of_memory(short_tokens_ ? bytes_of(short_tokens_, tokens)
+                                         : bytes_of(long_tokens_, tokens)));
+  all.add(digest_of_memory(bytes_of(offsets_.data(), offsets_.size())));
+  all.add(digest_of_memory(bytes_of(hashes_.data(), hashes_.size())));
+  all.add(digest_of_memory(bytes_of(labels_.data(), labels_.size())));
+  if (backing_->texts) all.add(*backing_->texts);
+  return all.digest();
+}
+
+void TokenStore::check_tokens() const {
+  const auto first_beyond = [&](const auto* tokens) {
+    const int64_t vocabulary = header_.tokenizer.vocabulary_size;
+    return std::find_if(tokens, tokens + header_.tokens,
+                        [=](auto token) { return int64_t{token} >= vocabulary; }) -
+           tokens;
+  };
+  const int64_t place = short_tokens_ ? first_beyond(short_tokens_) : first_beyond(long_tokens_);
+  if (place == header_.tokens) return;
+  const auto document =
+      std::upper_bound(offsets_.begin(), offsets_.end(), static_cast<uint64_t>(place)) -
+      offsets_.begin() - 1;
+  damaged(name_, fmt::format("token {} at position {} (document {}) is beyond the vocabulary of {}",
+                             short_tokens_ ? short_tokens_[place] : long_tokens_[place], place,
+                             document, header_.tokenizer.vocabulary_size));
+}
+
 void TokenStore::require_vocabulary(int64_t rows) const {
   if (header_.tokenizer.vocabulary_size <= rows) return;
   user_error(
@@ -268,10 +308,17 @@ void StoreInMemory::append(const EncodedDocument& document) {
   }
   backing_->offsets.push_back(static_cast<uint64_t>(header_.tokens));
   backing_->hashes.push_back(document.hash);
+  if (document.text_digest) {
+    texts_.add(*document.text_digest);
+    ++texts_hashed_;
+  }
   if (document.label) backing_->labels.push_back(*document.label);
 }
 
 TokenStore StoreInMemory::finish() {
+  VEIL_CHECK(texts_hashed_ == 0 || texts_hashed_ == header_.documents,
+             "{} of {} texts have a digest", texts_hashed_, header_.documents);
+  if (texts_hashed_ > 0) backing_->texts = texts_.digest();
   TokenStore store;
   store.name_ = "the data";
   store.header_ = header_;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "data/tokenizer.h"
 
 namespace veil::data {
@@ -29,9 +30,10 @@ struct StoreHeader {
 
 struct EncodedDocument {
   std::vector<int32_t> tokens;
-  uint64_t hash = 0;  // content_hash of the text
+  uint64_t hash = 0;  // content_hash of the text: decides which side of a split it is on
   int64_t text_bytes = 0;
   std::optional<int32_t> label;
+  std::optional<Sha256Digest> text_digest = {};  // of all documents or of none
 };
 
 class TokenStore {
@@ -53,6 +55,12 @@ class TokenStore {
   // vocabulary.
   void copy(int64_t document, int64_t first, int64_t count, int64_t* tokens) const;
 
+  // Of everything that samples are made from, computed from the bytes as they are now: all tokens,
+  // where documents begin, labels, what decides the split and, of data in memory, the texts. Nobody
+  // can make two data sets with the same one.
+  Sha256Digest digest() const;
+  // Reads every token: UserError that names the first one beyond the vocabulary and its place.
+  void check_tokens() const;
   // UserError unless a model with so many rows of embeddings has one for each token.
   void require_vocabulary(int64_t rows) const;
   // UserError unless this tokenizer made it.
@@ -89,6 +97,8 @@ class StoreInMemory : public StoreSink {
  private:
   std::unique_ptr<TokenStore::Backing> backing_;
   StoreHeader header_;
+  Sha256 texts_;
+  int64_t texts_hashed_ = 0;
 };
 
 // Tokens are written as they come; the file appears under its name in finish(), whole, or not at

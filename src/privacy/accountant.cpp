@@ -81,6 +81,19 @@ Spent gdp_epsilon(const std::vector<Phase>& phases, double delta) {
   return {.epsilon = gaussian_epsilon(gdp_mu(phases), delta), .error = {}, .order = {}};
 }
 
+Spent spent_together(const Accountant& accountant, const std::vector<std::vector<Phase>>& groups,
+                     double delta) {
+  if (groups.empty()) return accountant.epsilon({}, delta);
+  if (groups.size() == 1) return accountant.epsilon(groups[0], delta);
+  Spent sum{.epsilon = 0, .error = 0, .order = {}};
+  for (const std::vector<Phase>& group : groups) {
+    const Spent spent = accountant.epsilon(group, delta / static_cast<double>(groups.size()));
+    sum.epsilon += spent.epsilon;
+    sum.error = sum.error && spent.error ? std::optional(*sum.error + *spent.error) : std::nullopt;
+  }
+  return sum;
+}
+
 namespace {
 
 constexpr double kSmallestSigma = 0.01, kLargestSigma = 1e5;
@@ -89,15 +102,25 @@ constexpr double kSmallestSigma = 0.01, kLargestSigma = 1e5;
 
 Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q,
                             int64_t steps, double tolerance) {
-  if (!(epsilon > 0) || std::isinf(epsilon))
-    field_error("epsilon", "must be positive, got {}", epsilon);
   check_delta(delta);
   check_phases({{.sigma = 1, .q = q, .steps = steps}});
-  if (q == 0 || steps == 0) return {};
-  const auto at = [&](double sigma) {
-    return Calibration{sigma,
-                       accountant.epsilon({{.sigma = sigma, .q = q, .steps = steps}}, delta)};
-  };
+  const bool nothing = q == 0 || steps == 0;
+  if (nothing && epsilon > 0) return {};
+  return calibrate_sigma(
+      [&](double sigma) {
+        return accountant.epsilon({{.sigma = sigma, .q = q, .steps = steps}}, delta);
+      },
+      epsilon,
+      fmt::format("with q {}, {} steps and delta {} the {} accountant", q, steps, delta,
+                  name_of(accountant.kind())),
+      tolerance);
+}
+
+Calibration calibrate_sigma(const std::function<Spent(double)>& spent_at, double epsilon,
+                            const std::string& setting, double tolerance) {
+  if (!(epsilon > 0) || std::isinf(epsilon))
+    field_error("epsilon", "must be positive, got {}", epsilon);
+  const auto at = [&](double sigma) { return Calibration{sigma, spent_at(sigma)}; };
 
   // A bracket: too little noise at `low`, enough at `high`.
   Calibration low, high = at(1);
@@ -112,10 +135,8 @@ Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double
          high = at(std::min(kLargestSigma, 2 * high.sigma))) {
       low = high;
       if (high.sigma == kLargestSigma) {
-        field_error("epsilon",
-                    "{}: with q {}, {} steps and delta {} the {} accountant reaches no less than "
-                    "{:.4g}",
-                    epsilon, q, steps, delta, name_of(accountant.kind()), high.spent.epsilon);
+        field_error("epsilon", "{}: {} reaches no less than {:.4g}", epsilon, setting,
+                    high.spent.epsilon);
       }
     }
   }

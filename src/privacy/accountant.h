@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,11 @@ std::unique_ptr<Accountant> make_accountant(AccountantKind kind);
 double gdp_mu(const std::vector<Phase>& phases);
 Spent gdp_epsilon(const std::vector<Phase>& phases, double delta);
 
+// What groups of phases spend together at `delta` if phases compose within a group only: each
+// group's epsilon at its share of delta, added up. One group is composed as it is.
+Spent spent_together(const Accountant& accountant, const std::vector<std::vector<Phase>>& groups,
+                     double delta);
+
 struct Calibration {
   double sigma = 0;
   Spent spent;  // at that sigma; its epsilon does not exceed the target
@@ -43,5 +49,8 @@ struct Calibration {
 // enough; a sigma below 0.01 is not looked for.
 Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q,
                             int64_t steps, double tolerance = 1e-4);
+// The same for whatever `spent_at` says of a sigma; `setting` names it in an error.
+Calibration calibrate_sigma(const std::function<Spent(double sigma)>& spent_at, double epsilon,
+                            const std::string& setting, double tolerance = 1e-4);
 
 }  // namespace veil::privacy

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/clock.h"
@@ -45,9 +46,9 @@ std::string random_name() {
 }
 
 // Of a run that may be repeated: the same each time, so that its events merge with themselves.
-std::string repeated_name(const RunSecret& secret, const RunNonce& tag) {
+std::string repeated_name(const RunSecret& secret, const RunNonce& nonce) {
   SecretTag name(secret, "segment");
-  name.add(std::string_view(reinterpret_cast<const char*>(tag.data()), tag.size()));
+  name.add(hex(nonce.data(), nonce.size()));
   return hex(name.value().data(), 8);
 }
 
@@ -69,7 +70,7 @@ Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::m
                              : read_secret(path(kSecretFile));
   SecretTag tag(secret_, "replay");
   tag.add(input_.settings.dump());
-  if (input_.add_data) input_.add_data(tag);
+  tag.add(input_.data);
   tag_ = tag.value();
   if (holds_journal(input_.folder)) found_ = read_file(path(kLedgerFile));
   decide(mechanism);
@@ -79,6 +80,7 @@ Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::m
 std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   const Json from = before.value("from", Json::object());
   const std::string segment = before.value("segment", std::string());
+  const std::string& digest = input_.start.digest;
   const bool written_by_it = input_.start.segment == segment;
   const bool where_it_began = input_.start.segment == from.value("segment", std::string()) &&
                               input_.start.steps == from.value("steps", int64_t{-1});
@@ -88,6 +90,11 @@ std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   if (!written_by_it && !where_it_began)
     return "the newest checkpoint is not of the run's last segment";
   if (!input_.replayable) return "this device may round otherwise the second time";
+  if (where_it_began && digest != from.value("digest", std::string()))
+    return "it starts from other parameters";
+  const Json known = before.value("checkpoints", Json::object());
+  if (written_by_it && known.value(std::to_string(input_.start.steps), Json()) != digest)
+    return "the checkpoint is not as the run wrote it";
   const Json settings = before.value("settings", Json::object());
   for (const auto& [name, value] : input_.settings.items()) {
     const Json then = settings.value(name, Json());
@@ -112,6 +119,7 @@ void Journal::decide(const Mechanism& mechanism) {
   LedgerEvent event = ledger_event(mechanism, input_.generator, random_name(), input_.start.steps);
   done.check_follows(event);
   ledger_ = done;
+  ledger_.base = mechanism.request().base;
   if (!found_.empty() && !done.events.empty()) {
     // What only a checkpoint knew of stands behind the journal's own events.
     why_ = done.events.back().segment == before.value("segment", std::string())
@@ -126,6 +134,13 @@ void Journal::decide(const Mechanism& mechanism) {
   }
   if (replays_) {
     from_segment_ = before["from"].value("segment", std::string());
+    from_digest_ = before["from"].value("digest", std::string());
+    const Json known = before.value("checkpoints", Json::object());
+    for (const auto& [name, digest] : known.items()) {
+      // Later ones are gone: a run continues from its newest checkpoint.
+      const int64_t step = std::strtoll(name.c_str(), nullptr, 10);
+      if (step <= input_.start.steps) checkpoints_[step] = digest.get<std::string>();
+    }
     counted_before_ = ledger_.events.back().reached;
     return;
   }
@@ -134,19 +149,29 @@ void Journal::decide(const Mechanism& mechanism) {
   // A given secret makes a new run repeatable: its nonce follows from all that decides its steps,
   // so it comes again with the same steps only.
   const bool repeatable = !input_.secret_file.empty() && input_.replayable && !resumes_;
-  nonce_ = repeatable ? tag_ : draw_nonce();
-  if (repeatable) event.segment = repeated_name(secret_, tag_);
+  nonce_ = draw_nonce();
+  if (repeatable) {
+    SecretTag follows(secret_, "nonce");
+    follows.add(hex(tag_.data(), tag_.size()));
+    follows.add(input_.start.digest);
+    nonce_ = follows.value();
+    event.segment = repeated_name(secret_, nonce_);
+  }
   from_segment_ = input_.start.segment;
+  from_digest_ = input_.start.digest;
   ledger_.events.push_back(event);
   counted_before_ = event.first;
 }
 
 Json Journal::stored() const {
   const LedgerEvent& event = ledger_.events.back();
+  Json checkpoints = Json::object();
+  for (const auto& [step, digest] : checkpoints_) checkpoints[std::to_string(step)] = digest;
   return {{"schema", 1},
           {"events", ledger_json(ledger_)},
           {"segment", event.segment},
-          {"from", {{"segment", from_segment_}, {"steps", event.first}}},
+          {"from", {{"segment", from_segment_}, {"steps", event.first}, {"digest", from_digest_}}},
+          {"checkpoints", checkpoints},
           {"nonce", hex(nonce_.data(), nonce_.size())},
           {"tag", hex(tag_.data(), tag_.size())},
           {"secret", fingerprint(secret_)},
@@ -184,6 +209,14 @@ void Journal::before_step(int64_t step, int64_t last) {
   const auto more =
       std::clamp(static_cast<int64_t>(rate * kReserveSeconds), int64_t{1}, kReserveSteps);
   reached = std::min(last, step - 1 + more);
+  write();
+}
+
+void Journal::checkpoint_written(int64_t step, const std::string& digest, int keep) {
+  VEIL_CHECK(begun_, "a checkpoint before the journal was begun");
+  checkpoints_[step] = digest;
+  // One more: a process that is killed now leaves the one before as its newest.
+  while (std::ssize(checkpoints_) > keep + 1) checkpoints_.erase(checkpoints_.begin());
   write();
 }
 

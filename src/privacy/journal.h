@@ -7,14 +7,15 @@
 //
 // Which nonce a run takes. Noise of step t under one nonce must meet one gradient only: equal noise
 // on two sums cancels in their difference. So the nonce is kept only where the steps to come are
-// those that it was drawn for, bit for bit: the same secret, data, model, settings, ranks, threads,
-// build and processor (by a tag over all of them), on a device that computes alike each time, in
-// the same folder and from a checkpoint of the same segment. Then steps that a crash took back are
-// replayed, and count once. Anything else begins a new segment with a fresh nonce, and what the old
-// one had begun stays counted. A copied folder is told by its inode and time of birth.
+// those that it was drawn for, bit for bit: the same secret, data, settings, ranks, threads, build
+// and processor (by a tag over all of them), on a device that computes alike each time, in the same
+// folder, and from the very parameters that the segment started from or a checkpoint that it wrote,
+// by their digests. Then steps that a crash took back are replayed, and count once. Anything else
+// begins a new segment with a fresh nonce, and what the old one had begun stays counted. A copied
+// folder is told by its inode and time of birth.
 #pragma once
 
-#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "privacy/ledger.h"
@@ -27,6 +28,8 @@ struct JournalStart {
   int64_t steps = 0;
   std::string segment;  // the one that wrote it
   Ledger ledger;        // what it says was spent
+  // Of its files; at a run's start of the parameters. "" where nothing can be replayed.
+  std::string digest;
 };
 
 struct JournalInput {
@@ -34,8 +37,8 @@ struct JournalInput {
   std::string secret_file;  // "": the run's own, drawn at its begin
   JournalStart start;
   nlohmann::json settings;  // everything but the data that decides the bits of a step
-  std::function<void(SecretTag&)> add_data;  // and the data
-  bool replayable = false;                   // whether equal settings make equal bits here
+  std::string data;         // and the data: its digest
+  bool replayable = false;  // whether equal settings make equal bits here
   NoiseGenerator generator = NoiseGenerator::secure;
 };
 
@@ -54,6 +57,7 @@ class Journal {
   const Ledger& ledger() const { return ledger_; }  // the last event is this run's
   const std::string& segment() const { return ledger_.events.back().segment; }
   ChaChaKey key(KeyDomain domain) const { return derive_key(secret_, nonce_, domain); }
+  const RunNonce& nonce() const { return nonce_; }
 
   // Under the folder's lock. UserError where another process went on in the folder since it was
   // read.
@@ -61,6 +65,9 @@ class Journal {
   // Before a step: where it is not yet counted, it and some more (about half a second's) are, on
   // disk, before this returns. None beyond `last`.
   void before_step(int64_t step, int64_t last);
+  // A checkpoint's files are written and about to get their place: only from bytes that are known
+  // here can its steps be replayed. Known are those of the newest `keep` and of one more.
+  void checkpoint_written(int64_t step, const std::string& digest, int keep);
   // What a checkpoint of this step stores.
   Ledger ledger_at(int64_t step) const;
   // An orderly end after this step: what was reserved and not used is given back.
@@ -78,8 +85,9 @@ class Journal {
   bool secret_is_new_ = false;
   RunNonce nonce_ = {}, tag_ = {};
   Ledger ledger_;
-  std::string from_segment_;
-  std::string found_;  // ledger.json as it was read
+  std::string from_segment_, from_digest_;
+  std::map<int64_t, std::string> checkpoints_;  // digests by step
+  std::string found_;                           // ledger.json as it was read
   bool resumes_ = false, replays_ = false, begun_ = false;
   std::string why_;
   int64_t lost_ = 0;

@@ -100,9 +100,9 @@ LedgerEvent ledger_event(const Mechanism& mechanism, NoiseGenerator generator,
   return event;
 }
 
-std::vector<Phase> Ledger::phases() const {
-  std::vector<Phase> result;
-  for (const LedgerEvent& event : events) result.push_back(event.phase());
+std::vector<BasePhase> Ledger::phases() const {
+  std::vector<BasePhase> result = base;
+  for (const LedgerEvent& event : events) result.push_back({event.sampler, event.phase()});
   return result;
 }
 
@@ -113,7 +113,7 @@ int64_t Ledger::steps() const {
 }
 
 Spent Ledger::spent(AccountantKind accountant, double delta) const {
-  return make_accountant(accountant)->epsilon(phases(), delta);
+  return spent_together(*make_accountant(accountant), by_sampler(phases()), delta);
 }
 
 int64_t Ledger::reach_within(double epsilon, AccountantKind accountant, double delta,
@@ -182,6 +182,18 @@ Ledger ledger_from_json(const nlohmann::json& text, const std::string& where) {
   }
 }
 
+bool has_insecure_noise(const Ledger& ledger) {
+  return std::any_of(ledger.events.begin(), ledger.events.end(), [](const LedgerEvent& event) {
+    return event.generator == NoiseGenerator::philox;
+  });
+}
+
+// Capitals sort before all other keys.
+void add_warning(nlohmann::json& statement, const std::string& sentence) {
+  const std::string before = statement.value("WARNING", std::string());
+  statement["WARNING"] = before.empty() ? sentence : before + "; " + sentence;
+}
+
 nlohmann::json guarantee_json(const Ledger& ledger, AccountantKind accountant, double delta) {
   const Spent spent = ledger.spent(accountant, delta);
   nlohmann::json result = {{"schema", 1},
@@ -193,6 +205,7 @@ nlohmann::json guarantee_json(const Ledger& ledger, AccountantKind accountant, d
                             "the parameters, in every state that they had; no loss, norm, drawn "
                             "size or held-out figure"},
                            {"events", ledger_json(ledger)}};
+  if (has_insecure_noise(ledger)) add_warning(result, kInsecureNoise);
   if (spent.error) result["epsilon_error"] = *spent.error;
   if (!ledger.events.empty()) {
     result["unit"] = name_of(ledger.events[0].unit);
@@ -206,9 +219,10 @@ std::string guarantee_line(const Ledger& ledger, AccountantKind accountant, doub
   if (ledger.events.empty()) return "nothing was released";
   const LedgerEvent& event = ledger.events[0];
   const Spent spent = ledger.spent(accountant, delta);
-  std::string line = std::isinf(spent.epsilon)
-                         ? "not private: without noise epsilon is infinite"
-                         : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
+  std::string line = has_insecure_noise(ledger) ? std::string(kInsecureNoise) + ": " : "";
+  line += std::isinf(spent.epsilon)
+              ? "not private: without noise epsilon is infinite"
+              : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
   line += fmt::format(" for one {} ({} neighbours), {} sampling, {}, accountant {}",
                       name_of(event.unit), name_of(event.relation), name_of(event.sampler),
                       quantity(ledger.steps(), "step"), name_of(accountant));

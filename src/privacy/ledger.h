@@ -38,8 +38,9 @@ LedgerEvent ledger_event(const Mechanism& mechanism, NoiseGenerator generator,
 
 struct Ledger {
   std::vector<LedgerEvent> events;
+  std::vector<BasePhase> base = {};  // of earlier trainings; counted, and in no list of events
 
-  std::vector<Phase> phases() const;
+  std::vector<BasePhase> phases() const;  // the base's and the events'
   int64_t steps() const;  // noisy updates in all, those taken back by crashes included
   Spent spent(AccountantKind accountant, double delta) const;
   // The last step, up to `limit`, that its last event may reach without spending more than
@@ -56,6 +57,14 @@ Ledger merged(const Ledger& a, const Ledger& b);
 nlohmann::json ledger_json(const Ledger& ledger);
 // UserError that names `where` if it is none.
 Ledger ledger_from_json(const nlohmann::json& text, const std::string& where);
+
+// Whether noise came from a generator that was not made for secrecy, and what to say of it.
+bool has_insecure_noise(const Ledger& ledger);
+inline constexpr const char* kInsecureNoise =
+    "the noise is not cryptographic (rng philox): whoever finds its 64-bit key can take it off "
+    "again, so the epsilon stated here holds only for those who cannot";
+// Adds a sentence to a statement's "WARNING", which stands before all that it says.
+void add_warning(nlohmann::json& statement, const std::string& sentence);
 
 // privacy.json of an exported model: the guarantee, and the events it follows from. Holds nothing
 // but what is public or private in the sense of the guarantee.

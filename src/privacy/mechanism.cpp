@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -41,8 +42,7 @@ void complete_sampling(MechanismRequest& r) {
   if (!r.q) r.q = *r.expected_batch / size;
   if (!r.expected_batch) r.expected_batch = *r.q * size;
 
-  const Relation own =
-      r.sampler == SamplerKind::poisson ? Relation::add_remove : Relation::zero_out;
+  const Relation own = relation_of(r.sampler);
   if (r.relation && *r.relation != own) {
     user_error("relation {} with the sampler {}: allowed is {}", name_of(*r.relation),
                name_of(r.sampler), name_of(own));
@@ -126,6 +126,29 @@ void check_unit(const MechanismRequest& r) {
   }
 }
 
+double calibrated_sigma(const MechanismRequest& r, const Phase& event) {
+  const auto accountant = make_accountant(r.accountant);
+  if (r.base.empty())
+    return calibrate_sigma(*accountant, *r.epsilon, r.delta, event.q, event.steps).sigma;
+  const double before = spent_together(*accountant, by_sampler(r.base), r.delta).epsilon;
+  if (before >= *r.epsilon)
+    field_error("epsilon",
+                "{}: the model's earlier training has spent {:.4f} at delta {:g} (its "
+                "privacy.json), and both count; allowed is more than that",
+                *r.epsilon, before, r.delta);
+  if (event.q == 0 || event.steps == 0) return 0;
+  return calibrate_sigma(
+             [&](double sigma) {
+               std::vector<BasePhase> all = r.base;
+               all.push_back({r.sampler, {.sigma = sigma, .q = event.q, .steps = event.steps}});
+               return spent_together(*accountant, by_sampler(all), r.delta);
+             },
+             *r.epsilon,
+             fmt::format("after an earlier training that spent {:.4f}, the {} accountant", before,
+                         name_of(r.accountant)))
+      .sigma;
+}
+
 }  // namespace
 
 const NameTable<SamplerKind>& names(SamplerKind) {
@@ -143,6 +166,18 @@ const NameTable<PrivacyUnit>& names(PrivacyUnit) {
       {PrivacyUnit::sample, "sample", {"sequence", "example"}},
       {PrivacyUnit::document, "document"}};
   return table;
+}
+
+Relation relation_of(SamplerKind sampler) {
+  return sampler == SamplerKind::shuffled ? Relation::zero_out : Relation::add_remove;
+}
+
+std::vector<std::vector<Phase>> by_sampler(const std::vector<BasePhase>& phases) {
+  std::map<SamplerKind, std::vector<Phase>> groups;
+  for (const BasePhase& of : phases) groups[of.sampler].push_back(of.phase);
+  std::vector<std::vector<Phase>> result;
+  for (auto& [sampler, group] : groups) result.push_back(std::move(group));
+  return result;
 }
 
 int64_t steps_of_epochs(double epochs, double q) {
@@ -166,10 +201,7 @@ Mechanism make_mechanism(const MechanismRequest& request) {
   if (r.sampler == SamplerKind::shuffled)
     mechanism.steps_per_epoch_ = r.data_size / static_cast<int64_t>(*r.expected_batch);
   if (!r.sigma) {
-    const Phase event = mechanism.event(*r.steps);
-    r.sigma =
-        calibrate_sigma(*make_accountant(r.accountant), *r.epsilon, r.delta, event.q, event.steps)
-            .sigma;
+    r.sigma = calibrated_sigma(r, mechanism.event(*r.steps));
   } else if (r.epsilon) {
     const double spent = mechanism.epsilon_after(*r.steps).epsilon;
     if (spent > *r.epsilon) {
@@ -194,7 +226,9 @@ Phase Mechanism::event(int64_t steps) const {
 
 Spent Mechanism::epsilon_after(int64_t steps) const {
   VEIL_CHECK(steps >= 0, "{} steps", steps);
-  return make_accountant(request_.accountant)->epsilon({event(steps)}, request_.delta);
+  std::vector<BasePhase> all = request_.base;
+  all.push_back({request_.sampler, event(steps)});
+  return spent_together(*make_accountant(request_.accountant), by_sampler(all), request_.delta);
 }
 
 int64_t Mechanism::steps_within(double epsilon) const {
@@ -279,6 +313,10 @@ std::vector<std::string> Mechanism::summary() const {
     budget +=
         fmt::format(", epsilon {:g} in {}", *request_.epsilon, quantity(*request_.steps, "step"));
   lines.push_back(budget);
+  if (!request_.base.empty())
+    lines.push_back(fmt::format(
+        "base        epsilon {:.4f} was spent before on these parameters and is counted in",
+        epsilon_after(0).epsilon));
   for (const std::string& warning : warnings()) lines.push_back("warning     " + warning);
   return lines;
 }
@@ -315,6 +353,7 @@ nlohmann::json Mechanism::json() const {
         {"q", event(0).q},
         {"every_steps", poisson ? 1 : steps_per_epoch_}}},
       {"warnings", warnings()}};
+  if (!request_.base.empty()) result["base_epsilon"] = epsilon_after(0).epsilon;
   if (!request_.unit_text.empty()) result["unit_is"] = request_.unit_text;
   if (request_.epsilon)
     result["target"] = {{"epsilon", *request_.epsilon}, {"steps", *request_.steps}};

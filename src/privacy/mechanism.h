@@ -25,6 +25,17 @@ const NameTable<SamplerKind>& names(SamplerKind);
 const NameTable<Relation>& names(Relation);
 const NameTable<PrivacyUnit>& names(PrivacyUnit);
 
+// Neighbours of a sampler's steps.
+Relation relation_of(SamplerKind sampler);
+
+// Steps of an earlier training of the same parameters that protected the same unit.
+struct BasePhase {
+  SamplerKind sampler = SamplerKind::poisson;
+  Phase phase;
+};
+// Those and a training's own, by sampler: within one they compose, over several they add up.
+std::vector<std::vector<Phase>> by_sampler(const std::vector<BasePhase>& phases);
+
 // What is requested; make_mechanism checks it and fills in the rest.
 struct MechanismRequest {
   SamplerKind sampler = SamplerKind::poisson;
@@ -50,6 +61,8 @@ struct MechanismRequest {
   std::optional<int64_t> steps = {};
   double delta = 0;
   AccountantKind accountant = AccountantKind::pld;
+  // Counted in addition wherever epsilon is meant: by the budget and by what was spent.
+  std::vector<BasePhase> base = {};
 };
 
 class Mechanism {
@@ -79,7 +92,7 @@ class Mechanism {
   // What the accountant is told of the first `steps` steps. poisson: so many at rate q. shuffled: a
   // plain Gaussian for each epoch begun.
   Phase event(int64_t steps) const;
-  Spent epsilon_after(int64_t steps) const;  // at the mechanism's delta
+  Spent epsilon_after(int64_t steps) const;  // at the mechanism's delta, the base included
   // The most steps that spend no more than `epsilon`; kManySteps where more than that do.
   int64_t steps_within(double epsilon) const;
   static constexpr int64_t kManySteps = int64_t{1} << 32;

@@ -126,8 +126,9 @@ struct PrivacyConfig {
   std::optional<privacy::PrivacyUnit> unit;
   privacy::AccountantKind accountant = privacy::AccountantKind::pld;
   NoiseGenerator rng = NoiseGenerator::hardened;
-  std::optional<int64_t> data_size;  // samples as the public knows them
-  std::string secret_file;           // "": drawn, and kept with the run
+  std::optional<int64_t> data_size;   // samples as the public knows them
+  std::string secret_file;            // "": drawn, and kept with the run
+  bool allow_insecure_noise = false;  // export a model whose noise is not cryptographic
 
   bool is_private() const { return method.mode != Mode::no_dp; }
   bool by_layer() const { return clip == privacy::ClipFunction::per_layer; }

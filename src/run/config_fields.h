@@ -99,7 +99,8 @@ void visit_fields(Config& config, Visit&& visit) {
   }
   {
     auto& [method, epsilon, sigma, delta, clip_norm, clip, layer_norms, quantile, clip_rate,
-           count_noise, sampler, unit, accountant, rng, data_size, secret_file] = privacy;
+           count_noise, sampler, unit, accountant, rng, data_size, secret_file,
+           allow_insecure_noise] = privacy;
     auto& [mode, rule, pass, tile, memory_budget_gib] = method;
     visit("mode", mode);
     visit("rule", rule);
@@ -121,6 +122,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("rng", rng);
     visit("data_size", data_size);
     visit("secret_file", secret_file);
+    visit("allow_insecure_noise", allow_insecure_noise);
   }
   {
     auto& [device, ranks, share_gpu, simulate_world, simulate_rank, link_gb_per_s, ignore_memory,

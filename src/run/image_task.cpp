@@ -29,13 +29,20 @@ class ImageTask final : public TrainTask {
 
   std::string unit_text() const override { return "image"; }
 
-  void add_data(privacy::SecretTag& tag) const override {
-    tag.add(static_cast<uint64_t>(images_->count()));
-    for (const std::string& name : images_->class_names()) tag.add(name);
-    for (int64_t sample = 0; sample < images_->count(); ++sample) {
-      tag.add(images_->hash(sample));
-      tag.add(static_cast<uint64_t>(images_->label(sample)));
-    }
+  // Classes' names, files and labels in their order.
+  Sha256Digest data_digest() const override {
+    if (digest_) return *digest_;
+    const std::vector<std::string> classes = images_->class_names();
+    Sha256 all;
+    all.add(digest_of_parts(std::ssize(classes),
+                            [&](int64_t i) { return sha256(classes[static_cast<size_t>(i)]); }));
+    all.add(digest_of_parts(
+        images_->count(), [&](int64_t i) { return images_->digest(i); },
+        config_.data.loader_threads));
+    for (int64_t sample = 0; sample < images_->count(); ++sample)
+      all.add(static_cast<uint64_t>(images_->label(sample)));
+    digest_ = all.digest();
+    return *digest_;
   }
 
   TaskFacts facts() const override {
@@ -124,7 +131,8 @@ class ImageTask final : public TrainTask {
   ModelSource source_;
   std::shared_ptr<const data::ImageSource> images_;
   data::ImageSplit split_;
-  std::optional<data::BadImages> bad_images_;  // none: drawn by rule
+  std::optional<data::BadImages> bad_images_;   // none: drawn by rule
+  mutable std::optional<Sha256Digest> digest_;  // once it is known
 };
 
 }  // namespace

@@ -1,25 +1,18 @@
 #include "run/private_run.h"
 
-#include <ATen/Parallel.h>
-#include <dlfcn.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
-#include "base/build_info.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "run/config_fields.h"
-#include "run/machine.h"
+#include "run/replay_facts.h"
 #include "run/train_config.h"
 #include "train/checkpoint.h"
 
 namespace veil {
 namespace {
 
-namespace fs = std::filesystem;
 using privacy::ClipFunction;
 using privacy::SamplerKind;
 
@@ -37,22 +30,13 @@ double rounding_slack(Precision compute) {
   check_failed(__FILE__, __LINE__, "not reached", "a precision without a case");
 }
 
-// The files that a model starts from, by name, size and time.
-nlohmann::json file_facts(const std::string& folder) {
-  nlohmann::json facts = nlohmann::json::object();
-  if (folder.empty()) return facts;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    struct stat file {};
-    if (stat(entry.path().c_str(), &file) != 0) continue;
-    facts[entry.path().filename().string()] =
-        fmt::format("{} bytes, {}.{:09}", file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
-  }
-  return facts;
+std::optional<std::string> checkpoint_of(const RunConfig& config, const std::string& folder) {
+  return config.training.resume.empty() ? std::nullopt : newest_checkpoint(folder);
 }
 
 privacy::JournalStart start_of(const RunConfig& config, const std::string& folder) {
   privacy::JournalStart start;
-  const auto checkpoint = config.training.resume.empty() ? std::nullopt : newest_checkpoint(folder);
+  const auto checkpoint = checkpoint_of(config, folder);
   if (!checkpoint) return start;
   const nlohmann::json state = checkpoint_state(*checkpoint);
   start.steps = state.value("steps", int64_t{0});
@@ -68,8 +52,10 @@ ModelShape shape_of(const RunConfig& config, const Model& model, Device device) 
 }
 
 privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainTask& task,
-                                const ModelShape& shape) {
+                                const ModelShape& shape,
+                                const std::vector<privacy::BasePhase>& base) {
   PrivateSetting setting;
+  setting.base = base;
   setting.samples = task.samples()->count();
   setting.one_sequence_a_document = task.one_sample_a_document();
   setting.unit_text = task.unit_text();
@@ -81,6 +67,13 @@ privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainT
   return private_mechanism(config.privacy, setting);
 }
 
+privacy::Together together_with(const std::optional<privacy::Statement>& base,
+                                const PrivacyConfig& config, const TrainTask& task) {
+  if (!base) return {};
+  return together(*base, config.unit.value_or(privacy::PrivacyUnit::sample), config.sampler,
+                  task.unit_text());
+}
+
 bool varies(const RunConfig& config) {
   return config.privacy.sampler == SamplerKind::poisson;
 }
@@ -90,41 +83,6 @@ privacy::ClipMethod method_of(const RunConfig& config, int world, const ModelSha
   StepOptions step = step_options(config, world, device.is_cuda());
   step.varying = varies(config);
   return clip_method(config.privacy.method, shape, step, config.privacy.by_layer(), roofline);
-}
-
-std::optional<std::string> build_of(const fs::path& file) {
-  std::error_code failed;
-  const auto bytes = fs::file_size(file, failed);
-  if (failed) return {};
-  const auto written = fs::last_write_time(file, failed);
-  if (failed) return {};
-  return fmt::format("{} bytes, {}", bytes, written.time_since_epoch().count());
-}
-
-// The program, and the shared library that this code is linked into, if it is one: the commit is
-// that of the last configuration, and what was built again since is another program. Nothing where
-// that cannot be told.
-std::optional<nlohmann::json> program_facts() {
-  std::error_code failed;
-  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  const auto main = failed ? std::nullopt : build_of(program);
-  if (!main) return {};
-  Dl_info object{};
-  if (dladdr(reinterpret_cast<void*>(&build_of), &object) == 0 || !object.dli_fname) return {};
-  const std::string name = object.dli_fname;
-  if (name.find(".so") == std::string::npos) return *main;
-  const auto library = build_of(name);
-  if (!library) return {};
-  return nlohmann::json{*main, *library};
-}
-
-// All that can make a device's arithmetic other.
-nlohmann::json device_facts(Device device) {
-  const Machine machine = this_machine();
-  if (!device.is_cuda()) return machine.cpu_model;
-  nlohmann::json facts = {machine.cpu_model, machine.cuda_runtime, machine.cudnn};
-  for (const GpuInfo& gpu : machine.gpus) facts.push_back(gpu.name);
-  return facts;
 }
 
 }  // namespace
@@ -171,6 +129,7 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
   request.epsilon = c.epsilon;
   request.delta = *c.delta;
   request.accountant = c.accountant;
+  request.base = setting.base;
   if (setting.steps) {
     request.steps = setting.steps;
   } else {
@@ -201,18 +160,30 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
 
 PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
                        const TrainTask& task, const Model& model, Device device,
-                       const std::optional<Roofline>& roofline)
+                       const std::optional<Roofline>& roofline, const RunOrigin& origin,
+                       Communicator* lane)
     : config_(config),
       info_(info),
-      mechanism_(mechanism_of(config, info.world, task, shape_of(config, model, device))),
+      origin_(origin),
+      together_(together_with(origin.base, config.privacy, task)),
+      mechanism_(mechanism_of(config, info.world, task, shape_of(config, model, device),
+                              together_.phases)),
       method_(method_of(config, info.world, shape_of(config, model, device), device, roofline)),
       last_step_(steps()) {
+  const std::string all_ranks = facts_of_all_ranks(lane, device, rank_facts(info_, device));
+  const auto checkpoint = checkpoint_of(config, folder);
+  if (computes_alike(device) && !checkpoint)
+    weights_digest_ =
+        digest_text(weights_digest(origin.initial, model.params, dtype_of(config.step.storage)));
   if (!keeps_journal()) return;
   const PrivacyConfig& p = config_.privacy;
   privacy::JournalInput input;
   input.folder = folder;
   input.secret_file = p.secret_file;
   input.start = start_of(config, folder);
+  replayable_ = computes_alike(device) && program_facts().has_value();
+  input.start.digest =
+      checkpoint && replayable_ ? digest_text(digest_of_files(*checkpoint)) : weights_digest_;
   // An epoch's border would be elsewhere for the ledger than for the loader, which continues inside
   // the epoch it was in.
   for (const privacy::LedgerEvent& event : input.start.ledger.events) {
@@ -224,17 +195,15 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
           event.data_size, mechanism_.request().data_size);
     }
   }
-  input.settings = deciding_settings(task.source().folder, device);
-  input.add_data = [&](privacy::SecretTag& tag) { task.add_data(tag); };
-  // Several GPUs add in an order that nothing here fixes.
-  input.replayable = (!device.is_cuda() || (config_.step.deterministic && info_.world == 1)) &&
-                     program_facts().has_value();
+  input.settings = deciding_settings(device, all_ranks);
+  input.data = digest_text(task.data_digest());
+  input.replayable = replayable_;
   input.generator = p.rng;
   journal_ = std::make_unique<privacy::Journal>(mechanism_, input);
-  noise_ = journal_->key(KeyDomain::noise);
-  sampling_ = journal_->key(KeyDomain::sampling);
-  clip_count_ = journal_->key(KeyDomain::clip_count);
-  draws_ = journal_->key(KeyDomain::draws);
+  keys_ = {.noise = journal_->key(KeyDomain::noise),
+           .sampling = journal_->key(KeyDomain::sampling),
+           .clip_count = journal_->key(KeyDomain::clip_count),
+           .draws = journal_->key(KeyDomain::draws)};
   if (p.epsilon && input.start.steps < steps()) {
     last_step_ = journal_->ledger().reach_within(*p.epsilon, p.accountant, *p.delta, steps());
     if (last_step_ <= input.start.steps) {
@@ -249,17 +218,21 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
       std::make_unique<privacy::SpentCurve>(journal_->ledger(), p.accountant, *p.delta, last_step_);
 }
 
-nlohmann::json PrivateRun::deciding_settings(const std::string& model_folder, Device device) const {
+// Several GPUs add in an order that nothing here fixes.
+bool PrivateRun::computes_alike(Device device) const {
+  return !device.is_cuda() || (config_.step.deterministic && info_.world == 1);
+}
+
+nlohmann::json PrivateRun::deciding_settings(Device device, const std::string& all_ranks) const {
   nlohmann::json settings = deciding_json(config_);
-  const BuildInfo& build = build_info();
-  settings["the ranks"] = info_.world;
-  settings["the threads"] = at::get_num_threads();
-  settings["the device"] = device_facts(device);
-  settings["the build"] = {build.version, build.commit, build.compiler, build.flags,
-                           build.torch_version};
-  settings["the program"] = program_facts().value_or("not known");
-  settings["the model's files"] = file_facts(model_folder);
+  settings["the number of ranks"] = info_.world;
+  settings.update(rank_facts(info_, device));
+  settings.update(program_facts().value_or(nlohmann::json::object()));
+  // By a digest: it differs where any rank's threads, processor, environment or program do.
+  settings["the set of ranks"] = all_ranks;
   settings["the plan"] = mechanism_.json();
+  if (origin_.base)
+    settings["the model's statement"] = digest_text(sha256(origin_.base->json.dump()));
   // Which rule and pass computes a sum decides how it is rounded.
   settings["the clip plan"] = method_json();
   return settings;
@@ -278,51 +251,57 @@ void PrivateRun::share(Communicator* lane, Device device, const TrainTask& task)
              "rank {} of {} has another place among the ranks it talks to", info_.rank,
              info_.world);
   if (!lane) return;
-  // Tell data and settings apart, and keep nothing secret.
-  privacy::SecretTag read({}, "ranks"), set({}, "ranks' settings");
-  task.add_data(read);
-  set.add(deciding_json(config_).dump() + mechanism_.json().dump() + method_json().dump());
-  const RunNonce data_tag = read.value(), set_tag = set.value();
-  const int64_t tag = static_cast<int64_t>(data_tag.size()), data_at = 33, set_at = data_at + tag;
-  ChaChaKey* const keys[] = {&noise_, &sampling_, &clip_count_, &draws_};
-  // Where nothing arrives, -1 stays and fits no tag.
-  Tensor numbers = empty_tensor({set_at + tag}, at::kDouble, cpu_device()).fill_(-1);
+  const SharedKeys shared =
+      share_keys(*lane, device, secret_of_this_rank(config_.privacy.secret_file),
+                 journal_ ? journal_->nonce() : RunNonce{}, keys_);
+  keys_ = shared.keys;
+  keys_sent_ = shared.sent;
+  // Tell data, parameters and settings apart, and keep nothing secret.
+  const Sha256Digest digests[] = {
+      task.data_digest(), sha256(weights_digest_),
+      sha256(deciding_json(config_).dump() + mechanism_.json().dump() + method_json().dump())};
+  const auto size = static_cast<int64_t>(digests[0].size());
+  // Where nothing arrives, -1 stays and fits no digest.
+  Tensor numbers = empty_tensor({3 * size + 1}, at::kDouble, cpu_device()).fill_(-1);
   double* values = numbers.data_ptr<double>();
   if (lane->rank() == 0) {
-    values[32] = static_cast<double>(last_step_);
-    std::copy(data_tag.begin(), data_tag.end(), values + data_at);
-    std::copy(set_tag.begin(), set_tag.end(), values + set_at);
-    for (int key = 0; key < 4; ++key) {
-      for (int word = 0; word < 8; ++word) values[8 * key + word] = keys[key]->word[word];
-    }
+    for (int i = 0; i < 3; ++i) std::copy(digests[i].begin(), digests[i].end(), values + i * size);
+    values[3 * size] = static_cast<double>(last_step_);
   }
   numbers = numbers.to(device);
   lane->broadcast(numbers, 0)->wait();
   numbers = numbers.cpu();
   values = numbers.data_ptr<double>();
-  last_step_ = static_cast<int64_t>(values[32]);
+  last_step_ = static_cast<int64_t>(values[3 * size]);
   // A sample that has two numbers could be drawn twice. All wait for what each found, so that rank
   // 0 begins no run that cannot be.
-  const bool same_data = std::equal(data_tag.begin(), data_tag.end(), values + data_at),
-             same_settings = std::equal(set_tag.begin(), set_tag.end(), values + set_at),
-             same = same_data && same_settings;
+  const auto equal = [&](int i) {
+    return std::equal(digests[i].begin(), digests[i].end(), values + i * size);
+  };
+  const bool same_data = equal(0), same_weights = equal(1), same_settings = equal(2),
+             same = same_data && same_weights && same_settings && shared.same_secret;
   Tensor others = empty_tensor({1}, at::kDouble, cpu_device()).fill_(same ? 0.0 : 1.0).to(device);
   lane->all_reduce(others)->wait();
   if (!same_data)
     user_error(
         "other samples were read here than on rank 0: allowed is the same data on every rank");
+  if (!same_weights)
+    user_error(
+        "other parameters were read here than on rank 0: allowed are the same model and one run's "
+        "folder that all ranks see");
+  if (!shared.same_secret)
+    field_error("secret_file",
+                "{}: it holds another secret here than on rank 0; allowed is the same on every "
+                "rank, or a file on rank 0 alone",
+                config_.privacy.secret_file);
   if (!same_settings)
     user_error("the settings differ from rank 0's: allowed are the same on every rank");
   // until a rank that differs has told, which ends this one
   if (others.item<double>() > 0) lane->barrier();
-  for (int key = 0; key < 4; ++key) {
-    for (int word = 0; word < 8; ++word)
-      keys[key]->word[word] = static_cast<uint32_t>(values[8 * key + word]);
-  }
 }
 
 PrivateParts PrivateRun::parts() const {
-  VEIL_CHECK(std::any_of(std::begin(noise_.word), std::end(noise_.word),
+  VEIL_CHECK(std::any_of(std::begin(keys_.noise.word), std::end(keys_.noise.word),
                          [](uint32_t word) { return word != 0; }),
              "noise without a key");
   const privacy::MechanismRequest& request = mechanism_.request();
@@ -335,7 +314,7 @@ PrivateParts PrivateRun::parts() const {
                               : std::vector<double>{request.clip_norm};
   parts.step.noise_multiplier = mechanism_.noise_deviation(1);
   parts.step.expected_batch = mechanism_.expected_batch();
-  parts.step.noise = {config_.privacy.rng, noise_};
+  parts.step.noise = {config_.privacy.rng, keys_.noise};
   return parts;
 }
 
@@ -346,9 +325,9 @@ void PrivateRun::begin() {
 PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
   PrivateTraining training(mechanism_);
   training.generator = config_.privacy.rng;
-  training.sampling = sampling_;
-  training.clip_count = clip_count_;
-  training.draws = uint64_t{draws_.word[1]} << 32 | draws_.word[0];
+  training.sampling = keys_.sampling;
+  training.clip_count = keys_.clip_count;
+  training.draws = uint64_t{keys_.draws.word[1]} << 32 | keys_.draws.word[0];
   training.clip_norm = mechanism_.request().clip_norm;
   if (config_.privacy.clip == ClipFunction::adaptive && state.contains("privacy"))
     training.clip_norm = state["privacy"].value("clip_norm", training.clip_norm);
@@ -364,20 +343,38 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
     stored["accountant"] = name_of(config_.privacy.accountant);
     return stored;
   };
+  if (replayable_) {
+    training.checkpoint_written = [this](int64_t step, const std::string& folder) {
+      journal_->checkpoint_written(step, digest_text(digest_of_files(folder)),
+                                   config_.training.keep_checkpoints);
+    };
+  }
   return training;
 }
 
-std::string PrivateRun::noise_warning(const Model& model) const {
+std::vector<std::string> PrivateRun::warnings(const Model& model) const {
+  std::vector<std::string> lines;
+  if (config_.privacy.rng == NoiseGenerator::philox)
+    lines.push_back(
+        fmt::format("WARNING: `rng` {}: {}; pass `rng` hardened or secure to train on real data",
+                    name_of(config_.privacy.rng), privacy::kInsecureNoise));
+  if (!together_.one_figure())
+    lines.push_back(
+        fmt::format("the model was trained before, and no single epsilon covers a person whose "
+                    "data is in both trainings: {}; `epsilon` bounds those that protect the "
+                    "same as this one",
+                    together_.why_apart));
   int64_t trained = 0;
   for (const ParamShape& param : model.params) trained += param.frozen ? 0 : param.numel();
   const double ratio = noise_to_signal(mechanism_, trained);
-  if (ratio <= kLoudNoise) return "";
-  return fmt::format(
+  if (ratio <= kLoudNoise) return lines;
+  lines.push_back(fmt::format(
       "noise drowns the signal: in each step it is {:.0f} times as long as the mean of clipped "
       "gradients can be (sigma {:.3g} x sqrt({} parameters) / {:g} samples); raise "
       "`total_batch_size` to {:.0f} or more, or train fewer parameters",
       ratio, mechanism_.gradient_sigma(), format_count(static_cast<double>(trained)),
-      mechanism_.expected_batch(), std::ceil(mechanism_.expected_batch() * ratio / kLoudNoise));
+      mechanism_.expected_batch(), std::ceil(mechanism_.expected_batch() * ratio / kLoudNoise)));
+  return lines;
 }
 
 PrivateStart PrivateRun::start() const {
@@ -386,7 +383,8 @@ PrivateStart PrivateRun::start() const {
   start.steps = steps();
   start.last_step = last_step_;
   start.spends = mechanism_.epsilon_after(steps());
-  if (p.sampler == SamplerKind::shuffled && std::isfinite(start.spends.epsilon)) {
+  if (p.sampler == SamplerKind::shuffled && together_.phases.empty() &&
+      std::isfinite(start.spends.epsilon)) {
     start.poisson_epsilon =
         privacy::make_accountant(p.accountant)
             ->epsilon({{.sigma = mechanism_.sigma(), .q = mechanism_.q(), .steps = steps()}},
@@ -397,6 +395,7 @@ PrivateStart PrivateRun::start() const {
   start.replays = journal_->replays();
   start.why_fresh = journal_->why_fresh();
   start.lost_steps = journal_->lost_steps();
+  start.keys_sent = keys_sent_;
   start.json = mechanism_.json();
   start.json["steps"] = steps();
   start.json["rng"] = name_of(p.rng);
@@ -419,6 +418,12 @@ PrivateResult PrivateRun::result(int64_t step) const {
   result.guarantee_json = privacy::guarantee_json(journal_->ledger(), p.accountant, *p.delta);
   if (const std::string& unit = mechanism_.request().unit_text; !unit.empty())
     result.guarantee_json["unit_is"] = unit;
+  if (origin_.base) {
+    result.guarantee =
+        privacy::line_with_base(result.guarantee, *origin_.base, together_, p.accountant, *p.delta);
+    result.guarantee_json =
+        privacy::with_base(result.guarantee_json, *origin_.base, together_, p.accountant, *p.delta);
+  }
   return result;
 }
 

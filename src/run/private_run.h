@@ -5,7 +5,9 @@
 
 #include "comm/launch.h"
 #include "privacy/journal.h"
+#include "privacy/statement.h"
 #include "run/config.h"
+#include "run/rank_keys.h"
 #include "run/train_task.h"
 #include "train/trainer.h"
 
@@ -27,8 +29,16 @@ struct PrivateSetting {
   double epochs = 0;
   int layers = 1;  // of ClipFunction::per_layer
   double slack = 0;
+  std::vector<privacy::BasePhase> base;  // earlier trainings that one figure covers as well
 };
 privacy::Mechanism private_mechanism(const PrivacyConfig& config, const PrivateSetting& setting);
+
+// Where a run's parameters come from.
+struct RunOrigin {
+  InitialWeights initial;  // unless it continues from a checkpoint
+  // Of the model that the run began with; nothing where it has none.
+  std::optional<privacy::Statement> base;
+};
 
 // What a private run is, before its first step.
 struct PrivateStart {
@@ -45,6 +55,7 @@ struct PrivateStart {
   bool replays = false;    // under the nonce that was there
   std::string why_fresh;   // where it resumes and does not replay: a phrase
   int64_t lost_steps = 0;  // begun before, and counted in addition to those that take their place
+  bool keys_sent = false;  // to other ranks, unencrypted
   nlohmann::json json;     // the same for a record
 };
 
@@ -60,24 +71,25 @@ struct PrivateResult {
 class PrivateRun {
  public:
   // Every rank makes one, with the same mechanism and method; `config` is settled (run/train.h) and
-  // outlives it. UserError where the configuration asks for what cannot be, or what was done before
-  // in `folder` does not allow it. Nothing is written.
+  // outlives it, as `origin` does. UserError where the configuration asks for what cannot be, or
+  // what was done before in `folder` does not allow it. Nothing is written.
   PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
              const TrainTask& task, const Model& model, Device device,
-             const std::optional<Roofline>& roofline);
+             const std::optional<Roofline>& roofline, const RunOrigin& origin, Communicator* lane);
 
   int64_t steps() const { return *mechanism_.request().steps; }
 
   // Rank 0's keys and what its journal allows, on every rank. UserError where this rank has read
-  // other data than rank 0.
+  // other data or parameters than rank 0, or another secret.
   void share(Communicator* lane, Device device, const TrainTask& task);
   PrivateParts parts() const;  // after share()
   // Rank 0, under the folder's lock; before the first step.
   void begin();
   // `state`: of the checkpoint that was loaded; empty at a run's begin.
   PrivateTraining training(const nlohmann::ordered_json& state);
-  // A line where noise drowns the signal (noise_to_signal); "" otherwise.
-  std::string noise_warning(const Model& model) const;
+  // Lines for a person: noise that drowns the signal (noise_to_signal) or is not cryptographic, an
+  // earlier training that no figure can take in.
+  std::vector<std::string> warnings(const Model& model) const;
   PrivateStart start() const;  // rank 0
   // An orderly end after this step; rank 0.
   void end(int64_t step);
@@ -85,16 +97,23 @@ class PrivateRun {
 
  private:
   bool keeps_journal() const { return info_.rank == 0; }
-  nlohmann::json deciding_settings(const std::string& model_folder, Device device) const;
+  nlohmann::json deciding_settings(Device device, const std::string& all_ranks) const;
+  // Whether the device computes alike each time: only then is anything hashed.
+  bool computes_alike(Device device) const;
   nlohmann::json method_json() const;
 
   const RunConfig& config_;
   RankInfo info_;
+  const RunOrigin& origin_;
+  privacy::Together together_;  // with the base; one figure where there is none
   privacy::Mechanism mechanism_;
   privacy::ClipMethod method_;
   std::unique_ptr<privacy::Journal> journal_;  // rank 0
   std::unique_ptr<privacy::SpentCurve> curve_;
-  ChaChaKey noise_ = {}, sampling_ = {}, clip_count_ = {}, draws_ = {};
+  RunKeys keys_;
+  bool keys_sent_ = false;
+  bool replayable_ = false;
+  std::string weights_digest_;  // "" where the run continues or cannot be replayed
   int64_t last_step_ = 0;
 };
 

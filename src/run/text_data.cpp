@@ -41,13 +41,17 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   const data::SampleKind kind = sample_kind(config, source);
   data::CorpusOptions corpus = config.data.corpus;
   if (kind == data::SampleKind::labelled && corpus.label_key.empty()) corpus.label_key = "label";
+  data::EncodeOptions encode;
+  encode.digest_text = config.privacy.is_private();
   const auto tokens =
-      data::load_data(path, tokenizer.get(), corpus, {}, [&](const data::Corpus& read) {
+      data::load_data(path, tokenizer.get(), corpus, encode, [&](const data::Corpus& read) {
         for (const data::BadLine& line : read.bad_lines()) {
           if (left_out) left_out(line.message());
         }
       });
   tokens->require_vocabulary(source.config->vocabulary);
+  // A private run must not end at the draw of a bad token, for that would tell of the draw.
+  if (config.privacy.is_private()) tokens->check_tokens();
   if (kind == data::SampleKind::labelled) {
     if (tokens->label_count() > source.config->labels)
       user_error("{}: labels go up to {}, the model has {}; pass `labels` {}", path,

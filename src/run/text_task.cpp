@@ -53,18 +53,10 @@ class TextTask final : public TrainTask {
                        quantity(length, "token"), data_.samples->longest_span());
   }
 
-  // Documents in their order, by their texts' hashes.
-  void add_data(privacy::SecretTag& tag) const override {
-    const data::TokenStore& store = data_.samples->store();
-    const data::StoreHeader& header = store.header();
-    tag.add(header.tokenizer.hash);
-    tag.add(static_cast<uint64_t>(header.documents));
-    tag.add(static_cast<uint64_t>(header.tokens));
-    for (int64_t document = 0; document < header.documents; ++document) {
-      tag.add(store.hash(document));
-      tag.add(static_cast<uint64_t>(store.size(document)));
-      if (header.labelled) tag.add(static_cast<uint64_t>(store.label(document)));
-    }
+  // Texts, tokens and labels in their order.
+  Sha256Digest data_digest() const override {
+    if (!digest_) digest_ = data_.samples->store().digest();
+    return *digest_;
   }
 
   TaskFacts facts() const override {
@@ -96,6 +88,7 @@ class TextTask final : public TrainTask {
   Device device_;
   ModelSource source_;
   TextData data_;
+  mutable std::optional<Sha256Digest> digest_;  // once it is known
 };
 
 }  // namespace

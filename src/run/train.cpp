@@ -119,8 +119,9 @@ class TrainRun {
           planned_files(config_, folder_, executor_->shape().param_count(), options.steps));
     for (const std::string& line : task_->warnings()) notice(line);
     if (privacy_) {
-      const std::string loud = privacy_->noise_warning(model);
-      if (!loud.empty()) notice(loud);
+      for (const std::string& line : privacy_->warnings(model)) notice(line);
+    } else if (origin_.base) {
+      notice(privacy::plain_warning(*origin_.base));
     }
     if (speaks()) {
       lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
@@ -161,19 +162,19 @@ class TrainRun {
 
   void make_executor(const Model& model, const OnNotice& notice) {
     Ranks ranks = make_ranks(config_, info_, device_);
+    origin_ = {initial_weights(task_->source(), model), base_statement()};
     std::optional<PrivateParts> parts;
     if (config_.privacy.is_private()) {
-      privacy_ =
-          std::make_unique<PrivateRun>(config_, info_, folder_, *task_, model, device_,
-                                       measured_roofline(config_, device_, ranks.reduce.get()));
+      privacy_ = std::make_unique<PrivateRun>(
+          config_, info_, folder_, *task_, model, device_,
+          measured_roofline(config_, device_, ranks.reduce.get()), origin_, ranks.reduce.get());
       privacy_->share(ranks.reduce.get(), device_, *task_);
       parts = privacy_->parts();
     }
     ExecutorOptions options = executor_options(config_, info_.world, device_, parts);
-    const InitialWeights initial = initial_weights(task_->source(), model);
-    options.initial = initial.fill;
-    weights_ = weights_text(task_->source(), initial);
-    for (const std::string& line : initial.notices) notice(line);
+    options.initial = origin_.initial.fill;
+    weights_ = weights_text(task_->source(), origin_.initial);
+    for (const std::string& line : origin_.initial.notices) notice(line);
     const int64_t batch = config_.step.batch_size;
     if (!device_.is_cuda()) {
       const Schedule schedule =
@@ -190,6 +191,18 @@ class TrainRun {
                                            empty_batch(model, rows, options.step.compute, device_),
                                            std::move(ranks));
     global_batch_ = rows * info_.world;
+  }
+
+  // Of the model that the run began with: its checkpoint says, or the model's folder.
+  std::optional<privacy::Statement> base_statement() const {
+    const auto checkpoint =
+        config_.training.resume.empty() ? std::nullopt : newest_checkpoint(folder_);
+    if (!checkpoint)
+      return task_->source().has_weights() ? privacy::read_statement(task_->source().folder)
+                                           : std::nullopt;
+    const nlohmann::json state = checkpoint_state(*checkpoint);
+    if (!state.contains("base")) return {};
+    return privacy::statement_from_json(state["base"], *checkpoint);
   }
 
   data::Position resume(TrainOptions& options) {
@@ -244,6 +257,7 @@ class TrainRun {
     options.keep_checkpoints = training.keep_checkpoints;
     options.folder = folder_;
     options.settings = settings_json(config_);
+    if (origin_.base) options.base = origin_.base->json;
     options.stop = events_.stop;
     return options;
   }
@@ -337,7 +351,10 @@ class TrainRun {
         guarantee["frozen_are"] =
             "as they were given: what they were trained on is outside this epsilon";
       }
-      files.emplace_back("privacy.json", guarantee.dump(2) + "\n");
+      files.emplace_back(privacy::kStatementFile, guarantee.dump(2) + "\n");
+    } else if (origin_.base) {
+      files.emplace_back(privacy::kStatementFile,
+                         privacy::plain_statement(*origin_.base).dump(2) + "\n");
     }
     std::string owner = export_owner(folder_);
     if (owner.empty()) owner = make_export_owner(folder_);
@@ -352,6 +369,7 @@ class TrainRun {
   Device device_;
   std::unique_ptr<TrainTask> task_;
   std::shared_ptr<const Feed> samples_;
+  RunOrigin origin_;
   std::unique_ptr<PrivateRun> privacy_;  // of a private run
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<WeightAverage> average_;

@@ -61,6 +61,7 @@ void check_not_private(const PrivacyConfig& p) {
       {"privacy_unit", p.unit.has_value()},
       {"data_size", p.data_size.has_value()},
       {"secret_file", !p.secret_file.empty()},
+      {"allow_insecure_noise", p.allow_insecure_noise},
       {"rule", p.method.rule.has_value()},
       {"pass_plan", p.method.pass.has_value()},
       {"tile_size", p.method.tile.has_value()},
@@ -112,6 +113,13 @@ void settle_unit(RunConfig& config) {
 void settle_privacy(RunConfig& config, int world) {
   PrivacyConfig& p = config.privacy;
   check_privacy(p);
+  if (p.rng == NoiseGenerator::philox && !config.training.export_folder.empty() &&
+      !p.allow_insecure_noise)
+    field_error("rng",
+                "{} with `export`: this noise is not cryptographic, and whoever finds its key can "
+                "take it off the exported model; allowed are `rng` hardened and secure, or "
+                "`allow_insecure_noise` for a model that protects nobody",
+                name_of(p.rng));
   if (sets_zero3(p.method.mode)) config.step.strategy = Strategy::zero3;
   // In DP-SGD's own words max_grad_norm is C.
   if (const std::optional<double> norm = config.optimizer.max_grad_norm) {

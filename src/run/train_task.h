@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/sha256.h"
 #include "models/load.h"
 #include "models/shape.h"
-#include "privacy/secret.h"
 #include "run/config.h"
 #include "train/feed.h"
 
@@ -45,8 +45,8 @@ class TrainTask {
   virtual std::string unit_text() const = 0;
   // What a person should know before the first step: lines that name fields in backquotes.
   virtual std::vector<std::string> warnings() const { return {}; }
-  // What makes two data sets the same.
-  virtual void add_data(privacy::SecretTag& tag) const = 0;
+  // Of all that samples are made from, in its order: equal for equal data only.
+  virtual Sha256Digest data_digest() const = 0;
   virtual TaskFacts facts() const = 0;
   // In addition to the weights, by name.
   virtual std::vector<std::pair<std::string, std::string>> export_files() const = 0;

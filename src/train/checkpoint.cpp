@@ -115,7 +115,8 @@ class Pieces {
 }  // namespace
 
 void save_checkpoint(const std::string& run_folder, Executor& executor, Json state, int keep,
-                     const WeightAverage* average) {
+                     const WeightAverage* average,
+                     const std::function<void(const std::string&)>& before_whole) {
   const fs::path parent = fs::path(run_folder) / "checkpoints";
   const fs::path whole = parent / fmt::format("step_{:08}", executor.steps());
   const fs::path unfinished = whole.string() + kUnfinished;
@@ -147,6 +148,7 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
   barrier(executor);
   if (rank == 0) {
     write_file_atomically((unfinished / "state.json").string(), state.dump(1), /*owner_only=*/true);
+    if (before_whole) before_whole(unfinished.string());
     fs::remove_all(whole);
     fs::rename(unfinished, whole);
     std::vector<fs::path> found = whole_checkpoints(run_folder);

@@ -11,6 +11,7 @@
 // world, so a run may be resumed with other ranks or another strategy.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,10 +22,11 @@
 namespace veil {
 
 // Every rank calls it. `state` is rank 0's. Older checkpoints beyond the newest `keep` are removed
-// afterwards.
+// afterwards. Rank 0 calls `before_whole` with the folder that holds all of its files and is about
+// to get the checkpoint's name.
 void save_checkpoint(const std::string& run_folder, Executor& executor,
-                     nlohmann::ordered_json state, int keep,
-                     const WeightAverage* average = nullptr);
+                     nlohmann::ordered_json state, int keep, const WeightAverage* average = nullptr,
+                     const std::function<void(const std::string& folder)>& before_whole = {});
 
 // The newest whole checkpoint's folder; nothing where there is none. What a killed save left is not
 // one.

@@ -138,11 +138,16 @@ void Trainer::checkpoint(const data::Position& next) {
                             : rank_samples() * executor_.schedule().options.world;
   state["position"] = data::position_json(next);
   state["settings"] = options_.settings;
+  if (!options_.base.is_null()) state["base"] = options_.base;
   if (p) {
     state["privacy"] = p->state ? p->state(executor_.steps()) : nlohmann::ordered_json::object();
     state["privacy"]["clip_norm"] = p->clip_norm;
   }
-  save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints, options_.average);
+  save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints, options_.average,
+                  [&](const std::string& folder) {
+                    if (p && p->checkpoint_written)
+                      p->checkpoint_written(executor_.steps(), folder);
+                  });
   if (events_.on_checkpoint) events_.on_checkpoint(executor_.steps());
 }
 

@@ -30,6 +30,8 @@ struct PrivateTraining {
   std::function<double(int64_t step)> epsilon;    // spent after it
   // For the checkpoint of this step, in addition to the trainer's own state.
   std::function<nlohmann::ordered_json(int64_t step)> state;
+  // Its files are in this folder, which is about to become the checkpoint.
+  std::function<void(int64_t step, const std::string& folder)> checkpoint_written;
 };
 
 struct TrainOptions {
@@ -43,6 +45,7 @@ struct TrainOptions {
   int keep_checkpoints = 2;
   std::string folder;               // of the run; "" writes no checkpoints
   nlohmann::ordered_json settings;  // stored with each checkpoint
+  nlohmann::ordered_json base;      // as well: the statement of the model it began with, if any
   std::function<bool()> stop;  // asked after each step: a checkpoint is written and the run ends
   std::optional<PrivateTraining> privacy;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -56,6 +57,24 @@ class Environment {
                                            "VEIL_LAUNCHER_SOCKET"};
   std::map<std::string, std::string> before_;
 };
+
+TEST(Launch, WhatMakesLibrariesComputeOtherwiseIsKnownAndNothingElse) {
+  const auto with = [](const char* name) {
+    setenv(name, "7", 1);
+    const std::vector<std::string> found = rank_info_from_environment().arithmetic;
+    unsetenv(name);
+    return std::count(found.begin(), found.end(), std::string(name) + "=7");
+  };
+  for (const char* name :
+       {"OPENBLAS_CORETYPE", "OPENBLAS_VERBOSE", "MKL_CBWR", "OMP_DYNAMIC", "DNNL_MAX_CPU_ISA",
+        "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "KMP_AFFINITY", "GLIBC_TUNABLES",
+        "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG"})
+    EXPECT_EQ(with(name), 1) << name;
+  // Launchers set these anew in each launch.
+  for (const char* name :
+       {"OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "HOME2"})
+    EXPECT_EQ(with(name), 0) << name;
+}
 
 TEST(Launch, AProcessStartedAloneIsAWorldOfOne) {
   const Environment environment({});

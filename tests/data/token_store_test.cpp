@@ -180,6 +180,54 @@ TEST_F(TokenStoreTest, ATokenBeyondTheVocabularyIsAComplaintWhereItIsRead) {
   store.require_vocabulary(1000);
 }
 
+TEST_F(TokenStoreTest, AScanNamesTheFirstTokenBeyondTheVocabularyAndItsPlace) {
+  for (const int64_t vocabulary : {int64_t{1000}, int64_t{70000}}) {
+    std::string changed = read_file(written(vocabulary, false));
+    const size_t bytes = vocabulary == 1000 ? 2 : 4;
+    const auto beyond = static_cast<uint32_t>(vocabulary);
+    EXPECT_EQ(complaint([&] { TokenStore::open(path("a.tokens")).check_tokens(); }),
+              "nothing is wrong");
+    std::memcpy(changed.data() + 4096 + bytes * 8, &beyond, bytes);
+    write("beyond.tokens", changed);
+    EXPECT_THAT(complaint([&] { TokenStore::open(path("beyond.tokens")).check_tokens(); }),
+                HasSubstr(fmt::format("beyond.tokens' is no token store that can be used: token "
+                                      "{0} at position 8 (document 3) is beyond the vocabulary of "
+                                      "{0}",
+                                      vocabulary)));
+  }
+}
+
+TEST_F(TokenStoreTest, ADigestIsOfTheBytesAsTheyAreAndNotOfHashesThatTheFileClaims) {
+  const std::string whole = read_file(written(1000, true));
+  const Sha256Digest digest = TokenStore::open(path("a.tokens")).digest();
+  EXPECT_EQ(TokenStore::open(path("a.tokens")).digest(), digest);
+  // A token, a document's begin, a hash that decides the split, a label; the header.
+  const size_t index = 4096 + 24, documents = 4;
+  for (const size_t place : {size_t{4096 + 2}, index + 8, index + 8 * (documents + 1),
+                             index + 8 * (2 * documents + 1)}) {
+    std::string changed = whole;
+    changed[place] ^= 1;
+    write("changed.tokens", changed);
+    EXPECT_NE(TokenStore::open(path("changed.tokens")).digest(), digest) << place;
+  }
+}
+
+TEST_F(TokenStoreTest, ADigestInMemoryIsAlsoOfTheTextsAndTheirOrder) {
+  const auto digest_with = [](std::vector<std::string> texts) {
+    StoreInMemory memory(header_of(1000));
+    for (const std::string& text : texts) {
+      EncodedDocument document{.tokens = {1, 2}, .hash = 7, .text_bytes = 3, .label = {}};
+      document.text_digest = sha256(text);
+      memory.append(document);
+    }
+    return memory.finish().digest();
+  };
+  const Sha256Digest digest = digest_with({"one", "two"});
+  EXPECT_EQ(digest_with({"one", "two"}), digest);
+  EXPECT_NE(digest_with({"one", "twa"}), digest) << "equal tokens and hashes";
+  EXPECT_NE(digest_with({"two", "one"}), digest);
+}
+
 TEST_F(TokenStoreTest, AStoreKnowsItsTokenizer) {
   const TokenStore store = TokenStore::open(written(1000, false));
   EXPECT_THAT(complaint([&] { store.require_tokenizer(byte_tokenizer()->identity()); }),

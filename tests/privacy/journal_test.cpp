@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 constexpr int64_t kMany = 1000;
+constexpr int kKept = 2;
 
 bool equal(const ChaChaKey& a, const ChaChaKey& b) {
   return std::equal(a.word, a.word + 8, b.word);
@@ -35,15 +36,18 @@ class JournalTest : public data::FolderTest {
     result.folder = run();
     result.start = std::move(start);
     result.settings = {{"learning-rate", 0.1}, {"the ranks", 1}};
-    result.add_data = [](SecretTag& tag) { tag.add(std::string_view("the data")); };
+    result.data = "the data";
     result.replayable = true;
+    if (result.start.digest.empty()) result.start.digest = "the initial parameters";
     return result;
   }
   static Journal open(JournalInput from) {
     return Journal(make_mechanism(request()), std::move(from));
   }
-  static JournalStart checkpoint(const Journal& journal, int64_t step) {
-    return {step, journal.segment(), journal.ledger_at(step)};
+  static JournalStart checkpoint(Journal& journal, int64_t step) {
+    const std::string digest = fmt::format("the files of step {}", step);
+    journal.checkpoint_written(step, digest, kKept);
+    return {step, journal.segment(), journal.ledger_at(step), digest};
   }
   static void steps(Journal& journal, int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step) journal.before_step(step, last);
@@ -119,7 +123,7 @@ TEST_F(JournalTest, WhateverElseDiffersDrawsAFreshNonce) {
   other.settings.erase("the ranks");
   expect_fresh(other, noise, "the settings are others");
   other = input(start);
-  other.add_data = [](SecretTag& tag) { tag.add(std::string_view("other data")); };
+  other.data = "other data";
   expect_fresh(other, noise, "the data is other");
   other = input(start);
   other.replayable = false;
@@ -131,6 +135,54 @@ TEST_F(JournalTest, WhateverElseDiffersDrawsAFreshNonce) {
   other = input(start);
   other.start.segment = "0123456789abcdef";
   expect_fresh(other, noise, "not of the run's last segment");
+}
+
+TEST_F(JournalTest, ACheckpointWithOtherBytesDrawsAFreshNonce) {
+  ChaChaKey noise;
+  const JournalStart start = crashed(&noise);
+  JournalInput other = input(start);
+  other.start.digest = "the files of step 5, with one byte changed";
+  expect_fresh(other, noise, "the checkpoint is not as the run wrote it");
+  other.start.digest.clear();
+  expect_fresh(other, noise, "the checkpoint is not as the run wrote it");
+  EXPECT_TRUE(open(input(start)).replays());
+}
+
+TEST_F(JournalTest, SoDoOtherParametersWhereTheSegmentBegan) {
+  ChaChaKey noise;
+  crashed(&noise);
+  JournalInput other = input();
+  other.start.digest = "other parameters";
+  expect_fresh(other, noise, "it starts from other parameters");
+  // A second segment begins at the checkpoint of the first.
+  const JournalStart start = crashed(&noise);
+  JournalInput second = input(start);
+  second.settings["the ranks"] = 2;
+  Journal journal = open(second);
+  journal.begin();
+  steps(journal, 6, 8);
+  EXPECT_TRUE(open(second).replays());
+  const ChaChaKey of_second = journal.key(KeyDomain::noise);
+  second.start.digest = "the files of step 5, with one byte changed";
+  expect_fresh(second, of_second, "it starts from other parameters", journal.ledger().steps());
+}
+
+TEST_F(JournalTest, TheDigestsOfTheNewestCheckpointsAreKept) {
+  Journal journal = open(input());
+  journal.begin();
+  steps(journal, 1, 10);
+  std::vector<JournalStart> starts;
+  for (const int64_t step : {2, 4, 6, 8}) starts.push_back(checkpoint(journal, step));
+  EXPECT_FALSE(open(input(starts[0])).replays()) << "two are kept, and one in case of a kill";
+  EXPECT_TRUE(open(input(starts[1])).replays());
+  EXPECT_TRUE(open(input(starts[3])).replays());
+  // The newest one is gone; what the replay writes in its place is known in turn.
+  Journal replay = open(input(starts[2]));
+  ASSERT_TRUE(replay.replays());
+  replay.begin();
+  steps(replay, 7, 7);
+  const JournalStart between = checkpoint(replay, 7);
+  EXPECT_TRUE(open(input(between)).replays());
 }
 
 TEST_F(JournalTest, ACopiedFolderDrawsAFreshNonceAndTheOriginalKeepsIts) {
@@ -224,7 +276,10 @@ TEST_F(JournalTest, AGivenSecretMakesANewRunRepeatableAndOnlyTheSameOne) {
   again.settings["learning-rate"] = 0.2;
   EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise));
   again = first;
-  again.add_data = [](SecretTag& tag) { tag.add(std::string_view("other data")); };
+  again.data = "other data";
+  EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise));
+  again = first;
+  again.start.digest = "other parameters";
   EXPECT_FALSE(equal(open(again).key(KeyDomain::noise), noise));
   again = first;
   again.replayable = false;

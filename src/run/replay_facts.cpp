@@ -1,0 +1,123 @@
+#include "run/replay_facts.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <fmt/ranges.h>
+#include <link.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "base/build_info.h"
+#include "run/machine.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> file_build(const fs::path& file) {
+  std::error_code failed;
+  const auto bytes = fs::file_size(file, failed);
+  if (failed) return {};
+  const auto written = fs::last_write_time(file, failed);
+  if (failed) return {};
+  return fmt::format("{} bytes, {}", bytes, written.time_since_epoch().count());
+}
+
+// Sorted: plugins may be loaded in any order.
+std::vector<std::string> loaded_libraries() {
+  std::vector<std::string> names;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void* list) {
+        const std::string name = object->dlpi_name ? object->dlpi_name : "";
+        if (name.find('/') != std::string::npos)
+          static_cast<std::vector<std::string>*>(list)->push_back(name);
+        return 0;
+      },
+      &names);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// All that can make a device's arithmetic other.
+nlohmann::json device_facts(Device device) {
+  const Machine machine = this_machine();
+  if (!device.is_cuda()) return machine.cpu_model;
+  nlohmann::json facts = {machine.cpu_model, machine.cuda_runtime, machine.cudnn};
+  for (const GpuInfo& gpu : machine.gpus) facts.push_back(gpu.name);
+  return facts;
+}
+
+}  // namespace
+
+// The commit is that of the last configuration, and what was built again since is another program.
+std::optional<nlohmann::json> program_facts() {
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  const auto main = failed ? std::nullopt : file_build(program);
+  if (!main) return {};
+  Sha256 libraries;
+  for (const std::string& name : loaded_libraries()) {
+    const auto library = file_build(name);
+    if (!library) return {};
+    libraries.add(sha256(name + " " + *library));
+  }
+  const BuildInfo& build = build_info();
+  return nlohmann::json{
+      {"the build",
+       {build.version, build.commit, build.compiler, build.flags, build.torch_version}},
+      {"the program", *main},
+      {"the set of loaded libraries", digest_text(libraries.digest()).substr(0, 16)}};
+}
+
+nlohmann::json rank_facts(const RankInfo& info, Device device) {
+  return {{"the number of threads", at::get_num_threads()},
+          {"the device", device_facts(device)},
+          {"the environment", info.arithmetic}};
+}
+
+std::string facts_of_all_ranks(Communicator* lane, Device device, const nlohmann::json& mine) {
+  if (!lane) return "";
+  const Sha256Digest own = sha256(mine.dump() + program_facts().value_or("not known").dump());
+  const auto size = static_cast<int64_t>(own.size());
+  Tensor shard = empty_tensor({size}, at::kDouble, cpu_device());
+  std::copy(own.begin(), own.end(), shard.data_ptr<double>());
+  shard = shard.to(device);
+  Tensor all = empty_tensor({size * lane->size()}, at::kDouble, device);
+  lane->all_gather(shard, all)->wait();
+  all = all.cpu();
+  Sha256 digest;
+  for (int64_t i = 0; i < all.numel(); ++i)
+    digest.add(static_cast<uint64_t>(all.data_ptr<double>()[i]));
+  return digest_text(digest.digest());
+}
+
+Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
+                            DType storage) {
+  constexpr int64_t kPiece = int64_t{1} << 20;  // elements
+  struct Piece {
+    ParamId param;
+    int64_t first, count;
+  };
+  std::vector<Piece> pieces;
+  for (size_t p = 0; p < params.size(); ++p) {
+    for (int64_t first = 0; first < params[p].numel(); first += kPiece)
+      pieces.push_back(
+          {static_cast<ParamId>(p), first, std::min(kPiece, params[p].numel() - first)});
+  }
+  return digest_of_parts(std::ssize(pieces), [&](int64_t number) {
+    const Piece& piece = pieces[static_cast<size_t>(number)];
+    const ParamShape& param = params[static_cast<size_t>(piece.param)];
+    Sha256 digest;
+    digest.add(fmt::format("{} [{}] {} {} ", param.name, fmt::join(param.dims, ","),
+                           dtype_name(storage), piece.first));
+    std::string bytes(static_cast<size_t>(piece.count * dtype_bytes(storage)), '\0');
+    const Tensor values = at::from_blob(bytes.data(), {piece.count}, storage);
+    if (initial.fill && initial.fill(piece.param, piece.first, values)) digest.add(bytes);
+    return digest.digest();
+  });
+}
+
+}  // namespace veil
