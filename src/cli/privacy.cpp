@@ -1,7 +1,9 @@
 // veil privacy epsilon: what a run spends. veil privacy sigma: the noise that a budget asks for.
+// veil privacy explore: which batch and how many epochs to spend it on.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "base/files.h"
 #include "base/outputs.h"
@@ -9,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "privacy/accountant.h"
+#include "privacy/explore.h"
 #include "privacy/mechanism.h"
 #include "report/drawing.h"
 
@@ -291,6 +294,117 @@ int run_sigma(const CommandCall& call) {
   return kExitDone;
 }
 
+// Where a curve crosses a `doubling`, between two of its batches; nothing where it does not.
+std::optional<std::pair<double, double>> crossing(const Curve& curve,
+                                                  const std::vector<double>& doublings, double at) {
+  for (size_t i = 0; i + 1 < doublings.size(); ++i) {
+    if (doublings[i] < at || doublings[i + 1] >= at) continue;
+    const double share = (doublings[i] - at) / (doublings[i] - doublings[i + 1]);
+    const auto& [x, y] = curve.points[i];
+    const auto& [next_x, next_y] = curve.points[i + 1];
+    return std::pair{x + share * (next_x - x), y + share * (next_y - y)};
+  }
+  return {};
+}
+
+// A curve for each number of epochs, and the two borders of the sensible region across them.
+void draw_explored(const std::vector<privacy::ExploredRun>& runs, const std::string& path,
+                   bool overwrite) {
+  LinePlot plot{.title = "noise-batch ratio",
+                .x_label = "log10 of the expected batch",
+                .y_label = "log10 of sigma / batch",
+                .curves = {}};
+  std::map<double, std::vector<privacy::ExploredRun>> by_epochs;
+  for (const privacy::ExploredRun& run : runs) by_epochs[run.epochs].push_back(run);
+  Curve pays{.name = "a larger batch pays up to here", .points = {}},
+      saturated{.name = "saturated from here on", .points = {}};
+  for (auto& [epochs, same] : by_epochs) {
+    std::sort(same.begin(), same.end(),
+              [](const auto& a, const auto& b) { return a.batch < b.batch; });
+    Curve curve{.name = fmt::format("{:g} epochs", epochs), .points = {}};
+    std::vector<double> doublings;
+    for (const privacy::ExploredRun& run : same) {
+      curve.points.emplace_back(std::log10(run.batch), std::log10(run.noise_batch_ratio));
+      doublings.push_back(run.gain);
+    }
+    if (const auto point = crossing(curve, doublings, privacy::kNearlyAll))
+      pays.points.push_back(*point);
+    if (const auto point = crossing(curve, doublings, privacy::kHardlyAny))
+      saturated.points.push_back(*point);
+    plot.curves.push_back(std::move(curve));
+  }
+  for (const Curve& border : {pays, saturated}) {
+    if (border.points.size() > 1) plot.curves.push_back(border);
+  }
+  const std::string trouble = write_png(plot, path, overwrite);
+  fmt::print(stderr, "{}\n", trouble.empty() ? "plot: " + path : trouble);
+}
+
+int run_explore(const CommandCall& call) {
+  privacy::ExploreRequest request;
+  std::string json, plot;
+  bool overwrite = false;
+  Options options("privacy explore",
+                  "noise over batch sizes and epochs for a budget, with the sensible region");
+  options.add("data-size", request.data_size,
+              {.aliases = {"dataset-size"}, .help = "records in the data set", .required = true});
+  options.add("epsilon", request.epsilon,
+              {.aliases = {"target-epsilon"}, .help = "the budget", .required = true});
+  options.add("delta", request.delta,
+              {.help = "chance that epsilon does not hold", .required = true});
+  options.add("batch", request.batches,
+              {.aliases = {"batch-size", "batches"},
+               .help = "expected samples per logical batch",
+               .fallback = "64, 256, 1024, ... up to half of the data"});
+  options.add("epochs", request.epochs, {.help = "epochs", .fallback = "1,3,10,30"});
+  options.add(
+      "json", json,
+      {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add("plot", plot,
+              {.help = "draw the noise-batch ratio over the batch as PNG", .value = "FILE"});
+  add_overwrite_option(options, overwrite);
+  if (!options.parse_call(call)) return kExitDone;
+  if (!json.empty() && json != "-") check_output_file(json, overwrite);
+  if (!plot.empty()) check_png(plot, overwrite);
+
+  const std::vector<privacy::ExploredRun> runs = privacy::explore(request);
+  Table table({"batch", "epochs", "steps", "sigma", "sigma / batch", "doubling", "region"});
+  nlohmann::json rows = nlohmann::json::array();
+  for (const privacy::ExploredRun& run : runs) {
+    table.row({fmt::format("{:g}", run.batch), fmt::format("{:g}", run.epochs),
+               std::to_string(run.steps), fmt::format("{:.3g}", run.sigma),
+               fmt::format("{:.2e}", run.noise_batch_ratio), fmt::format("{:.2f}", run.gain),
+               run.advice == privacy::BatchAdvice::sensible ? "* sensible" : name_of(run.advice)});
+    rows.push_back({{"batch", run.batch},
+                    {"epochs", run.epochs},
+                    {"steps", run.steps},
+                    {"sigma", run.sigma},
+                    {"noise_batch_ratio", run.noise_batch_ratio},
+                    {"doubling", run.gain},
+                    {"region", name_of(run.advice)}});
+  }
+  const nlohmann::json record = {{kWrittenBy, kWriter},
+                                 {"data_size", request.data_size},
+                                 {"epsilon", request.epsilon},
+                                 {"delta", request.delta},
+                                 {"relation", "add-remove-one"},
+                                 {"mechanism", "Poisson-sampled Gaussian"},
+                                 {"runs", rows}};
+  if (json == "-") {
+    fmt::print("{}\n", record.dump(2));
+  } else {
+    fmt::print("{}", table.text());
+    fmt::print(
+        "\ndoubling: how much sigma / batch falls with twice the batch at the same steps, from 2 "
+        "(more compute buys as much accuracy)\nto 1 (it buys none). sensible: {} to {}. sigma is "
+        "an upper bound; `veil privacy sigma` is exact.\n",
+        privacy::kHardlyAny, privacy::kNearlyAll);
+    if (!json.empty()) write_file_atomically(json, record.dump(2) + "\n");
+  }
+  if (!plot.empty()) draw_explored(runs, plot, overwrite);
+  return kExitDone;
+}
+
 }  // namespace
 
 int run_privacy(const CommandCall& call) {
@@ -300,17 +414,21 @@ int run_privacy(const CommandCall& call) {
                          .describe = call.describe};
   if (word == "epsilon") return run_epsilon(rest);
   if (word == "sigma") return run_sigma(rest);
+  if (word == "explore") return run_explore(rest);
   if (word == "--help" || word == "-h") {
     fmt::print(
-        "usage: veil privacy epsilon|sigma [options]\n\n{}\n`veil privacy epsilon --help` lists "
+        "usage: veil privacy epsilon|sigma|explore [options]\n\n{}\n`veil privacy epsilon --help` "
+        "lists "
         "its options.\n",
-        align_columns(
-            {{"epsilon", "what a run spends"}, {"sigma", "the noise that a budget asks for"}}, 2));
+        align_columns({{"epsilon", "what a run spends"},
+                       {"sigma", "the noise that a budget asks for"},
+                       {"explore", "noise over batch sizes and epochs for a budget"}},
+                      2));
     return kExitDone;
   }
-  user_error("privacy {}: allowed are epsilon and sigma{}",
+  user_error("privacy {}: allowed are epsilon, sigma and explore{}",
              word.empty() ? "without a word" : "'" + word + "'",
-             option_values::did_you_mean(word, {"epsilon", "sigma"}));
+             option_values::did_you_mean(word, {"epsilon", "sigma", "explore"}));
 }
 
 }  // namespace veil

@@ -300,14 +300,22 @@ void add_privacy_options(Options& options, PrivacyConfig& p) {
               {.help = "each sample by a secret draw of its own, or shuffled batches of one size, "
                        "which cost more"});
   options.add("privacy-unit", p.unit,
-              {.help = "what is protected: each sequence (sample), or each document"});
+              {.help = "what is protected: each sequence (sample), each document, or each user "
+                       "with all their documents or images (--unit-key)"});
   options.add("accountant", p.accountant,
               {.help = "what computes epsilon; gdp cannot decide a budget"});
   options.add(
       "data-size", p.data_size,
       {.aliases = {"dataset_size"},
-       .help = "samples as the public knows them; counted, and so declared public, if not given",
+       .help = "samples (with --privacy-unit user: users) as the public knows them; counted, and "
+               "so declared public, if not given",
        .minimum = 1});
+  options.add("max-batch", p.max_batch,
+              {.help = "cut Poisson draws to this maximum, so that every step has the same shapes; "
+                       "part of delta pays for it. auto: the smallest that costs at most a "
+                       "thousandth of delta",
+               .bare = "auto",
+               .value = "N|auto"});
   options.add("secret-file", p.secret_file,
               {.help = "32 random bytes or 64 hexadecimal digits that only you can read: a run "
                        "that can be repeated; drawn and kept with the run if not given. If every "

@@ -109,6 +109,10 @@ void add_train_options(Options& options, TrainCommand& command) {
                .minimum = 0,
                .maximum = 0.999999});
   add_privacy_options(options, c.privacy);
+  options.add("unit-key", c.data.corpus.user_key,
+              {.help = "of --privacy-unit user: the key of the user in a JSON object; for images "
+                       "folder (class/user/file), or a .jsonl listing with file and user",
+               .value = "KEY"});
   options.section("output");
   options.add("evaluate-every", c.training.evaluate_every,
               {.aliases = {"eval_steps"},
@@ -259,10 +263,11 @@ void check_words(const Options& options, const RunConfig& c, bool diffusion) {
     user_error("--mode no_dp with --{}: allowed is a private mode, as auto",
                p.epsilon ? "epsilon" : "sigma");
   if (!wanted && !p.is_private()) {
-    for (const char* name :
-         {"delta", "clip-norm", "clip", "layer-norms", "clip-quantile", "clip-rate", "count-noise",
-          "sampler", "privacy-unit", "accountant", "rng", "data-size", "secret-file",
-          "allow-insecure-noise", "rule", "pass-plan", "tile-size", "memory-budget"}) {
+    for (const char* name : {"delta",         "clip-norm", "clip",        "layer-norms",
+                             "clip-quantile", "clip-rate", "count-noise", "sampler",
+                             "privacy-unit",  "unit-key",  "accountant",  "rng",
+                             "data-size",     "max-batch", "secret-file", "allow-insecure-noise",
+                             "rule",          "pass-plan", "tile-size",   "memory-budget"}) {
       if (options.given(name))
         user_error("--{}: it belongs to a private run; pass --epsilon or --sigma too", name);
     }
@@ -353,6 +358,10 @@ class TrainPrinter {
     fmt::print("\n");
   }
 
+  static std::string of_users(const TaskFacts& task) {
+    return task.users > 0 ? " by " + quantity(task.users, "user") : "";
+  }
+
   void print_task(const TrainStart& start) const {
     const TaskFacts& task = start.task;
     const std::string parameters = format_count(static_cast<double>(start.parameters));
@@ -363,8 +372,8 @@ class TrainPrinter {
       fmt::print("data      {}, {} tokens ({}); {} of {}, {} held out\n",
                  quantity(text->documents, "document"),
                  format_count(static_cast<double>(text->tokens)), text->tokenizer,
-                 quantity(task.samples, "sample"), quantity(text->sample_tokens, "token"),
-                 task.held_out);
+                 quantity(task.samples, "sample") + of_users(task),
+                 quantity(text->sample_tokens, "token"), task.held_out);
     }
     if (const auto& images = task.images) {
       fmt::print("model     {}: {} parameters, {} x {} x {} images in {}, {}, attention {}\n",
@@ -373,7 +382,7 @@ class TrainPrinter {
                  quantity(images->model_classes, "class", "classes"), task.attention);
       fmt::print("weights   {}\n", start.weights);
       fmt::print("data      {}: {}, {} held out, in {}{}\n", start.config.data.path,
-                 quantity(task.samples, "image"), task.held_out,
+                 quantity(task.samples, "image") + of_users(task), task.held_out,
                  quantity(images->data_classes, "class", "classes"),
                  private_ ? ", whose number and names are declared public" : "");
     }

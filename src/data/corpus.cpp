@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "data/user_field.h"
 #include "data/utf8.h"
 
 namespace veil::data {
@@ -183,6 +184,10 @@ std::optional<Document> Corpus::whole_text() {
     bad(1, fmt::format("a .txt file has no label '{}'", options_.label_key));
     return {};
   }
+  if (!options_.user_key.empty()) {
+    bad(1, fmt::format("a .txt file has no user '{}'; give .json or .jsonl", options_.user_key));
+    return {};
+  }
   return Document{.text = std::move(text), .label = {}, .file = open_->path, .line = 1};
 }
 
@@ -253,9 +258,14 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
         fmt::format("byte 0x{:02X} is not UTF-8", static_cast<uint8_t>(text[wrong])));
     return {};
   }
-  json object;
+  CountedObject counted;
+  const json& object = counted.object;
   try {
-    object = json::parse(text);
+    if (options_.user_key.empty()) {
+      counted.object = json::parse(text);
+    } else {
+      counted = parse_counting(text, options_.user_key);
+    }
   } catch (const json::parse_error& error) {
     bad(line + lines_in(text.substr(
                    0, std::min(error.byte - std::min<size_t>(error.byte, 1), text.size()))),
@@ -279,6 +289,10 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
     return complain(fmt::format("the value of '{}' is no text", options_.text_key));
   Document document{
       .text = found->get<std::string>(), .label = {}, .file = open_->path, .line = line};
+  if (!options_.user_key.empty()) {
+    const std::string wrong = read_user(counted, options_.user_key, document.user);
+    if (!wrong.empty()) return complain(wrong);
+  }
   if (options_.label_key.empty()) return document;
 
   const auto label = object.find(options_.label_key);

@@ -16,6 +16,7 @@ namespace veil::data {
 struct Document {
   std::string text;  // never empty
   std::optional<int32_t> label;
+  std::string user = {};  // where CorpusOptions::user_key asks for it
   std::string file;
   int64_t line = 1;  // where it begins
 };
@@ -25,6 +26,8 @@ struct CorpusOptions {
   std::string label_key = "";  // "": labels are not read; otherwise every document must have one
   std::vector<std::string> label_names = {};  // what labels that are words mean: their places here
   bool skip_bad = false;                      // otherwise the first bad line is a UserError
+  // "": users are not read; otherwise every document must have exactly one
+  std::string user_key = "";
 };
 
 struct BadLine {

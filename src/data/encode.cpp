@@ -111,7 +111,8 @@ class Line {
     EncodedDocument result{.tokens = tokenizer_.encode(document.text, options_.add_special),
                            .hash = content_hash(document.text),
                            .text_bytes = static_cast<int64_t>(document.text.size()),
-                           .label = document.label};
+                           .label = document.label,
+                           .user = document.user};
     if (options_.digest_text) result.text_digest = sha256(document.text);
     return result;
   }
@@ -148,6 +149,24 @@ void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptio
   }
 }
 
+namespace {
+
+// Notes whose each document is on its way.
+class OwnedSink : public StoreSink {
+ public:
+  OwnedSink(StoreSink& sink, Owners* owners) : sink_(sink), owners_(owners) {}
+  void append(const EncodedDocument& document) override {
+    if (owners_) owners_->add(document.user);
+    sink_.append(document);
+  }
+
+ private:
+  StoreSink& sink_;
+  Owners* owners_;
+};
+
+}  // namespace
+
 StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus,
                          const EncodeOptions& options) {
   return {.tokenizer = tokenizer.identity(),
@@ -158,8 +177,14 @@ StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus
 std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
                                             const CorpusOptions& corpus_options,
                                             const EncodeOptions& options,
-                                            const std::function<void(const Corpus&)>& bad) {
+                                            const std::function<void(const Corpus&)>& bad,
+                                            Owners* owners) {
+  VEIL_CHECK((owners != nullptr) == !corpus_options.user_key.empty(), "users without a key");
   if (is_token_store(path)) {
+    if (owners)
+      field_error("unit_key",
+                  "{}: the token store '{}' has no users; pass the folder of .jsonl files",
+                  corpus_options.user_key, path);
     auto store = std::make_shared<TokenStore>(TokenStore::open(path));
     if (tokenizer) store->require_tokenizer(tokenizer->identity());
     if (!corpus_options.label_key.empty() && !store->header().labelled) {
@@ -175,7 +200,8 @@ std::shared_ptr<const TokenStore> load_data(const std::string& path, const Token
                 "is missing: '{}' holds text; allowed are a tokenizer's file or folder, and byte",
                 path);
   StoreInMemory sink(store_header(*tokenizer, corpus_options, options));
-  encode_corpus(corpus, *tokenizer, options, sink);
+  OwnedSink owned(sink, owners);
+  encode_corpus(corpus, *tokenizer, options, owned);
   if (bad && corpus.counts().bad > 0) bad(corpus);
   if (corpus.counts().documents == 0) user_error("'{}' holds no document with text", path);
   return std::make_shared<TokenStore>(sink.finish());

@@ -9,6 +9,7 @@
 #include "data/corpus.h"
 #include "data/token_store.h"
 #include "data/tokenizer.h"
+#include "data/users.h"
 
 namespace veil::data {
 
@@ -30,12 +31,14 @@ void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptio
 
 // What `train` and others read: a token store that `veil tokenize` wrote, mapped, or a folder,
 // encoded into memory now. A store has its tokens; `tokenizer` (null: none is given) is then
-// only checked, and a folder needs one. `bad` is called with what --skip-bad left out. UserError
-// for a folder without one document.
+// only checked, and a folder needs one. `bad` is called with what --skip-bad left out. With a
+// corpus.user_key, `owners` gets each document's owner. UserError for a folder without one
+// document, and for a store where users are requested: it has none.
 std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
                                             const CorpusOptions& corpus,
                                             const EncodeOptions& options,
-                                            const std::function<void(const Corpus&)>& bad = {});
+                                            const std::function<void(const Corpus&)>& bad = {},
+                                            Owners* owners = nullptr);
 
 // The header of a store that `tokenizer` will fill.
 StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus,

@@ -43,6 +43,7 @@ class ImageFolder final : public ImageSource {
   uint64_t hash(int64_t sample) const override;  // of the file's bytes
   Sha256Digest digest(int64_t sample) const override;
   const std::vector<std::string>& left_out() const { return left_out_; }  // messages
+  const std::string& path(int64_t sample) const { return files_[static_cast<size_t>(sample)].path; }
 
  private:
   struct File {

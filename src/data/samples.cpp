@@ -37,7 +37,9 @@ Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& o
   // tokens that make an input and a target
   const int64_t least = options_.kind == SampleKind::document ? 2 : 1;
   for (int64_t document = 0; document < header.documents; ++document) {
-    const bool held_out = is_held_out(store_->hash(document), options_.held_out_fraction);
+    const uint64_t hash =
+        options_.owners ? options_.owners->hash(document) : store_->hash(document);
+    const bool held_out = is_held_out(hash, options_.held_out_fraction);
     if (options_.split != Split::all && held_out != (options_.split == Split::held_out)) continue;
     const int64_t size =
         options_.kind == SampleKind::labelled ? store_->size(document) : size_with_end(document);

@@ -8,6 +8,7 @@
 
 #include "base/names.h"
 #include "data/token_store.h"
+#include "data/users.h"
 
 namespace veil::data {
 
@@ -35,6 +36,8 @@ struct SampleOptions {
   int64_t length = 0;  // T
   Split split = Split::all;
   double held_out_fraction = 0;
+  // of the documents: users are held out as a whole, whatever their texts
+  std::shared_ptr<const Owners> owners = nullptr;
 };
 
 struct CutText {
@@ -53,6 +56,8 @@ class Samples {
   int64_t targets() const { return options_.kind == SampleKind::labelled ? 1 : options_.length; }
   const SampleOptions& options() const { return options_; }
   const TokenStore& store() const { return *store_; }
+  // Those of the split; sample s is made of documents()[s], unless samples are packed.
+  const std::vector<int64_t>& documents() const { return documents_; }
 
   // What the length leaves out: documents that are longer than a sample, and their tokens beyond
   // it. Nothing is left out of a packed stream but its end.

@@ -34,6 +34,7 @@ struct EncodedDocument {
   int64_t text_bytes = 0;
   std::optional<int32_t> label;
   std::optional<Sha256Digest> text_digest = {};  // of all documents or of none
+  std::string user = {};                         // a store does not keep it
 };
 
 class TokenStore {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "privacy/batch_maximum.h"
 #include "privacy/numerics.h"
 #include "privacy/pld.h"
 #include "privacy/rdp.h"
@@ -16,7 +17,8 @@ class PldAccountant : public Accountant {
  public:
   AccountantKind kind() const override { return AccountantKind::pld; }
   Spent epsilon(const std::vector<Phase>& phases, double delta) const override {
-    return pld_epsilon(phases, delta);
+    return spent_with_overflow(phases, delta,
+                               [&](double left) { return pld_epsilon(phases, left); });
   }
   bool is_bound() const override { return true; }
   const char* note() const override { return "upper bound, numerical"; }
@@ -26,7 +28,8 @@ class RdpAccountant : public Accountant {
  public:
   AccountantKind kind() const override { return AccountantKind::rdp; }
   Spent epsilon(const std::vector<Phase>& phases, double delta) const override {
-    return rdp_epsilon(phases, delta);
+    return spent_with_overflow(phases, delta,
+                               [&](double left) { return rdp_epsilon(phases, left); });
   }
   bool is_bound() const override { return true; }
   const char* note() const override { return "upper bound"; }
@@ -36,7 +39,8 @@ class GdpAccountant : public Accountant {
  public:
   AccountantKind kind() const override { return AccountantKind::gdp; }
   Spent epsilon(const std::vector<Phase>& phases, double delta) const override {
-    return gdp_epsilon(phases, delta);
+    return spent_with_overflow(phases, delta,
+                               [&](double left) { return gdp_epsilon(phases, left); });
   }
   bool is_bound() const override { return false; }
   const char* note() const override {
@@ -101,14 +105,15 @@ constexpr double kSmallestSigma = 0.01, kLargestSigma = 1e5;
 }  // namespace
 
 Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q,
-                            int64_t steps, double tolerance) {
+                            int64_t steps, double tolerance, double overflow) {
   check_delta(delta);
   check_phases({{.sigma = 1, .q = q, .steps = steps}});
   const bool nothing = q == 0 || steps == 0;
   if (nothing && epsilon > 0) return {};
   return calibrate_sigma(
       [&](double sigma) {
-        return accountant.epsilon({{.sigma = sigma, .q = q, .steps = steps}}, delta);
+        return accountant.epsilon({{.sigma = sigma, .q = q, .steps = steps, .overflow = overflow}},
+                                  delta);
       },
       epsilon,
       fmt::format("with q {}, {} steps and delta {} the {} accountant", q, steps, delta,

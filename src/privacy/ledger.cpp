@@ -36,6 +36,7 @@ nlohmann::json event_json(const LedgerEvent& event) {
       {"first_step", event.first + 1},
       {"last_step", event.reached}};
   if (event.sampler == SamplerKind::shuffled) result["steps_per_epoch"] = event.steps_per_epoch;
+  if (event.max_batch > 0) result["max_batch"] = event.max_batch;
   return result;
 }
 
@@ -63,16 +64,21 @@ LedgerEvent event_from_json(const nlohmann::json& text) {
   event.first = text.at("first_step").get<int64_t>() - 1;
   event.reached = text.at("last_step").get<int64_t>();
   event.steps_per_epoch = text.value("steps_per_epoch", int64_t{0});
+  event.max_batch = text.value("max_batch", int64_t{0});
+  if (event.max_batch < 0 || event.data_size < 0) throw UserError("a batch that is none");
   check_phases({{.sigma = event.sigma, .q = event.q, .steps = event.reached - event.first}});
   if (event.first < 0 || (event.sampler == SamplerKind::shuffled && event.steps_per_epoch < 1))
     throw UserError("steps that are none");
+  if (event.max_batch > 0)
+    event.overflow = overflow_chance(event.data_size, event.q, event.max_batch);
   return event;
 }
 
 }  // namespace
 
 Phase LedgerEvent::phase() const {
-  if (sampler == SamplerKind::poisson) return {.sigma = sigma, .q = q, .steps = reached - first};
+  if (sampler == SamplerKind::poisson)
+    return {.sigma = sigma, .q = q, .steps = reached - first, .overflow = overflow};
   if (reached == first) return {.sigma = sigma, .q = 1, .steps = 0};
   const int64_t begun = (reached + steps_per_epoch - 1) / steps_per_epoch;
   return {.sigma = sigma, .q = 1, .steps = begun - first / steps_per_epoch};
@@ -88,6 +94,8 @@ LedgerEvent ledger_event(const Mechanism& mechanism, NoiseGenerator generator,
   event.sampler = r.sampler;
   event.sigma = mechanism.sigma();
   event.q = mechanism.q();
+  event.max_batch = mechanism.batch_maximum();
+  event.overflow = mechanism.overflow();
   event.steps_per_epoch = mechanism.steps_per_epoch();
   event.data_size = r.data_size;
   event.size_from_data = r.size_from_data;
@@ -194,6 +202,16 @@ void add_warning(nlohmann::json& statement, const std::string& sentence) {
   statement["WARNING"] = before.empty() ? sentence : before + "; " + sentence;
 }
 
+namespace {
+
+double delta_of_cuts(const Ledger& ledger, double epsilon) {
+  std::vector<Phase> all;
+  for (const BasePhase& of : ledger.phases()) all.push_back(of.phase);
+  return overflow_delta(all, epsilon);
+}
+
+}  // namespace
+
 nlohmann::json guarantee_json(const Ledger& ledger, AccountantKind accountant, double delta) {
   const Spent spent = ledger.spent(accountant, delta);
   nlohmann::json result = {{"schema", 1},
@@ -212,6 +230,12 @@ nlohmann::json guarantee_json(const Ledger& ledger, AccountantKind accountant, d
     result["relation"] = name_of(ledger.events[0].relation);
     result["sampler"] = name_of(ledger.events[0].sampler);
   }
+  if (const double cuts = delta_of_cuts(ledger, spent.epsilon); cuts > 0) {
+    result["delta_of_cuts"] = number(cuts);
+    result["delta_of_cuts_is"] =
+        "part of delta: sum over events of steps (1 + e^epsilon) Pr[Bin(data_size + 1, q) > "
+        "max_batch]";
+  }
   return result;
 }
 
@@ -223,6 +247,8 @@ std::string guarantee_line(const Ledger& ledger, AccountantKind accountant, doub
   line += std::isinf(spent.epsilon)
               ? "not private: without noise epsilon is infinite"
               : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
+  if (const double cuts = delta_of_cuts(ledger, spent.epsilon); cuts > 0 && std::isfinite(cuts))
+    line += fmt::format(", of which {:.2g} for draws that are cut,", cuts);
   line += fmt::format(" for one {} ({} neighbours), {} sampling, {}, accountant {}",
                       name_of(event.unit), name_of(event.relation), name_of(event.sampler),
                       quantity(ledger.steps(), "step"), name_of(accountant));

@@ -20,6 +20,8 @@ struct LedgerEvent {
   Relation relation = Relation::add_remove;
   SamplerKind sampler = SamplerKind::poisson;
   double sigma = 0, q = 1;
+  int64_t max_batch = 0;        // draws were cut to it; 0: they were not
+  double overflow = 0;          // the chance of that, per step (Phase)
   int64_t steps_per_epoch = 0;  // shuffled
   int64_t data_size = 0;
   bool size_from_data = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +49,9 @@ void complete_sampling(MechanismRequest& r) {
                name_of(r.sampler), name_of(own));
   }
   r.relation = own;
+  if (r.maximum && r.sampler != SamplerKind::poisson)
+    field_error("max_batch", "with the sampler {}: allowed is poisson; other batches have one size",
+                name_of(r.sampler));
   if (r.sampler != SamplerKind::shuffled) return;
   const double whole = std::round(*r.expected_batch);
   if (!same(*r.expected_batch, whole)) {
@@ -97,9 +101,9 @@ void check_noise(const MechanismRequest& r) {
   check_delta(r.delta);
   if (r.delta * static_cast<double>(r.data_size) >= 1)
     field_error("delta",
-                "{:g}: allowed is less than 1 / {} (the samples), as {:.0e}; publishing a whole "
-                "sample at random would be within it",
-                r.delta, r.data_size, 0.1 / static_cast<double>(r.data_size));
+                "{0:g}: allowed is less than 1 / {1} (the {3}s), as {2:.0e}; publishing a whole "
+                "{3} at random would be within it",
+                r.delta, r.data_size, 0.1 / static_cast<double>(r.data_size), drawn_word(r.unit));
   if (r.accountant == AccountantKind::gdp)
     field_error("accountant",
                 "gdp: allowed are pld and rdp; gdp is an approximation and decides nothing");
@@ -124,12 +128,51 @@ void check_unit(const MechanismRequest& r) {
                 "document: the data's sequences mix documents or cut one into several; allowed is "
                 "sample, or data with one sequence per document");
   }
+  if (r.unit != PrivacyUnit::user) return;
+  if (!r.users_are_drawn)
+    field_error("privacy_unit", "user: the data names no users; pass `unit_key` too");
+  if (r.sampler != SamplerKind::poisson)
+    field_error("sampler", "{} with `privacy_unit` user: allowed is poisson, which draws users",
+                name_of(r.sampler));
+}
+
+// Chooses the maximum where that is left open, and refuses one that costs too much. `spent` is
+// epsilon as an accountant that knows of no maximum computes it at some delta.
+double complete_maximum(MechanismRequest& r, const std::function<double(double delta)>& spent) {
+  BatchMaximum& maximum = *r.maximum;
+  const double q = *r.q;
+  const bool automatic = maximum.most == 0;
+  if (!automatic && maximum.most < 1)
+    field_error("max_batch", "must be at least 1, got {}", maximum.most);
+  if (!r.steps) {
+    if (automatic) field_error("steps", "are missing: a maximum is chosen for a number of steps");
+    return overflow_chance(r.data_size, q, maximum.most);
+  }
+  const double share = automatic ? kUsualShare : kLargestShare;
+  const double epsilon = r.epsilon ? *r.epsilon : spent(r.delta * (1 - share));
+  // Without noise nothing is private, and no maximum makes it worse.
+  const double allowed = share * r.delta, counted = std::isinf(epsilon) ? 0 : epsilon;
+  const int64_t enough =
+      smallest_maximum(r.data_size, q, *r.steps, counted, allowed, maximum.multiple);
+  if (automatic) maximum.most = enough;
+  const double chance = overflow_chance(r.data_size, q, maximum.most);
+  const double cost =
+      overflow_delta({{.sigma = 1, .q = q, .steps = *r.steps, .overflow = chance}}, counted);
+  if (cost > allowed)
+    field_error("max_batch",
+                "{}: cutting draws to it adds {:.2g} to delta in {} at epsilon {:.4g}, and {:.2g} "
+                "is allowed, a tenth of `delta` {:g}; {} or more would do, or auto",
+                maximum.most, cost, quantity(*r.steps, "step"), counted, allowed, r.delta,
+                smallest_maximum(r.data_size, q, *r.steps, counted, allowed, 1));
+  return chance;
 }
 
 double calibrated_sigma(const MechanismRequest& r, const Phase& event) {
   const auto accountant = make_accountant(r.accountant);
   if (r.base.empty())
-    return calibrate_sigma(*accountant, *r.epsilon, r.delta, event.q, event.steps).sigma;
+    return calibrate_sigma(*accountant, *r.epsilon, r.delta, event.q, event.steps,
+                           /*tolerance=*/1e-4, event.overflow)
+        .sigma;
   const double before = spent_together(*accountant, by_sampler(r.base), r.delta).epsilon;
   if (before >= *r.epsilon)
     field_error("epsilon",
@@ -140,7 +183,8 @@ double calibrated_sigma(const MechanismRequest& r, const Phase& event) {
   return calibrate_sigma(
              [&](double sigma) {
                std::vector<BasePhase> all = r.base;
-               all.push_back({r.sampler, {.sigma = sigma, .q = event.q, .steps = event.steps}});
+               all.push_back({r.sampler, event});
+               all.back().phase.sigma = sigma;
                return spent_together(*accountant, by_sampler(all), r.delta);
              },
              *r.epsilon,
@@ -164,7 +208,8 @@ const NameTable<Relation>& names(Relation) {
 const NameTable<PrivacyUnit>& names(PrivacyUnit) {
   static const NameTable<PrivacyUnit> table = {
       {PrivacyUnit::sample, "sample", {"sequence", "example"}},
-      {PrivacyUnit::document, "document"}};
+      {PrivacyUnit::document, "document"},
+      {PrivacyUnit::user, "user", {"person"}}};
   return table;
 }
 
@@ -178,6 +223,10 @@ std::vector<std::vector<Phase>> by_sampler(const std::vector<BasePhase>& phases)
   std::vector<std::vector<Phase>> result;
   for (auto& [sampler, group] : groups) result.push_back(std::move(group));
   return result;
+}
+
+const char* drawn_word(PrivacyUnit unit) {
+  return unit == PrivacyUnit::user ? "user" : "sample";
 }
 
 int64_t steps_of_epochs(double epochs, double q) {
@@ -200,6 +249,12 @@ Mechanism make_mechanism(const MechanismRequest& request) {
   check_unit(r);
   if (r.sampler == SamplerKind::shuffled)
     mechanism.steps_per_epoch_ = r.data_size / static_cast<int64_t>(*r.expected_batch);
+  if (r.maximum)
+    mechanism.overflow_ = complete_maximum(r, [&](double delta) {
+      std::vector<BasePhase> all = r.base;
+      all.push_back({r.sampler, mechanism.event(*r.steps)});
+      return spent_together(*make_accountant(r.accountant), by_sampler(all), delta).epsilon;
+    });
   if (!r.sigma) {
     r.sigma = calibrated_sigma(r, mechanism.event(*r.steps));
   } else if (r.epsilon) {
@@ -219,7 +274,8 @@ Mechanism make_mechanism(const MechanismRequest& request) {
 
 Phase Mechanism::event(int64_t steps) const {
   const double sigma = request_.sigma.value_or(0);
-  if (request_.sampler == SamplerKind::poisson) return {.sigma = sigma, .q = q(), .steps = steps};
+  if (request_.sampler == SamplerKind::poisson)
+    return {.sigma = sigma, .q = q(), .steps = steps, .overflow = overflow_};
   return {
       .sigma = sigma, .q = 1, .steps = steps / steps_per_epoch_ + (steps % steps_per_epoch_ != 0)};
 }
@@ -288,11 +344,24 @@ std::vector<std::string> Mechanism::summary() const {
       fmt::format("protects    a {} ({} neighbours), delta {:g}",
                   request_.unit_text.empty() ? name_of(request_.unit) : request_.unit_text,
                   name_of(relation()), request_.delta));
-  lines.push_back(poisson ? fmt::format("sampler     poisson, q {:g}: {:g} of {} expected", q(),
-                                        expected_batch(), quantity(request_.data_size, "sample"))
-                          : fmt::format("sampler     shuffled, {:g} of {}, {} per epoch",
-                                        expected_batch(), quantity(request_.data_size, "sample"),
-                                        quantity(steps_per_epoch_, "step")));
+  const std::string units = quantity(request_.data_size, drawn_word(request_.unit));
+  lines.push_back(poisson
+                      ? fmt::format("sampler     poisson, q {:g}: {:g} of {} expected", q(),
+                                    expected_batch(), units)
+                      : fmt::format("sampler     shuffled, {:g} of {}, {} per epoch",
+                                    expected_batch(), units, quantity(steps_per_epoch_, "step")));
+  if (batch_maximum() > 0) {
+    std::string line = fmt::format("maximum     {} per step, beyond which draws are cut",
+                                   quantity(batch_maximum(), drawn_word(request_.unit)));
+    if (request_.steps) {
+      const double epsilon =
+          request_.epsilon ? *request_.epsilon : epsilon_after(*request_.steps).epsilon;
+      line +=
+          fmt::format(": {:.2g} of delta in {}", overflow_delta({event(*request_.steps)}, epsilon),
+                      quantity(*request_.steps, "step"));
+    }
+    lines.push_back(line);
+  }
   std::string clip =
       fmt::format("clipping    {}, C {:g}", name_of(request_.clip), request_.clip_norm);
   if (request_.clip == ClipFunction::per_layer)
@@ -355,6 +424,8 @@ nlohmann::json Mechanism::json() const {
       {"warnings", warnings()}};
   if (!request_.base.empty()) result["base_epsilon"] = epsilon_after(0).epsilon;
   if (!request_.unit_text.empty()) result["unit_is"] = request_.unit_text;
+  if (batch_maximum() > 0)
+    result["batch_maximum"] = {{"most", batch_maximum()}, {"cut_chance", overflow_}};
   if (request_.epsilon)
     result["target"] = {{"epsilon", *request_.epsilon}, {"steps", *request_.steps}};
   return result;

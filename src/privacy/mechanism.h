@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "privacy/accountant.h"
+#include "privacy/batch_maximum.h"
 #include "privacy/clip.h"
 
 namespace veil::privacy {
@@ -19,11 +20,13 @@ enum class SamplerKind { poisson, shuffled };
 // sample's gradient is replaced by nothing, sizes stay.
 enum class Relation { add_remove, zero_out };
 // Whose presence is hidden. document: a sequence holds one document's text only, and a document has
-// at most one sequence.
-enum class PrivacyUnit { sample, document };
+// at most one sequence. user: users are drawn, and each contributes one of their samples to a step.
+enum class PrivacyUnit { sample, document, user };
 const NameTable<SamplerKind>& names(SamplerKind);
 const NameTable<Relation>& names(Relation);
 const NameTable<PrivacyUnit>& names(PrivacyUnit);
+// What a draw consists of: users, or samples.
+const char* drawn_word(PrivacyUnit unit);
 
 // Neighbours of a sampler's steps.
 Relation relation_of(SamplerKind sampler);
@@ -42,12 +45,15 @@ struct MechanismRequest {
   std::optional<Relation> relation = {};  // absent: the sampler's own
   PrivacyUnit unit = PrivacyUnit::sample;
   bool one_sequence_a_document = false;  // promised by the data; the unit document asks for it
+  bool users_are_drawn = false;          // promised by the data; the unit user asks for it
   std::string unit_text = {};            // what a sample is, in words; "": the unit's name
 
-  int64_t data_size = 0;
+  int64_t data_size = 0;        // units of a draw
   bool size_from_data = false;  // counted instead of given: the mechanism declares it public
   // one of them, or both where expected_batch = q * data_size
   std::optional<double> q = {}, expected_batch = {};
+  // poisson: draws are cut to it; its cost is part of `delta`
+  std::optional<BatchMaximum> maximum = {};
 
   ClipFunction clip = ClipFunction::abadi;
   double clip_norm = 0;  // C; adaptive: the first one; per_layer: absent, or sqrt(sum C_l^2)
@@ -75,6 +81,10 @@ class Mechanism {
   double expected_batch() const { return *request_.expected_batch; }
   double sigma() const { return *request_.sigma; }
   Relation relation() const { return *request_.relation; }
+  // draws are cut to so many units; 0: they are not
+  int64_t batch_maximum() const { return request_.maximum ? request_.maximum->most : 0; }
+  // the chance of that, per step, for either of two neighbours
+  double overflow() const { return overflow_; }
   int64_t steps_per_epoch() const { return steps_per_epoch_; }  // shuffled; 0 under poisson
 
   // How far one sample can move the clipped sums of a logical batch: C (1 + slack), or sqrt(sum
@@ -106,7 +116,7 @@ class Mechanism {
   Mechanism() = default;
   MechanismRequest request_;
   int64_t steps_per_epoch_ = 0;
-  double gradient_sigma_ = 0;
+  double gradient_sigma_ = 0, overflow_ = 0;
 };
 
 // Steps that `epochs` take at the rate q, rounded up. UserError where that is no number of steps.

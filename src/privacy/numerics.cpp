@@ -49,7 +49,10 @@ double gaussian_epsilon(double mu, double delta) {
     const double middle = 0.5 * (low + high);
     (gaussian_delta(mu, middle) > delta ? low : high) = middle;
   }
-  return high;
+  // delta is a difference of exponentials: a few units in the last place of the larger exponent,
+  // and of mu, are an error of as much in epsilon, since d delta / d epsilon is the second term.
+  const double exponent = std::abs(log_normal_cdf(-high / mu - mu / 2));
+  return high + 0x1p-49 * (1 + high + exponent);
 }
 
 namespace {

@@ -17,7 +17,8 @@ double log_add(double a, double b);  // ln(e^a + e^b); -infinity stands for 0
 // The curve of mu-GDP (Dong, Roth, Su 2022), exact for a Gaussian of sensitivity mu * sigma:
 // delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2).
 double gaussian_delta(double mu, double epsilon);
-// The smallest epsilon >= 0 with gaussian_delta(mu, epsilon) <= delta.
+// The smallest epsilon >= 0 with gaussian_delta(mu, epsilon) <= delta, rounded up: never below the
+// exact one.
 double gaussian_epsilon(double mu, double delta);
 
 // The discrete Fourier transform of 2^k complex numbers, written here because Debian has no

@@ -13,6 +13,8 @@ void check_phases(const std::vector<Phase>& phases) {
     if (!(phase.q >= 0 && phase.q <= 1))
       field_error("q", "must be a sampling rate from 0 to 1, got {}", phase.q);
     if (phase.steps < 0) field_error("steps", "must be 0 or more, got {}", phase.steps);
+    if (!(phase.overflow >= 0 && phase.overflow <= 1))
+      user_error("the chance that a batch is cut must be from 0 to 1, got {}", phase.overflow);
   }
 }
 

@@ -14,6 +14,8 @@ struct Phase {
   double sigma = 0;   // noise multiplier; 0 is no noise and so no privacy
   double q = 1;       // sampling rate; 1 is the plain Gaussian mechanism
   int64_t steps = 0;  // empty batches count
+  // chance that a step's draw exceeds a maximum and is cut to it (batch_maximum.h); 0: none is
+  double overflow = 0;
 };
 
 struct Spent {

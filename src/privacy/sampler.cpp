@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -63,13 +64,58 @@ std::vector<int64_t> poisson_draw(const ChaChaKey& key, int64_t step, int64_t da
   return drawn;
 }
 
-Deal deal_out(const std::vector<int64_t>& draw, int64_t micro_batch, int64_t rank, int64_t world) {
+namespace {
+
+// Steps are below 2^62, so the highest bits of a block's last word tell the uses of one key apart.
+// 0 is poisson_draw.
+enum class KeyUse : uint32_t { cut = 1, user_sample = 2 };
+
+uint64_t bits_of(const ChaChaKey& key, KeyUse use, int64_t step, int64_t unit) {
+  VEIL_CHECK(step >= 0 && step < int64_t{1} << 62, "step {}", step);
+  const ChaChaBlock block =
+      chacha20(key, static_cast<uint32_t>(unit), static_cast<uint32_t>(unit >> 32),
+               static_cast<uint32_t>(step),
+               static_cast<uint32_t>(step >> 32) | static_cast<uint32_t>(use) << 30);
+  return uint64_t{block.word[1]} << 32 | block.word[0];
+}
+
+}  // namespace
+
+std::vector<int64_t> cut_draw(const ChaChaKey& key, int64_t step, std::vector<int64_t> draw,
+                              int64_t most) {
+  VEIL_CHECK(most >= 1, "a draw cut to {}", most);
+  if (static_cast<int64_t>(draw.size()) <= most) return draw;
+  std::vector<std::pair<uint64_t, int64_t>> ranked;
+  for (const int64_t unit : draw) ranked.emplace_back(bits_of(key, KeyUse::cut, step, unit), unit);
+  std::nth_element(ranked.begin(), ranked.begin() + most, ranked.end());
+  draw.clear();
+  for (auto kept = ranked.begin(); kept != ranked.begin() + most; ++kept)
+    draw.push_back(kept->second);
+  std::sort(draw.begin(), draw.end());
+  return draw;
+}
+
+int64_t chosen_place(const ChaChaKey& key, int64_t step, int64_t user, int64_t count) {
+  VEIL_CHECK(count >= 1, "a user with {} samples", count);
+  // The bias of a number below `count` is at most count / 2^64.
+  return static_cast<int64_t>(
+      (static_cast<unsigned __int128>(bits_of(key, KeyUse::user_sample, step, user)) *
+       static_cast<uint64_t>(count)) >>
+      64);
+}
+
+int64_t micro_batches_for(int64_t units, int64_t micro_batch, int64_t world) {
+  const int64_t largest_share = (units + world - 1) / world;
+  return (largest_share + micro_batch - 1) / micro_batch;
+}
+
+Deal deal_out(const std::vector<int64_t>& draw, int64_t micro_batch, int64_t rank, int64_t world,
+              int64_t at_least) {
   VEIL_CHECK(micro_batch >= 1 && world >= 1 && rank >= 0 && rank < world,
              "micro-batches of {} for rank {} of {}", micro_batch, rank, world);
   const auto count = static_cast<int64_t>(draw.size());
-  const int64_t largest_share = (count + world - 1) / world;
   Deal deal;
-  deal.micro_batches = (largest_share + micro_batch - 1) / micro_batch;
+  deal.micro_batches = micro_batches_for(std::max(count, at_least), micro_batch, world);
   deal.samples.reserve(static_cast<size_t>(deal.micro_batches * micro_batch));
   for (int64_t place = rank; place < count; place += world)
     deal.samples.push_back(draw[static_cast<size_t>(place)]);
@@ -78,13 +124,16 @@ Deal deal_out(const std::vector<int64_t>& draw, int64_t micro_batch, int64_t ran
 }
 
 PoissonOrder::PoissonOrder(const ChaChaKey& key, int64_t data_size, double q, int64_t micro_batch,
-                           int64_t rank, int64_t world)
+                           int64_t rank, int64_t world, DrawOptions options)
     : key_(key),
       data_size_(data_size),
       q_(q),
       micro_batch_(micro_batch),
       rank_(rank),
-      world_(world) {
+      world_(world),
+      options_(std::move(options)) {
+  VEIL_CHECK(!options_.users || options_.users->count() == data_size, "{} users are drawn of {}",
+             data_size, options_.users->count());
   VEIL_CHECK(world >= 1 && rank >= 0 && rank < world, "rank {} of {}", rank, world);
   if (data_size < 1) user_error("the data has {} samples: allowed is 1 or more", data_size);
   if (!(q > 0 && q <= 1)) field_error("q", "must be a sampling rate above 0, up to 1, got {}", q);
@@ -98,8 +147,16 @@ std::vector<int64_t> PoissonOrder::samples(const data::Position& position) {
         "that the run began with",
         position.epoch, position.step);
   }
-  return deal_out(poisson_draw(key_, position.step, data_size_, q_), micro_batch_, rank_, world_)
-      .samples;
+  std::vector<int64_t> draw = poisson_draw(key_, position.step, data_size_, q_);
+  if (options_.most > 0) draw = cut_draw(key_, position.step, std::move(draw), options_.most);
+  std::vector<int64_t> mine = deal_out(draw, micro_batch_, rank_, world_, options_.most).samples;
+  if (!options_.users) return mine;
+  for (int64_t& unit : mine) {
+    if (unit == data::kNoSample) continue;
+    unit = options_.users->sample(
+        unit, chosen_place(key_, position.step, unit, options_.users->samples_of(unit)));
+  }
+  return mine;
 }
 
 std::optional<data::Position> PoissonOrder::after(const data::Position& position) const {

@@ -103,6 +103,7 @@ ExecutorOptions executor_options(const RunConfig& config, int world, Device devi
   if (privacy) {
     options.step.clip = privacy->method;
     options.step.varying = privacy->varying;
+    options.step.micro_batches = privacy->micro_batches.value_or(options.step.micro_batches);
     options.privacy = privacy->step;
   } else if (config.optimizer.max_grad_norm) {
     options.step.grad_norm = true;

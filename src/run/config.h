@@ -98,6 +98,8 @@ struct OptimizerConfig {
 };
 
 inline constexpr const char* kShapes = "shapes";  // DataConfig::path: images drawn by rule
+// CorpusOptions::user_key of images: class/user/file; otherwise it is the path of a listing
+inline constexpr const char* kUsersByFolder = "folder";
 
 struct DataConfig {
   // Text: a folder or a token store. Images: a folder or kShapes. "": synthetic samples, the same
@@ -126,7 +128,9 @@ struct PrivacyConfig {
   std::optional<privacy::PrivacyUnit> unit;
   privacy::AccountantKind accountant = privacy::AccountantKind::pld;
   NoiseGenerator rng = NoiseGenerator::hardened;
-  std::optional<int64_t> data_size;   // samples as the public knows them
+  std::optional<int64_t> data_size;  // samples or users as the public knows them
+  // draws are cut to so many: a number, or "auto", the smallest that costs almost nothing. "": none
+  std::string max_batch;
   std::string secret_file;            // "": drawn, and kept with the run
   bool allow_insecure_noise = false;  // export a model whose noise is not cryptographic
 
@@ -187,6 +191,8 @@ struct PrivateParts {
   privacy::ClipMethod method;
   privacy::PrivateStep step;
   bool varying = false;  // the number of samples differs from step to step
+  // of every step, where it does not and the configuration's is another
+  std::optional<int> micro_batches = {};
 };
 // Of a measured step, which protects nobody: its key is the seed's. Without a roofline, methods are
 // priced by an assumed one.

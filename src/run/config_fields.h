@@ -83,13 +83,14 @@ void visit_fields(Config& config, Visit&& visit) {
   {
     auto& [path, tokenizer, corpus, samples, held_out, held_out_required, shapes, loader_threads,
            label_drop] = data;
-    auto& [text_key, label_key, label_names, skip_bad] = corpus;
+    auto& [text_key, label_key, label_names, skip_bad, user_key] = corpus;
     visit("data", path);
     visit("tokenizer", tokenizer);
     visit("text_key", text_key);
     visit("label_key", label_key);
     visit("label_names", label_names);
     visit("skip_bad", skip_bad);
+    visit("unit_key", user_key);
     visit("samples", samples);
     visit("held_out", held_out);
     visit("held_out_required", held_out_required);
@@ -99,7 +100,7 @@ void visit_fields(Config& config, Visit&& visit) {
   }
   {
     auto& [method, epsilon, sigma, delta, clip_norm, clip, layer_norms, quantile, clip_rate,
-           count_noise, sampler, unit, accountant, rng, data_size, secret_file,
+           count_noise, sampler, unit, accountant, rng, data_size, max_batch, secret_file,
            allow_insecure_noise] = privacy;
     auto& [mode, rule, pass, tile, memory_budget_gib] = method;
     visit("mode", mode);
@@ -121,6 +122,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("accountant", accountant);
     visit("rng", rng);
     visit("data_size", data_size);
+    visit("max_batch", max_batch);
     visit("secret_file", secret_file);
     visit("allow_insecure_noise", allow_insecure_noise);
   }

@@ -4,6 +4,9 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/text.h"
+#include "data/image_users.h"
+#include "data/samples.h"
 #include "run/train_task.h"
 #include "train/feed.h"
 
@@ -23,11 +26,14 @@ class ImageTask final : public TrainTask {
   std::shared_ptr<const Feed> held_out() const override {
     return split_.held_out->count() > 0 ? feed(split_.held_out) : nullptr;
   }
+  std::shared_ptr<const data::Users> users() const override { return users_; }
   Model model(int world) const override { return make_model(config_, source_, world); }
   const ModelSource& source() const override { return source_; }
   bool one_sample_a_document() const override { return true; }  // an image
 
-  std::string unit_text() const override { return "image"; }
+  std::string unit_text() const override {
+    return users_ ? "user with all their images, of which a step takes one" : "image";
+  }
 
   // Classes' names, files and labels in their order.
   Sha256Digest data_digest() const override {
@@ -41,6 +47,7 @@ class ImageTask final : public TrainTask {
         config_.data.loader_threads));
     for (int64_t sample = 0; sample < images_->count(); ++sample)
       all.add(static_cast<uint64_t>(images_->label(sample)));
+    if (owners_) all.add(owners_->digest());
     digest_ = all.digest();
     return *digest_;
   }
@@ -52,6 +59,7 @@ class ImageTask final : public TrainTask {
         attention_backend(config_.model.attention, dtype_of(config_.step.compute), device_);
     facts.samples = split_.train->count();
     facts.held_out = split_.held_out->count();
+    facts.users = users_ ? users_->count() : 0;
     facts.images = TaskFacts::Images{dit().image_size, dit().channels, dit().tokens(),
                                      dit().classes, std::ssize(images_->class_names())};
     return facts;
@@ -76,7 +84,10 @@ class ImageTask final : public TrainTask {
   }
 
   void open_data(const OnNotice& notice) {
+    const std::string& key = config_.data.corpus.user_key;
     if (config_.data.path == kShapes) {
+      if (!key.empty())
+        field_error("unit_key", "{}: shapes are drawn by rule and have no users", key);
       images_ =
           std::make_shared<data::Shapes>(config_.data.shapes, static_cast<uint64_t>(config_.seed));
       return;
@@ -92,6 +103,10 @@ class ImageTask final : public TrainTask {
       notice(fmt::format("left out: {}; used: {}",
                          quantity(std::ssize(folder->left_out()), "image"), folder->count()));
     images_ = folder;
+    if (!key.empty())
+      owners_ = canonical(key) == kUsersByFolder
+                    ? data::image_owners_by_folder(config_.data.path, *folder)
+                    : data::image_owners_by_listing(config_.data.path, *folder, key);
   }
 
   void settle_classes() {
@@ -106,8 +121,23 @@ class ImageTask final : public TrainTask {
                  found);
   }
 
+  // Users are held out as a whole.
+  void split_users() {
+    std::vector<int64_t> train, held_out;
+    for (int64_t image = 0; image < images_->count(); ++image)
+      (data::is_held_out(owners_->hash(image), config_.data.held_out) ? held_out : train)
+          .push_back(image);
+    users_ = std::make_shared<const data::Users>(*owners_, train);
+    split_ = {std::make_shared<data::ImagePart>(images_, std::move(train)),
+              std::make_shared<data::ImagePart>(images_, std::move(held_out))};
+  }
+
   void split_data() {
-    split_ = data::split_images(images_, config_.data.held_out, config_.data.loader_threads);
+    if (owners_) {
+      split_users();
+    } else {
+      split_ = data::split_images(images_, config_.data.held_out, config_.data.loader_threads);
+    }
     const int64_t train = split_.train->count(), held_out = split_.held_out->count();
     if (train == 0 ||
         (held_out == 0 && config_.data.held_out > 0 && config_.data.held_out_required))
@@ -130,6 +160,8 @@ class ImageTask final : public TrainTask {
   Device device_;
   ModelSource source_;
   std::shared_ptr<const data::ImageSource> images_;
+  std::optional<data::Owners> owners_;  // of all images
+  std::shared_ptr<const data::Users> users_;
   data::ImageSplit split_;
   std::optional<data::BadImages> bad_images_;   // none: drawn by rule
   mutable std::optional<Sha256Digest> digest_;  // once it is known

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "base/units.h"
+#include "privacy/sampler.h"
 #include "run/config_fields.h"
 #include "run/replay_facts.h"
 #include "run/train_config.h"
@@ -56,7 +58,9 @@ privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainT
                                 const std::vector<privacy::BasePhase>& base) {
   PrivateSetting setting;
   setting.base = base;
-  setting.samples = task.samples()->count();
+  setting.users = task.users() != nullptr;
+  setting.samples = setting.users ? task.users()->count() : task.samples()->count();
+  setting.multiple = config.step.batch_size * world;
   setting.one_sequence_a_document = task.one_sample_a_document();
   setting.unit_text = task.unit_text();
   setting.expected_batch = expected_batch(config, world);
@@ -74,14 +78,25 @@ privacy::Together together_with(const std::optional<privacy::Statement>& base,
                   task.unit_text());
 }
 
-bool varies(const RunConfig& config) {
-  return config.privacy.sampler == SamplerKind::poisson;
+bool varies(const privacy::Mechanism& mechanism) {
+  return mechanism.request().sampler == SamplerKind::poisson && mechanism.batch_maximum() == 0;
 }
 
-privacy::ClipMethod method_of(const RunConfig& config, int world, const ModelShape& shape,
+// Of every step, where draws are cut to a maximum.
+std::optional<int> constant_micro_batches(const RunConfig& config, int world,
+                                          const privacy::Mechanism& mechanism) {
+  if (mechanism.batch_maximum() == 0) return {};
+  return static_cast<int>(
+      privacy::micro_batches_for(mechanism.batch_maximum(), config.step.batch_size, world));
+}
+
+privacy::ClipMethod method_of(const RunConfig& config, int world,
+                              const privacy::Mechanism& mechanism, const ModelShape& shape,
                               Device device, const std::optional<Roofline>& roofline) {
   StepOptions step = step_options(config, world, device.is_cuda());
-  step.varying = varies(config);
+  step.varying = varies(mechanism);
+  step.micro_batches =
+      constant_micro_batches(config, world, mechanism).value_or(step.micro_batches);
   return clip_method(config.privacy.method, shape, step, config.privacy.by_layer(), roofline);
 }
 
@@ -98,14 +113,23 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
   request.unit = c.unit.value_or(privacy::PrivacyUnit::sample);
   request.unit_text = setting.unit_text;
   request.one_sequence_a_document = setting.one_sequence_a_document;
+  request.users_are_drawn = setting.users;
   request.data_size = c.data_size.value_or(setting.samples);
   request.size_from_data = !c.data_size;
   request.expected_batch = setting.expected_batch;
   if (setting.expected_batch > static_cast<double>(setting.samples))
     user_error(
-        "the data has {} samples, fewer than the expected batch of {}: give more, or a smaller "
+        "the data has {}, fewer than the expected batch of {}: give more, or a smaller "
         "`total_batch_size`",
-        setting.samples, setting.expected_batch);
+        quantity(setting.samples, privacy::drawn_word(request.unit)), setting.expected_batch);
+  if (!c.max_batch.empty()) {
+    request.maximum = {.most = maximum_of(c.max_batch), .multiple = setting.multiple};
+    if (c.data_size && *c.data_size < setting.samples)
+      field_error("data_size",
+                  "{} with `max_batch`: the data has {}, and a larger data set exceeds the maximum "
+                  "more often than is accounted for; allowed is no fewer than there are",
+                  *c.data_size, setting.samples);
+  }
   if (c.sampler == SamplerKind::shuffled && c.data_size && *c.data_size != setting.samples) {
     field_error("data_size",
                 "{} with shuffled batches of {} samples: allowed is their number, for it "
@@ -168,7 +192,9 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
       together_(together_with(origin.base, config.privacy, task)),
       mechanism_(mechanism_of(config, info.world, task, shape_of(config, model, device),
                               together_.phases)),
-      method_(method_of(config, info.world, shape_of(config, model, device), device, roofline)),
+      method_(method_of(config, info.world, mechanism_, shape_of(config, model, device), device,
+                        roofline)),
+      users_(task.users()),
       last_step_(steps()) {
   const std::string all_ranks = facts_of_all_ranks(lane, device, rank_facts(info_, device));
   const auto checkpoint = checkpoint_of(config, folder);
@@ -307,7 +333,8 @@ PrivateParts PrivateRun::parts() const {
   const privacy::MechanismRequest& request = mechanism_.request();
   PrivateParts parts;
   parts.method = method_;
-  parts.varying = varies(config_);
+  parts.varying = varies(mechanism_);
+  parts.micro_batches = constant_micro_batches(config_, info_.world, mechanism_);
   parts.step.clip = request.clip;
   parts.step.clip_norms = request.clip == ClipFunction::per_layer
                               ? request.layer_norms
@@ -327,6 +354,7 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
   training.generator = config_.privacy.rng;
   training.sampling = keys_.sampling;
   training.clip_count = keys_.clip_count;
+  training.users = users_;
   training.draws = uint64_t{keys_.draws.word[1]} << 32 | keys_.draws.word[0];
   training.clip_norm = mechanism_.request().clip_norm;
   if (config_.privacy.clip == ClipFunction::adaptive && state.contains("privacy"))

@@ -21,7 +21,9 @@ inline constexpr double kLoudNoise = 20;
 
 // What is known of a private run besides its configuration.
 struct PrivateSetting {
-  int64_t samples = 0;  // that were counted
+  int64_t samples = 0;   // that were counted
+  bool users = false;    // they are users, of whom each contributes one sample
+  int64_t multiple = 1;  // that a chosen maximum is rounded up to: micro-batches of all ranks
   bool one_sequence_a_document = false;
   std::string unit_text;         // what a sample is, in words
   double expected_batch = 0;     // E
@@ -110,6 +112,7 @@ class PrivateRun {
   privacy::ClipMethod method_;
   std::unique_ptr<privacy::Journal> journal_;  // rank 0
   std::unique_ptr<privacy::SpentCurve> curve_;
+  std::shared_ptr<const data::Users> users_;
   RunKeys keys_;
   bool keys_sent_ = false;
   bool replayable_ = false;

@@ -43,12 +43,15 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   if (kind == data::SampleKind::labelled && corpus.label_key.empty()) corpus.label_key = "label";
   data::EncodeOptions encode;
   encode.digest_text = config.privacy.is_private();
-  const auto tokens =
-      data::load_data(path, tokenizer.get(), corpus, encode, [&](const data::Corpus& read) {
+  const auto owners = corpus.user_key.empty() ? nullptr : std::make_shared<data::Owners>();
+  const auto tokens = data::load_data(
+      path, tokenizer.get(), corpus, encode,
+      [&](const data::Corpus& read) {
         for (const data::BadLine& line : read.bad_lines()) {
           if (left_out) left_out(line.message());
         }
-      });
+      },
+      owners.get());
   tokens->require_vocabulary(source.config->vocabulary);
   // A private run must not end at the draw of a bad token, for that would tell of the draw.
   if (config.privacy.is_private()) tokens->check_tokens();
@@ -64,10 +67,14 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   const double held_out = config.data.held_out;
   auto part = [&](data::Split split) {
     return std::make_shared<const data::Samples>(
-        tokens, data::SampleOptions{kind, config.model.seq_length, split, held_out});
+        tokens, data::SampleOptions{kind, config.model.seq_length, split, held_out, owners});
   };
-  if (held_out == 0) return {part(data::Split::all), nullptr};
-  return {part(data::Split::train), part(data::Split::held_out)};
+  TextData text{part(held_out == 0 ? data::Split::all : data::Split::train),
+                held_out == 0 ? nullptr : part(data::Split::held_out), owners};
+  if (!owners) return text;
+  VEIL_CHECK(kind != data::SampleKind::packed, "packed sequences mix users");
+  text.users = std::make_shared<const data::Users>(*owners, text.samples->documents());
+  return text;
 }
 
 TextFeed::TextFeed(std::shared_ptr<const data::Samples> samples, int64_t rank_samples, int64_t seed,

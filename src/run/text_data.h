@@ -13,6 +13,9 @@ namespace veil {
 struct TextData {
   std::shared_ptr<const data::Samples> samples;
   std::shared_ptr<const data::Samples> held_out;  // null: none is kept
+  // of all documents, and those of `samples`; null without data.corpus.user_key
+  std::shared_ptr<const data::Owners> owners = nullptr;
+  std::shared_ptr<const data::Users> users = nullptr;
 };
 // What a sample is: as the configuration says, labelled for classification, packed otherwise.
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source);

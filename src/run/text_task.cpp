@@ -24,6 +24,7 @@ class TextTask final : public TrainTask {
 
   std::shared_ptr<const Feed> samples() const override { return make_text_feed(data_.samples); }
   std::shared_ptr<const Feed> held_out() const override { return make_text_feed(data_.held_out); }
+  std::shared_ptr<const data::Users> users() const override { return data_.users; }
   Model model(int world) const override { return make_model(config_, source_, world); }
   const ModelSource& source() const override { return source_; }
   bool one_sample_a_document() const override {
@@ -47,15 +48,24 @@ class TextTask final : public TrainTask {
 
   std::string unit_text() const override {
     const int64_t length = data_.samples->length();
+    if (data_.users)
+      return fmt::format("user with all their documents, of which a step takes one, up to {}",
+                         quantity(length, "token"));
     if (one_sample_a_document())
       return fmt::format("document, one sequence of up to {}", quantity(length, "token"));
     return fmt::format("packed sequence of {}; a document spans up to {}",
                        quantity(length, "token"), data_.samples->longest_span());
   }
 
-  // Texts, tokens and labels in their order.
+  // Texts, tokens and labels in their order, and whose they are.
   Sha256Digest data_digest() const override {
-    if (!digest_) digest_ = data_.samples->store().digest();
+    if (digest_) return *digest_;
+    digest_ = data_.samples->store().digest();
+    if (!data_.owners) return *digest_;
+    Sha256 all;
+    all.add(*digest_);
+    all.add(data_.owners->digest());
+    digest_ = all.digest();
     return *digest_;
   }
 
@@ -67,6 +77,7 @@ class TextTask final : public TrainTask {
         attention_backend(config_.model.attention, dtype_of(config_.step.compute), device_);
     facts.samples = data_.samples->count();
     facts.held_out = data_.held_out ? data_.held_out->count() : 0;
+    facts.users = data_.users ? data_.users->count() : 0;
     facts.text = TaskFacts::Text{name_of(source_.config->task), header.tokenizer.name,
                                  header.documents, header.tokens, data_.samples->length()};
     return facts;

@@ -186,11 +186,11 @@ class TrainRun {
                             ", or `ignore_memory` to start all the same",
                         kExitFailed);
     }
-    const int64_t rows = batch * config_.step.accumulation;
+    const int64_t rows = batch * options.step.micro_batches;
     executor_ = std::make_unique<Executor>(model, batch, options, device_,
                                            empty_batch(model, rows, options.step.compute, device_),
                                            std::move(ranks));
-    global_batch_ = rows * info_.world;
+    global_batch_ = batch * config_.step.accumulation * info_.world;
   }
 
   // Of the model that the run began with: its checkpoint says, or the model's folder.

@@ -1,5 +1,6 @@
 #include "run/train_config.h"
 
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -60,6 +61,7 @@ void check_not_private(const PrivacyConfig& p) {
       {"sampler", p.sampler != usual.sampler},
       {"privacy_unit", p.unit.has_value()},
       {"data_size", p.data_size.has_value()},
+      {"max_batch", !p.max_batch.empty()},
       {"secret_file", !p.secret_file.empty()},
       {"allow_insecure_noise", p.allow_insecure_noise},
       {"rule", p.method.rule.has_value()},
@@ -96,11 +98,23 @@ void settle_unit(RunConfig& config) {
   using privacy::PrivacyUnit;
   std::optional<PrivacyUnit>& unit = config.privacy.unit;
   std::optional<data::SampleKind>& samples = config.data.samples;
+  const std::string& key = config.data.corpus.user_key;
+  const bool images = !model_source(config).config;
+  if (unit == PrivacyUnit::user && key.empty())
+    field_error("unit_key", "is missing: `privacy_unit` user needs {}",
+                images ? "folder (class/user/file), or a .jsonl listing with file and user"
+                       : "the key under which each JSON object names its user");
+  if (unit != PrivacyUnit::user && !key.empty())
+    field_error("unit_key", "{}: it goes with `privacy_unit` user", key);
+  if (unit == PrivacyUnit::user && samples == data::SampleKind::packed)
+    field_error("privacy_unit",
+                "user with `samples` packed: packed sequences mix users; allowed is `samples` "
+                "document");
   if (unit == PrivacyUnit::document && samples == data::SampleKind::packed)
     field_error("privacy_unit",
                 "document with `samples` packed: packed sequences mix documents; allowed is "
                 "`samples` document");
-  if (!model_source(config).config) {
+  if (images) {
     if (!unit) unit = PrivacyUnit::sample;  // an image
     return;
   }
@@ -134,6 +148,7 @@ void settle_privacy(RunConfig& config, int world) {
     config.optimizer.max_grad_norm.reset();
   }
   settle_unit(config);
+  if (!p.max_batch.empty()) maximum_of(p.max_batch);
   settle_private_batch(config, world);
 }
 
@@ -161,6 +176,16 @@ nlohmann::json stored_settings(const std::string& run_folder) {
   return found.is_object() ? found : nlohmann::json::object();
 }
 
+int64_t maximum_of(const std::string& max_batch) {
+  if (canonical(max_batch) == "auto") return 0;
+  int64_t most = 0;
+  const char* const end = max_batch.data() + max_batch.size();
+  const auto [read, failed] = std::from_chars(max_batch.data(), end, most);
+  if (failed != std::errc() || read != end || most < 1)
+    field_error("max_batch", "{}: allowed is a whole number from 1, or auto", max_batch);
+  return most;
+}
+
 double expected_batch(const RunConfig& config, int world) {
   return static_cast<double>(config.step.total_batch_size.value_or(
       config.step.batch_size * config.step.accumulation * world));
@@ -179,6 +204,8 @@ RunConfig settled_for_training(RunConfig config, int world) {
     settle_privacy(config, world);
   } else {
     check_not_private(p);
+    if (!config.data.corpus.user_key.empty())
+      field_error("unit_key", "belongs to a private run: pass `epsilon` or `sigma` too");
     settle_batch(config, world);
     if (!config.optimizer.max_grad_norm) config.optimizer.max_grad_norm = 1;
   }
@@ -224,6 +251,13 @@ void check_resumed(const RunConfig& config, const std::string& run_folder, int w
     user_error(
         "the run in {} is private: pass `epsilon` or `sigma` as before, or train in another folder",
         run_folder);
+  // Users by another key are other users, and a guarantee has one unit.
+  const nlohmann::json before = stored_settings(run_folder);
+  if (const std::string key = stored_key("unit_key");
+      was_private && before.contains(key) &&
+      !same_setting(before[key], config.data.corpus.user_key))
+    field_error("unit_key", "{}: the run in {} was begun with {}, and a guarantee has one unit",
+                shown(config.data.corpus.user_key), run_folder, shown(before[key]));
   if (!checkpoint) return;
   if (is_private && !was_private)
     user_error(

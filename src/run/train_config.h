@@ -18,6 +18,9 @@ inline constexpr const char* kRunSettings = "settings.json";
 // The settings of the run in the folder; an empty object where there are none.
 nlohmann::json stored_settings(const std::string& run_folder);
 
+// PrivacyConfig::max_batch as a number; 0 for "auto". UserError where it is neither.
+int64_t maximum_of(const std::string& max_batch);
+
 // Samples that a private run expects in a logical batch over all ranks: E.
 double expected_batch(const RunConfig& config, int world);
 

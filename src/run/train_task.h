@@ -19,6 +19,7 @@ namespace veil {
 struct TaskFacts {
   std::string model, attention;  // attention: what computes it
   int64_t samples = 0, held_out = 0;
+  int64_t users = 0;  // who own the samples, where they are the unit of privacy
   struct Text {
     std::string task, tokenizer;
     int64_t documents = 0, tokens = 0;
@@ -38,6 +39,8 @@ class TrainTask {
   virtual std::shared_ptr<const Feed> samples() const = 0;
   virtual std::shared_ptr<const Feed> held_out() const = 0;  // null: none
   virtual Model model(int world) const = 0;
+  // Who own the samples, where users are the unit of privacy; null otherwise.
+  virtual std::shared_ptr<const data::Users> users() const { return nullptr; }
   virtual const ModelSource& source() const = 0;  // as the data has completed it
   // Whether a person's document is at most one sample: then clipping a sample protects a document.
   virtual bool one_sample_a_document() const = 0;

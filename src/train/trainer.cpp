@@ -49,9 +49,14 @@ std::unique_ptr<data::Order> Trainer::make_order() const {
       options_.privacy->mechanism.request().sampler == privacy::SamplerKind::shuffled)
     return std::make_unique<data::ShuffledOrder>(samples_->count(), rank_samples() * world,
                                                  options_.seed, rank, world);
-  return std::make_unique<privacy::PoissonOrder>(options_.privacy->sampling, samples_->count(),
-                                                 options_.privacy->mechanism.q(),
-                                                 executor_.shape().batch, rank, world);
+  const PrivateTraining& p = *options_.privacy;
+  VEIL_CHECK((p.users != nullptr) == (p.mechanism.request().unit == privacy::PrivacyUnit::user) &&
+                 (!p.users || p.users->samples() == samples_->count()),
+             "users of other samples, or a unit that is not drawn");
+  return std::make_unique<privacy::PoissonOrder>(
+      p.sampling, p.users ? p.users->count() : samples_->count(), p.mechanism.q(),
+      executor_.shape().batch, rank, world,
+      privacy::DrawOptions{p.mechanism.batch_maximum(), p.users});
 }
 
 bool Trainer::run(data::Position start) {

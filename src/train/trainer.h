@@ -23,6 +23,7 @@ struct PrivateTraining {
   privacy::Mechanism mechanism;
   NoiseGenerator generator = NoiseGenerator::secure;
   ChaChaKey sampling = {}, clip_count = {};  // derived for their domains
+  std::shared_ptr<const data::Users> users;  // who own the samples, where they are the unit
   uint64_t draws = 0;     // seed of what samples draw for themselves (train/feed.h): secret
   double clip_norm = 0;   // the next step's C; moves under ClipFunction::adaptive
   int64_t last_step = 0;  // the budget allows none behind it

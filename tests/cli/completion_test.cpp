@@ -50,7 +50,7 @@ TEST_F(ProgramCompletion, BashReadsItAndCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(offered("veil train --optimizer ''", 3), " sgd sgd-momentum adamw \n");
   EXPECT_EQ(offered("veil train --optimizer = ad", 4), " adamw \n");
   EXPECT_EQ(offered("veil train --help pri", 3), " privacy \n");
-  EXPECT_EQ(offered("veil privacy ''", 2), " epsilon sigma \n");
+  EXPECT_EQ(offered("veil privacy ''", 2), " epsilon sigma explore \n");
   EXPECT_EQ(offered("veil privacy sigma --accountant g", 4), " gdp \n");
   EXPECT_THAT(offered("veil suite ''", 2), HasSubstr(" llama3-dp "));
   EXPECT_THAT(offered("veil suite linear --", 3), HasSubstr(" --timeout "));

@@ -65,7 +65,7 @@ TEST_F(ProgramMistakes, InTheCommandsName) {
       {"help trian", "did you mean train?"},
       {"suite llama3", "llama3-dp"},
       {"privacy epsilom", "did you mean epsilon?"},
-      {"privacy", "allowed are epsilon and sigma"},
+      {"privacy", "allowed are epsilon, sigma and explore"},
       {"train --help privcy", "did you mean privacy?"},
       {"version now", "unexpected argument 'now'"},
   });

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -142,7 +144,7 @@ TEST(Privacy, BadInputIsOneLineAndExitCodeTwo) {
     const char* said;
   };
   const std::vector<Case> cases = {
-      {{}, "allowed are epsilon and sigma"},
+      {{}, "allowed are epsilon, sigma and explore"},
       {{"epsilom"}, "did you mean epsilon?"},
       {{"epsilon", "--sigma", "-1", "--q", "0.1", "--steps", "5", "--delta", "1e-5"},
        "--sigma must be 0 or more, got -1"},
@@ -204,6 +206,54 @@ TEST(Privacy, HelpIsThereForBoth) {
     const Answer answer = privacy_says(words);
     EXPECT_EQ(answer.code, kExitDone);
     EXPECT_THAT(answer.out, HasSubstr("usage: veil privacy"));
+  }
+}
+
+// A larger batch at the same steps never raises sigma / batch, and at most halves it; a small batch
+// of much data pays, and a batch of all data cannot.
+TEST(Privacy, ExploreMarksWhereALargerBatchStopsPaying) {
+  const nlohmann::json record =
+      record_of({"explore", "--dataset-size", "20000", "--epsilon", "4", "--delta", "1e-6",
+                 "--batch", "16,1024,20000", "--epochs", "2,20"});
+  ASSERT_EQ(record["runs"].size(), 6u);
+  for (const nlohmann::json& run : record["runs"]) {
+    const double sigma = run["sigma"], batch = run["batch"], epochs = run["epochs"];
+    EXPECT_EQ(run["steps"].get<double>(), std::ceil(epochs * 20000 / batch));
+    EXPECT_DOUBLE_EQ(run["noise_batch_ratio"].get<double>(), sigma / batch);
+    // sigmas are upper bounds to a hundredth
+    EXPECT_GE(run["doubling"].get<double>(), 0.98);
+    EXPECT_LE(run["doubling"].get<double>(), 2.04);
+    // what the exact accountant says of it: within the budget, and not far below
+    const nlohmann::json exact = record_of(
+        {"epsilon", "--sigma", fmt::format("{}", sigma), "--batch", fmt::format("{}", batch),
+         "--data-size", "20000", "--epochs", fmt::format("{}", epochs), "--delta", "1e-6"});
+    EXPECT_LE(exact["results"][0]["epsilon"].get<double>(), 4);
+    EXPECT_GE(exact["results"][0]["epsilon"].get<double>(), 4 * 0.93);
+  }
+  EXPECT_EQ(record["runs"][0]["region"], "larger pays");
+  EXPECT_EQ(record["runs"][5]["region"], "saturated");
+}
+
+TEST(Privacy, ExplorePrintsATableAndRefusesWhatCannotBe) {
+  const Answer answer = privacy_says(
+      {"explore", "--data-size", "500", "--epsilon", "2", "--delta", "1e-4", "--epochs", "1"});
+  EXPECT_EQ(answer.code, kExitDone) << answer.err;
+  for (const char* text : {"batch", "epochs", "steps", "sigma / batch", "doubling", "region"})
+    EXPECT_THAT(answer.out, HasSubstr(text));
+  for (const auto& [option, value, says] :
+       {std::tuple{"--batch", "501", "--batch 501: allowed is more than 0"},
+        {"--epochs", "0", "--epochs must be positive"},
+        {"--delta", "0", "--delta must be between 0 and 1"},
+        {"--data-size", "0", "--data-size must be at least 1"},
+        {"--epsilon", "-1", "--epsilon must be positive"}}) {
+    Words words{"explore", option, value};
+    for (const auto& [other, usual] :
+         {std::pair{"--data-size", "500"}, {"--epsilon", "2"}, {"--delta", "1e-4"}}) {
+      if (other != std::string(option)) words = words + Words{other, usual};
+    }
+    const Answer wrong = privacy_says(words);
+    EXPECT_EQ(wrong.code, kExitUsage);
+    EXPECT_THAT(wrong.err, HasSubstr(says));
   }
 }
 

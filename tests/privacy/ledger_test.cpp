@@ -51,6 +51,29 @@ TEST(PrivacyLedger, StepsThatACrashTookBackCountBesideThoseThatTakeTheirPlace) {
   EXPECT_EQ(epsilon(lost), epsilon(longer));
 }
 
+MechanismRequest cut_request(int64_t most) {
+  MechanismRequest wanted = request();
+  wanted.maximum = {.most = most};
+  return wanted;
+}
+
+TEST(PrivacyLedger, AnEventCarriesItsMaximumAndTheTailsOfEventsAddUp) {
+  const Ledger both{{event(cut_request(170), "a", 0, 20), event(cut_request(165), "b", 20, 50)}};
+  const Ledger plain{{event(request(), "a", 0, 20), event(request(), "b", 20, 50)}};
+  const double tail = 20 * overflow_chance(1000, 0.1, 170) + 30 * overflow_chance(1000, 0.1, 165);
+  const double spent = epsilon(both);
+  EXPECT_GT(spent, epsilon(plain));
+  const Ledger stored = ledger_from_json(ledger_json(both), "here");
+  EXPECT_EQ(stored.events[0].max_batch, 170);
+  EXPECT_EQ(epsilon(stored), spent);
+  EXPECT_FALSE(ledger_json(plain)[0].contains("max_batch"));
+  const nlohmann::json guarantee = guarantee_json(both, AccountantKind::rdp, 1e-5);
+  EXPECT_EQ(guarantee["delta"].get<double>(), 1e-5) << "the whole of it";
+  EXPECT_NEAR(guarantee["delta_of_cuts"].get<double>() / ((1 + std::exp(spent)) * tail), 1, 1e-9);
+  EXPECT_FALSE(guarantee_json(plain, AccountantKind::rdp, 1e-5).contains("delta_of_cuts"));
+  EXPECT_THAT(guarantee_line(both, AccountantKind::rdp, 1e-5), HasSubstr("draws that are cut"));
+}
+
 TEST(PrivacyLedger, AnEpochOfShuffledBatchesThatTwoSegmentsShareCountsForBoth) {
   const MechanismRequest wanted = request(SamplerKind::shuffled);  // ten steps per epoch
   EXPECT_EQ(event(wanted, "a", 0, 10).phase().steps, 1);

@@ -47,6 +47,74 @@ TEST(Mechanism, TheExpectedBatchIsTheRateTimesTheSize) {
   EXPECT_NO_THROW(make_mechanism(by_rate));
 }
 
+MechanismRequest with_maximum(int64_t most, int64_t multiple = 1) {
+  MechanismRequest request = poisson_request();
+  request.maximum = {.most = most, .multiple = multiple};
+  request.steps = 1000;
+  return request;
+}
+
+TEST(Mechanism, AChosenMaximumCostsAtMostAThousandthOfDeltaAndTheNextSmallerOneMore) {
+  for (const bool budget : {false, true}) {
+    MechanismRequest request = with_maximum(0, 32);
+    if (budget) {
+      request.sigma = {};
+      request.epsilon = 3;
+    }
+    const Mechanism mechanism = make_mechanism(request);
+    const double spent = mechanism.epsilon_after(1000).epsilon;
+    EXPECT_EQ(mechanism.batch_maximum() % 32, 0);
+    EXPECT_EQ(mechanism.expected_batch(), 256) << "E is q N whatever the maximum";
+    EXPECT_LE(overflow_delta({mechanism.event(1000)}, spent), 1e-3 * request.delta);
+    Phase smaller = mechanism.event(1000);
+    smaller.overflow = overflow_chance(60'000, mechanism.q(), mechanism.batch_maximum() - 32);
+    EXPECT_GT(overflow_delta({smaller}, spent), 1e-3 * request.delta);
+    if (budget) {
+      EXPECT_LE(spent, 3);
+    }
+  }
+}
+
+TEST(Mechanism, AMaximumThatCostsMoreThanATenthOfDeltaIsRefusedWithOneThatWouldDo) {
+  std::string said;
+  try {
+    make_mechanism(with_maximum(300));
+  } catch (const UserError& error) {
+    said = error.what();
+  }
+  EXPECT_THAT(said, HasSubstr("max_batch 300: cutting draws to it adds"));
+  const size_t at = said.find(" or more would do");
+  ASSERT_NE(at, std::string::npos) << said;
+  const int64_t enough = std::stoll(said.substr(said.rfind(' ', at - 1) + 1));
+  EXPECT_NO_THROW(make_mechanism(with_maximum(enough)));
+  EXPECT_THROW(make_mechanism(with_maximum(enough - 1)), UserError);
+}
+
+TEST(Mechanism, CutsArePartOfDeltaAndOfTheRecord) {
+  const Mechanism plain = make_mechanism(poisson_request()),
+                  cut = make_mechanism(with_maximum(360));
+  EXPECT_EQ(plain.overflow(), 0);
+  EXPECT_NEAR(cut.overflow() / overflow_chance(60'000, cut.q(), 360), 1, 1e-12);
+  EXPECT_GT(cut.epsilon_after(1000).epsilon, plain.epsilon_after(1000).epsilon);
+  EXPECT_EQ(cut.json()["batch_maximum"]["most"], 360);
+  bool shown = false;
+  for (const std::string& line : cut.summary())
+    shown = shown || line.find("360 samples per step") != std::string::npos;
+  EXPECT_TRUE(shown);
+}
+
+TEST(Mechanism, UsersAreAUnitOnlyWhereTheyAreDrawn) {
+  MechanismRequest request = poisson_request();
+  request.unit = PrivacyUnit::user;
+  EXPECT_THROW(make_mechanism(request), UserError) << "samples are drawn";
+  request.users_are_drawn = true;
+  const Mechanism mechanism = make_mechanism(request);
+  EXPECT_THAT(mechanism.summary()[1], HasSubstr("256 of 60000 users expected"));
+  EXPECT_EQ(mechanism.json()["unit"], "user");
+  request.sampler = SamplerKind::shuffled;
+  EXPECT_THROW(make_mechanism(request), UserError);
+}
+
 TEST(Mechanism, RefusesWhatDoesNotGoTogether) {
   struct Case {
     const char* says;

@@ -55,6 +55,36 @@ TEST(PrivateRun, ThePublicSizeDecidesTheRate) {
               HasSubstr("data_size 2000"));
 }
 
+TEST(PrivateRun, AMaximumIsRoundedToTheMicroBatchesOfAllRanks) {
+  PrivacyConfig c = choice();
+  c.max_batch = "auto";
+  PrivateSetting s = setting();
+  s.multiple = 24;
+  const privacy::Mechanism mechanism = private_mechanism(c, s);
+  EXPECT_GT(mechanism.batch_maximum(), 100);
+  EXPECT_EQ(mechanism.batch_maximum() % 24, 0);
+  c.max_batch = "190";
+  EXPECT_EQ(private_mechanism(c, s).batch_maximum(), 190);
+  c.data_size = 999;
+  EXPECT_THAT(data::complaint([&] { private_mechanism(c, s); }), HasSubstr("data_size 999"))
+      << "a larger data set than is accounted for";
+  for (const char* wrong : {"0", "-3", "12x", "automatic"})
+    EXPECT_THAT(data::complaint([&] { maximum_of(wrong); }), HasSubstr("allowed is")) << wrong;
+}
+
+TEST(PrivateRun, UsersAreCountedAndDrawn) {
+  PrivacyConfig c = choice();
+  c.unit = privacy::PrivacyUnit::user;
+  EXPECT_THAT(data::complaint([&] { private_mechanism(c, setting()); }), HasSubstr("unit_key"));
+  PrivateSetting s = setting();
+  s.users = true;
+  s.samples = 40;
+  EXPECT_THAT(data::complaint([&] { private_mechanism(c, s); }),
+              HasSubstr("the data has 40 users, fewer than the expected batch of 100"));
+  s.expected_batch = 10;
+  EXPECT_DOUBLE_EQ(private_mechanism(c, s).q(), 0.25);
+}
+
 TEST(PrivateRun, LayersShareOneNormUnlessTheyHaveTheirOwn) {
   PrivacyConfig c = choice();
   c.clip = privacy::ClipFunction::per_layer;
