@@ -79,8 +79,10 @@ class Checker:
             self.failures.append(f"{place}: veil {command}: no such command")
             return
         known = self.help_of(command)
-        if len(words) > 1 and re.fullmatch(r"[a-z0-9-]+", words[1]) and command in ("suite", "privacy") and self.help_of(f"{command} {words[1]}"):
+        if len(words) > 1 and re.fullmatch(r"[a-z0-9-]+", words[1]) and command in ("suite", "privacy", "audit") and self.help_of(f"{command} {words[1]}"):
             known += self.help_of(f"{command} {words[1]}")
+        if "--" in words:  # what follows are options of a training run
+            known += self.help_of("train")
         spelled = known.replace("_", "-")
         for word in words[1:]:
             option = re.match(r"--[A-Za-z][A-Za-z0-9_-]*", word)

@@ -25,7 +25,7 @@ ORDER = [  # lowest first
     ["record"],
     ["run"],
     ["report"],
-    ["verify", "suite"],
+    ["verify", "suite", "audit"],
     ["cli"],
 ]
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}

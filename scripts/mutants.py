@@ -3,7 +3,7 @@
 
 mutants.py [--jobs N] [--only NAME ...] [--list] [--folder DIR]
 
-Where a mutant names options of `veil verify`, that must fail too and name the cause.
+Where a mutant names options of `veil verify` or of `veil audit mechanism`, that must fail too and name the cause.
 The copy and its build lie in build-mutants/ (ccache keeps what does not change). Unchanged, every named test must pass; with a mistake at least one of the
 mutant's own must fail. Exit 1 where a mutant survives, 2 where an anchor is gone from the source: then this list wants mending.
 """
@@ -27,7 +27,13 @@ class Mutant:
     tests: str = ''  # a filter of veil_tests
     ranks: dict = field(default_factory=dict)  # world: a filter of veil_rank_tests
     verify: tuple = ()  # options of `veil verify`, and what it must then say of the cause
+    audit: tuple = ()  # options of `veil train` behind `veil audit mechanism --`, and what it must say
 
+
+# A small run whose C and E are not 1. Behind them what a mutant needs in addition.
+AUDITED = ('--model llama-tiny --from-scratch --data examples/text --seq-length 12 --samples packed --device cpu --sigma 0.8 --delta 1e-5 '
+           '--clip-norm 0.5 --total-batch-size 12 --batch-size 4 --steps 20')
+AUDITED_FIXED = AUDITED.replace('--batch-size 4', '--batch-size 12') + ' --sampler shuffled --mode materialize'
 
 MUTANTS = [
     Mutant('norms-over-ranks', 'squared norms are reduced over the data ranks',
@@ -161,7 +167,24 @@ MUTANTS = [
            tests='ProgramReplayRanks.TheThreads*'),
     Mutant('more-than-c', 'coefficients let a fiftieth more through than C',
            [('src/engine/clip_state.cpp', '  clip_norms_.copy_(host);', '  clip_norms_.copy_(host.mul_(1.02));')],
-           tests='Sensitivity.*'),
+           tests='Sensitivity.*',
+           audit=(AUDITED, 'sensitivity: the canary')),
+    Mutant('noise-ignores-c', 'the deviation of the noise is sigma, whatever C is',
+           [('src/engine/clip_state.cpp', 'deviation = multiplier == 0 ? 0 : multiplier * std::sqrt(squares);',
+             'deviation = multiplier == 0 || squares == 0 ? 0 : multiplier;')],
+           verify=('--model llama-tiny --mode ghost --strategy ddp', 'the noise is not that of its own elements'),
+           audit=(AUDITED, 'deviation of the noise')),
+    Mutant('no-noise-when-fused', 'the update that clips kept gradients itself adds no noise',
+           [('src/kernels/noisy_update.cpp', '        if (noise.deviation != 0) {\n', '        if (noise.deviation != 0 && !c) {\n')],
+           verify=('--model llama-tiny --mode ghost --strategy ddp', 'the update of a fixed batch has other noise'),
+           audit=(AUDITED_FIXED, 'epsilon is at least')),
+    Mutant('sampler-draws-3q', "the trainer's sampler draws at three times the rate that is accounted",
+           [('src/train/trainer.cpp', 'samples_->count(), p.mechanism.q(),', 'samples_->count(), std::min(1.0, 3 * p.mechanism.q()),')],
+           audit=(AUDITED, 'sampling: ')),
+    Mutant('half-sigma', "the trainer's step has half the noise that is accounted",
+           [('src/run/private_run.cpp', 'parts.step.noise_multiplier = mechanism_.noise_deviation(1);',
+             'parts.step.noise_multiplier = mechanism_.noise_deviation(1) / 2;')],
+           audit=(AUDITED, 'epsilon is at least')),
 ]
 
 
@@ -230,19 +253,26 @@ class Build:
                 failed += list(dict.fromkeys(named)) or [f'{tests} (exit {done.returncode})']
         return failed
 
+    def says(self, command, code, cause):
+        """Whether the program ends with this code and says this."""
+        done = subprocess.run(['build/veil', *command], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=900)
+        return done.returncode == code and cause in done.stdout + done.stderr
+
     def verified(self, mutant):
         """Whether `veil verify` fails and names the cause."""
         words, cause = mutant.verify
-        done = subprocess.run(['build/veil', 'verify', '--device', 'cpu', '--seq-length', '12', *words.split()], cwd=self.folder, env=self.environment,
-                              capture_output=True, text=True, timeout=900)
-        return done.returncode == 1 and cause in done.stdout
+        return self.says(['verify', '--device', 'cpu', '--seq-length', '12', *words.split()], 1, cause)
+
+    def audited(self, words, code, cause):
+        """Whether `veil audit mechanism` ends so."""
+        return self.says(['audit', 'mechanism', '--output-dir', '', '--', *words.split()], code, cause)
 
 
 def targets_of(mutants):
     targets = set()
     for mutant in mutants:
         targets |= ({'veil_tests'} if mutant.tests else set()) | ({'veil_rank_tests'} if mutant.ranks else set())
-        targets |= {'veil'} if mutant.verify else set()
+        targets |= {'veil'} if mutant.verify or mutant.audit else set()
     return sorted(targets)
 
 
@@ -287,6 +317,9 @@ def main():
     for world, tests in {(world, tests) for mutant in chosen for world, tests in mutant.ranks.items()}:
         if failed := build.run(Mutant('unchanged', '', [], ranks={world: tests})):
             fail('without any mistake these fail: ' + ', '.join(failed))
+    for words in sorted({mutant.audit[0] for mutant in chosen if mutant.audit}):
+        if not build.audited(words, 0, 'verdict   pass'):
+            fail('without any mistake this fails: veil audit mechanism -- ' + words)
     survived = []
     for mutant in chosen:
         begin = time.time()
@@ -299,16 +332,21 @@ def main():
             if made.returncode:
                 fail(f'{mutant.name} does not compile:\n{made.stdout[-3000:]}')
             failed = build.run(mutant)
-            named = not mutant.verify or build.verified(mutant)
+            silent = []
+            for name, wanted, found in (('veil verify', mutant.verify, build.verified),
+                                        ('veil audit', mutant.audit, lambda m: build.audited(m.audit[0], 1, m.audit[1]))):
+                if wanted:
+                    (failed if found(mutant) else silent).append(f'{name}, by its cause' if name == 'veil verify' else name)
         finally:
             for name, content in before.items():
                 (tree / name).write_text(content)
-        if not (failed and named):
+        tested = not (mutant.tests or mutant.ranks) or any('.' in name or '*' in name for name in failed)
+        caught = failed and tested and not silent
+        if not caught:
             survived.append(mutant.name)
-        if failed and named and mutant.verify:
-            failed.append('veil verify, by its cause')
         verdict = 'caught by ' + ', '.join(failed) if failed else 'SURVIVED'
-        verdict += '' if named else '; veil verify SAYS NOTHING OF IT'
+        verdict += ''.join(f'; {name.split(",")[0]} SAYS NOTHING OF IT' for name in silent)
+        verdict += '' if tested else '; no test FAILED'
         print(f'{mutant.name:24} {mutant.mistake}: {verdict} ({time.time() - begin:.0f} s)', flush=True)
     print(f'{len(chosen) - len(survived)} of {len(chosen)} mutants caught')
     if survived:

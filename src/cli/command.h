@@ -27,6 +27,7 @@ const std::vector<Command>& commands();
 // The options of every command, `veil suite NAME` and the like each apart.
 std::vector<OptionTable> option_tables();
 
+int run_audit(const CommandCall& call);
 int run_completion(const CommandCall& call);
 int run_doctor(const CommandCall& call);
 int run_fetch(const CommandCall& call);

@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "cli/terminal.h"
+#include "report/audit_page.h"
 #include "report/changes.h"
 #include "suite/suite.h"
 
@@ -37,6 +38,11 @@ int run_report(const CommandCall& call) {
     fmt::print("{}\n", write_changes(folders[0], folders[1], output_folder, overwrite));
     if (!output_folder.empty())
       fmt::print("page      {}\n", join_path(output_folder, "changes.html"));
+    return kExitDone;
+  }
+  if (holds_audits(folders[0])) {
+    const std::string page = write_audit_page(folders[0], output_folder, overwrite);
+    fmt::print("{}\npage      {}\n", audit_summary(read_audits(folders[0])), page);
     return kExitDone;
   }
   const ReportFiles report = write_report(folders[0], output_folder, suite_pages(), overwrite);

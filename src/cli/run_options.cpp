@@ -324,6 +324,11 @@ void add_privacy_options(Options& options, PrivacyConfig& p) {
   options.add("allow-insecure-noise", p.allow_insecure_noise,
               {.help = "let --export write a model that was trained with --rng philox, whose noise "
                        "is not cryptographic"});
+  options.add("audit-canaries", p.audit_canaries,
+              {.help = "add so many samples of random content, each put in or left out by a secret "
+                       "coin, and bound epsilon from below at the end; 0: none",
+               .minimum = 0,
+               .maximum = 10000000});
   add_clip_options(options, p.method);
 }
 

@@ -18,6 +18,7 @@
 #include "cli/progress.h"
 #include "cli/run_options.h"
 #include "cli/terminal.h"
+#include "cli/train_words.h"
 #include "profile/memory.h"
 #include "run/run_folder.h"
 
@@ -263,11 +264,12 @@ void check_words(const Options& options, const RunConfig& c, bool diffusion) {
     user_error("--mode no_dp with --{}: allowed is a private mode, as auto",
                p.epsilon ? "epsilon" : "sigma");
   if (!wanted && !p.is_private()) {
-    for (const char* name : {"delta",         "clip-norm", "clip",        "layer-norms",
-                             "clip-quantile", "clip-rate", "count-noise", "sampler",
-                             "privacy-unit",  "unit-key",  "accountant",  "rng",
-                             "data-size",     "max-batch", "secret-file", "allow-insecure-noise",
-                             "rule",          "pass-plan", "tile-size",   "memory-budget"}) {
+    for (const char* name : {"delta",          "clip-norm", "clip",        "layer-norms",
+                             "clip-quantile",  "clip-rate", "count-noise", "sampler",
+                             "privacy-unit",   "unit-key",  "accountant",  "rng",
+                             "data-size",      "max-batch", "secret-file", "allow-insecure-noise",
+                             "audit-canaries", "rule",      "pass-plan",   "tile-size",
+                             "memory-budget"}) {
       if (options.given(name))
         user_error("--{}: it belongs to a private run; pass --epsilon or --sigma too", name);
     }
@@ -305,6 +307,8 @@ class TrainPrinter {
     progress_.clear();
     if (result.privacy && command_.json)
       fmt::print("{}\n", Json{{"privacy", result.privacy->guarantee_json}}.dump());
+    if (result.audit && command_.json)
+      fmt::print("{}\n", Json{{"audit", to_json(*result.audit)}}.dump());
     if (result.phases) print_phases(result);
     if (command_.json) return;
     if (!result.finished) fmt::print("stopped; `--resume {}` goes on\n", result.folder);
@@ -312,6 +316,7 @@ class TrainPrinter {
       fmt::print("ended after step {} of {}: one more would spend more than epsilon {:g}\n",
                  result.steps, result.privacy->steps, *command_.config.privacy.epsilon);
     if (result.privacy) fmt::print("\nprivate   {}\n", result.privacy->guarantee);
+    if (result.audit) print_audit(*result.audit);
     fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", result.folder,
                join_path(result.folder, "metrics.jsonl"), join_path(result.folder, "tensorboard"));
     if (peak_tflops_ > 0)
@@ -324,6 +329,16 @@ class TrainPrinter {
   }
 
  private:
+  static void print_audit(const AuditRecord& audit) {
+    const AuditOneRun& run = *audit.one_run;
+    fmt::print(
+        "audit     {} of {} guesses about {} canaries are right: epsilon is at least {:.4f} at "
+        "{:g} "
+        "% confidence, the run claims {:.4f}; not private, {}\n",
+        run.correct, run.guesses, run.canaries, audit.epsilon_low, 100 * audit.confidence,
+        audit.claim.epsilon, audit.verdict);
+  }
+
   void begin(const TrainStart& start) {
     command_.config = start.config;  // the table shows it settled
     steps_ = start.steps;
@@ -588,19 +603,19 @@ int train_here(TrainCommand& command, Options& options, const RankInfo& info) {
   const TrainResult result = train(command.config, events, info);
   if (info.rank == 0) printer.end(result);
   // launchers end all ranks when one fails: rank 0 has the last word
-  return result.finished || info.rank != 0 ? kExitDone : kExitFailed;
+  const bool refuted = result.audit && !result.audit->failures.empty();
+  return (result.finished && !refuted) || info.rank != 0 ? kExitDone : kExitFailed;
 }
 
 }  // namespace
 
-int run_train(const CommandCall& call) {
-  TrainCommand command;
-  Options options("train",
-                  "trains a language model on your text or a diffusion transformer on your images; "
-                  "privately with --epsilon or --sigma");
+namespace {
+
+// The words of a run into its configuration; false where that was all the call asked for.
+bool parse_train(const CommandCall& call, const RankInfo& info, Options& options,
+                 TrainCommand& command) {
   add_train_options(options, command);
-  if (!options.parse_call(call)) return kExitDone;
-  const RankInfo info = rank_info_from_environment();
+  if (!options.parse_call(call)) return false;
   use_stored_run(options, command.config, info);
   settle_profile(command, options);
   const bool diffusion = use_train_defaults(options, command.config);
@@ -611,6 +626,26 @@ int run_train(const CommandCall& call) {
     command.config.step.compute = Precision::bf16;
   }
   check_words(options, command.config, diffusion);
+  return true;
+}
+
+}  // namespace
+
+std::optional<TrainWords> read_train_words(const std::vector<std::string>& words,
+                                           const RankInfo& info) {
+  TrainCommand command;
+  Options options("train", "the options of the run");
+  if (!parse_train({.arguments = words}, info, options, command)) return {};
+  return TrainWords{command.config, options.json()};
+}
+
+int run_train(const CommandCall& call) {
+  TrainCommand command;
+  Options options("train",
+                  "trains a language model on your text or a diffusion transformer on your images; "
+                  "privately with --epsilon or --sigma");
+  const RankInfo info = rank_info_from_environment();
+  if (!parse_train(call, info, options, command)) return kExitDone;
 
   RankInfo wanted = info;
   if (info.launcher == Launcher::none)

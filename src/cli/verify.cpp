@@ -147,11 +147,11 @@ void print_rows(const VerifyRecord& found) {
 }
 
 void print_noise(const VerifyRecord& found) {
-  Table table({"model", "task", "strategy", "W", "rng", "draws", "mean z", "variance z", "KS",
-               "shards z", "steps z", "bits", "with samples", "verdict"});
+  Table table({"model", "task", "strategy", "W", "batch", "rng", "draws", "mean z", "variance z",
+               "KS", "shards z", "steps z", "bits", "with samples", "verdict"});
   for (const VerifyNoiseRow& row : found.noise) {
     const auto fixed = [](double value) { return fmt::format("{:.2f}", value); };
-    table.row({row.model, row.task, row.strategy, std::to_string(row.world), row.rng,
+    table.row({row.model, row.task, row.strategy, std::to_string(row.world), row.batch, row.rng,
                std::to_string(row.draws), fixed(row.mean_z), fixed(row.variance_z),
                fixed(row.kolmogorov), fixed(row.between_shards_z), fixed(row.between_steps_z),
                row.bits_are_the_generators ? "equal" : "DIFFER",
@@ -173,8 +173,8 @@ void print_failures(const VerifyRecord& found) {
   }
   for (const VerifyNoiseRow& row : found.noise) {
     for (const std::string& failure : row.failures)
-      fmt::print("{} {} {} noise {} {}: {}\n", colored(stdout, Color::red, "FAIL"), row.model,
-                 row.task, row.strategy, on_ranks(row.world), failure);
+      fmt::print("{} {} {} noise {} {}, {} batch: {}\n", colored(stdout, Color::red, "FAIL"),
+                 row.model, row.task, row.strategy, on_ranks(row.world), row.batch, failure);
   }
 }
 

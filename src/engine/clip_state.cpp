@@ -157,8 +157,8 @@ void ClipState::set_clip_norms(const std::vector<double>& clip_norms) {
 void ClipState::set_noise(int64_t step) {
   double squares = 0;
   for (double norm : step_.clip_norms) squares += norm * norm;
-  const double deviation =
-      step_.noise_multiplier == 0 ? 0 : step_.noise_multiplier * std::sqrt(squares);
+  const double multiplier = silent_ ? 0 : step_.noise_multiplier,
+               deviation = multiplier == 0 ? 0 : multiplier * std::sqrt(squares);
   VEIL_CHECK(std::isfinite(deviation), "noise of deviation {}", deviation);
   const NoiseKnobs knobs{.step = static_cast<double>(step), .deviation = deviation};
   Tensor host = empty_tensor({kNoiseKnobs}, at::kDouble, cpu_device());

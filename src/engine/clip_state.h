@@ -38,6 +38,8 @@ class ClipState {
   void set_clip_norms(const std::vector<double>& clip_norms);
   // The step's number and its noise's deviation, for the update.
   void set_noise(int64_t step);
+  // Whether the next steps add noise: off only where a step's sum itself is looked at.
+  void silence(bool silent) { silent_ = silent; }
   const Tensor& noise_knobs() const { return noise_knobs_; }
   const NoiseSource& noise() const { return step_.noise; }
   double expected_batch() const { return step_.expected_batch; }
@@ -53,6 +55,7 @@ class ClipState {
   const Schedule& schedule_;
   const ModelShape& shape_;
   privacy::PrivateStep step_;
+  bool silent_ = false;
   ClipStateLayout layout_;
   Tensor doubles_, layers_, counted_;  // resident, as ClipStateLayout says
   // views of doubles_

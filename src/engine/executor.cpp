@@ -81,6 +81,11 @@ void Executor::set_clip_norms(const std::vector<double>& clip_norms) {
   gradients_->clip()->set_clip_norms(clip_norms);
 }
 
+void Executor::silence_noise(bool silent) {
+  VEIL_CHECK(gradients_->clip(), "a step that is not private has no noise");
+  gradients_->clip()->silence(silent);
+}
+
 Executor::ClipFacts Executor::clip_facts() {
   VEIL_CHECK(gradients_->clip(), "a step that is not private counts nothing");
   StreamGuard guard(context_.compute);

@@ -49,6 +49,9 @@ class Executor {
   double grad_norm();
   // Of a private step: the next one's C (of ClipFunction::adaptive), or C_l.
   void set_clip_norms(const std::vector<double>& clip_norms);
+  // Leaves the noise out of the private steps from here on, and nothing else; false brings it back.
+  // For checks of the mechanism: what such a step releases is not private.
+  void silence_noise(bool silent);
   // What this rank saw in the last private step. Not private. Waits for it.
   struct ClipFacts {
     // those that count, and of them those whose gradient is not finite

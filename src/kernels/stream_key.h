@@ -23,7 +23,8 @@ enum class KeyDomain : uint32_t {
   sampling = 2,
   clip_count = 3,
   rounding = 4,
-  draws = 5
+  draws = 5,
+  canary_coins = 6
 };
 
 // Four bytes, lowest first.

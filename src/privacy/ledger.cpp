@@ -37,6 +37,7 @@ nlohmann::json event_json(const LedgerEvent& event) {
       {"last_step", event.reached}};
   if (event.sampler == SamplerKind::shuffled) result["steps_per_epoch"] = event.steps_per_epoch;
   if (event.max_batch > 0) result["max_batch"] = event.max_batch;
+  if (event.canaries > 0) result["audit_canaries"] = event.canaries;
   return result;
 }
 
@@ -56,6 +57,7 @@ LedgerEvent event_from_json(const nlohmann::json& text) {
   event.q = text.at("q").get<double>();
   event.data_size = text.at("data_size").get<int64_t>();
   event.size_from_data = text.at("data_size_source").get<std::string>() != "given";
+  event.canaries = text.value("audit_canaries", int64_t{0});
   event.expected_batch = text.at("expected_batch").get<double>();
   read_name(text, "clip", event.clip);
   event.clip_norm = text.at("clip_norm").get<double>();
@@ -99,6 +101,7 @@ LedgerEvent ledger_event(const Mechanism& mechanism, NoiseGenerator generator,
   event.steps_per_epoch = mechanism.steps_per_epoch();
   event.data_size = r.data_size;
   event.size_from_data = r.size_from_data;
+  event.canaries = r.canaries;
   event.expected_batch = mechanism.expected_batch();
   event.clip = r.clip;
   event.clip_norm = r.clip_norm;

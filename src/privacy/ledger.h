@@ -25,6 +25,7 @@ struct LedgerEvent {
   int64_t steps_per_epoch = 0;  // shuffled
   int64_t data_size = 0;
   bool size_from_data = false;
+  int64_t canaries = 0;  // among data_size
   double expected_batch = 0;
   ClipFunction clip = ClipFunction::abadi;
   double clip_norm = 0, slack = 0;  // adaptive: the first C

@@ -426,6 +426,7 @@ nlohmann::json Mechanism::json() const {
   if (!request_.unit_text.empty()) result["unit_is"] = request_.unit_text;
   if (batch_maximum() > 0)
     result["batch_maximum"] = {{"most", batch_maximum()}, {"cut_chance", overflow_}};
+  if (request_.canaries > 0) result["audit_canaries"] = request_.canaries;
   if (request_.epsilon)
     result["target"] = {{"epsilon", *request_.epsilon}, {"steps", *request_.steps}};
   return result;

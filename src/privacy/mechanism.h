@@ -50,6 +50,7 @@ struct MechanismRequest {
 
   int64_t data_size = 0;        // units of a draw
   bool size_from_data = false;  // counted instead of given: the mechanism declares it public
+  int64_t canaries = 0;         // of them, put there by an audit; whether in or out, they count
   // one of them, or both where expected_batch = q * data_size
   std::optional<double> q = {}, expected_batch = {};
   // poisson: draws are cut to it; its cost is part of `delta`

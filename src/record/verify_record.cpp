@@ -60,6 +60,12 @@ void fields(VerifyNoiseRow& r, Visit& visit) {
   visit("strategy", r.strategy);
   visit("world", r.world);
   visit("rng", r.rng);
+  visit("batch", r.batch);
+  visit("optimizer", r.optimizer);
+  visit("storage", r.storage);
+  visit("sigma", r.sigma);
+  visit("clip_norm", r.clip_norm);
+  visit("expected_batch", r.expected_batch);
   visit("draws", r.draws);
   visit("mean_z", r.mean_z);
   visit("variance_z", r.variance_z);

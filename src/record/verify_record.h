@@ -51,6 +51,8 @@ struct VerifyRow {
 // The noise of one model under one strategy.
 struct VerifyNoiseRow {
   std::string model = "", task = "", strategy = "", rng = "";
+  std::string batch = "", optimizer = "", storage = "";  // batch: "varying" or "fixed"
+  double sigma = 0, clip_norm = 0, expected_batch = 0;
   int64_t world = 1, draws = 0;
   double mean_z = 0, variance_z = 0, kolmogorov = 0, between_shards_z = 0, between_steps_z = 0;
   bool bits_are_the_generators = true;

@@ -133,6 +133,8 @@ struct PrivacyConfig {
   std::string max_batch;
   std::string secret_file;            // "": drawn, and kept with the run
   bool allow_insecure_noise = false;  // export a model whose noise is not cryptographic
+  // Samples that a coin each puts into the run or leaves out, for a lower bound of its epsilon.
+  int64_t audit_canaries = 0;
 
   bool is_private() const { return method.mode != Mode::no_dp; }
   bool by_layer() const { return clip == privacy::ClipFunction::per_layer; }

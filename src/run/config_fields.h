@@ -101,7 +101,7 @@ void visit_fields(Config& config, Visit&& visit) {
   {
     auto& [method, epsilon, sigma, delta, clip_norm, clip, layer_norms, quantile, clip_rate,
            count_noise, sampler, unit, accountant, rng, data_size, max_batch, secret_file,
-           allow_insecure_noise] = privacy;
+           allow_insecure_noise, audit_canaries] = privacy;
     auto& [mode, rule, pass, tile, memory_budget_gib] = method;
     visit("mode", mode);
     visit("rule", rule);
@@ -125,6 +125,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("max_batch", max_batch);
     visit("secret_file", secret_file);
     visit("allow_insecure_noise", allow_insecure_noise);
+    visit("audit_canaries", audit_canaries);
   }
   {
     auto& [device, ranks, share_gpu, simulate_world, simulate_rank, link_gb_per_s, ignore_memory,

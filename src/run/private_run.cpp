@@ -59,7 +59,14 @@ privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainT
   PrivateSetting setting;
   setting.base = base;
   setting.users = task.users() != nullptr;
-  setting.samples = setting.users ? task.users()->count() : task.samples()->count();
+  // Canaries count as samples whether their coins put them in or leave them out.
+  setting.canaries = config.privacy.audit_canaries;
+  if (setting.users && setting.canaries > 0)
+    field_error("audit_canaries",
+                "{} with users as the unit: a canary belongs to no user; leave it out",
+                setting.canaries);
+  setting.samples =
+      setting.users ? task.users()->count() : task.samples()->count() + setting.canaries;
   setting.multiple = config.step.batch_size * world;
   setting.one_sequence_a_document = task.one_sample_a_document();
   setting.unit_text = task.unit_text();
@@ -116,6 +123,7 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
   request.users_are_drawn = setting.users;
   request.data_size = c.data_size.value_or(setting.samples);
   request.size_from_data = !c.data_size;
+  request.canaries = setting.canaries;
   request.expected_batch = setting.expected_batch;
   if (setting.expected_batch > static_cast<double>(setting.samples))
     user_error(
@@ -229,7 +237,8 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
   keys_ = {.noise = journal_->key(KeyDomain::noise),
            .sampling = journal_->key(KeyDomain::sampling),
            .clip_count = journal_->key(KeyDomain::clip_count),
-           .draws = journal_->key(KeyDomain::draws)};
+           .draws = journal_->key(KeyDomain::draws),
+           .canary_coins = journal_->key(KeyDomain::canary_coins)};
   if (p.epsilon && input.start.steps < steps()) {
     last_step_ = journal_->ledger().reach_within(*p.epsilon, p.accountant, *p.delta, steps());
     if (last_step_ <= input.start.steps) {

@@ -24,6 +24,7 @@ struct PrivateSetting {
   int64_t samples = 0;   // that were counted
   bool users = false;    // they are users, of whom each contributes one sample
   int64_t multiple = 1;  // that a chosen maximum is rounded up to: micro-batches of all ranks
+  int64_t canaries = 0;  // among them
   bool one_sequence_a_document = false;
   std::string unit_text;         // what a sample is, in words
   double expected_batch = 0;     // E
@@ -85,6 +86,7 @@ class PrivateRun {
   // other data or parameters than rank 0, or another secret.
   void share(Communicator* lane, Device device, const TrainTask& task);
   PrivateParts parts() const;  // after share()
+  const ChaChaKey& canary_coins() const { return keys_.canary_coins; }
   // Rank 0, under the folder's lock; before the first step.
   void begin();
   // `state`: of the checkpoint that was loaded; empty at a run's begin.

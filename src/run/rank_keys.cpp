@@ -33,7 +33,8 @@ RunKeys run_keys(const RunSecret& secret, const RunNonce& nonce) {
   return {.noise = derive_key(secret, nonce, KeyDomain::noise),
           .sampling = derive_key(secret, nonce, KeyDomain::sampling),
           .clip_count = derive_key(secret, nonce, KeyDomain::clip_count),
-          .draws = derive_key(secret, nonce, KeyDomain::draws)};
+          .draws = derive_key(secret, nonce, KeyDomain::draws),
+          .canary_coins = derive_key(secret, nonce, KeyDomain::canary_coins)};
 }
 
 std::optional<RunSecret> secret_of_this_rank(const std::string& secret_file) {
@@ -52,7 +53,7 @@ SharedKeys share_keys(Communicator& lane, Device device, const std::optional<Run
   std::vector<double> numbers;
   if (shared.sent) {
     ChaChaKey* const parts[] = {&shared.keys.noise, &shared.keys.sampling, &shared.keys.clip_count,
-                                &shared.keys.draws};
+                                &shared.keys.draws, &shared.keys.canary_coins};
     if (first) shared.keys = keys;
     for (const ChaChaKey* key : parts)
       numbers.insert(numbers.end(), std::begin(key->word), std::end(key->word));

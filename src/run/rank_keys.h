@@ -13,7 +13,7 @@
 namespace veil {
 
 struct RunKeys {
-  ChaChaKey noise = {}, sampling = {}, clip_count = {}, draws = {};
+  ChaChaKey noise = {}, sampling = {}, clip_count = {}, draws = {}, canary_coins = {};
 };
 RunKeys run_keys(const RunSecret& secret, const RunNonce& nonce);
 

@@ -14,8 +14,10 @@
 #include "run/config_fields.h"
 #include "run/machine.h"
 #include "run/metrics_log.h"
+#include "run/opened_run.h"
 #include "run/ranks.h"
 #include "run/resources.h"
+#include "run/run_canaries.h"
 #include "run/run_folder.h"
 #include "tensor/out_of_memory.h"
 #include "train/checkpoint.h"
@@ -94,6 +96,8 @@ Batch empty_batch(const Model& model, int64_t rows, DType compute, Device device
   return data;
 }
 
+}  // namespace
+
 class TrainRun {
  public:
   TrainRun(const PreparedRun& prepared, const TrainingEvents& events, const RankInfo& info)
@@ -103,17 +107,29 @@ class TrainRun {
         folder_(prepared.folder),
         device_(prepared.device) {}
 
-  TrainResult run() {
+  // Task, model, executor and trainer options: all that a run has before it writes anything.
+  TrainOptions set_up(const OnNotice& notice) {
     set_arithmetic(config_);
-    const OnNotice notice = [this](const std::string& line) {
-      if (speaks() && events_.on_notice) events_.on_notice(line);
-    };
     task_ = model_source(config_).diffusion ? make_image_task(config_, device_, notice)
                                             : make_text_task(config_, device_, notice);
     samples_ = task_->samples();
-    const Model model = task_->model(info_.world);
-    make_executor(model, notice);
-    TrainOptions options = train_options();
+    model_ = std::make_unique<Model>(task_->model(info_.world));
+    make_executor(*model_, notice);
+    if (const int64_t canaries = config_.privacy.audit_canaries; privacy_ && canaries > 0) {
+      canaries_ = std::make_unique<RunCanaries>(*samples_, *model_, canaries,
+                                                static_cast<uint64_t>(config_.seed),
+                                                privacy_->canary_coins());
+      samples_ = canaries_->within(samples_);
+    }
+    return train_options();
+  }
+
+  TrainResult run() {
+    const OnNotice notice = [this](const std::string& line) {
+      if (speaks() && events_.on_notice) events_.on_notice(line);
+    };
+    TrainOptions options = set_up(notice);
+    const Model& model = *model_;
     if (speaks())
       check_disk_space(
           planned_files(config_, folder_, executor_->shape().param_count(), options.steps));
@@ -138,6 +154,12 @@ class TrainRun {
       if (events_.on_start) events_.on_start(facts);
     }
     Trainer trainer(*executor_, samples_, task_->held_out(), options, trainer_events());
+    // Scores are of a whole run: a resumed one has no losses of its begin.
+    const bool audited = canaries_ && executor_->steps() == 0;
+    if (canaries_ && !audited)
+      notice("the run was resumed: its canaries stay in it, but no bound is computed from them");
+    std::vector<double> losses_before;
+    if (audited) losses_before = canaries_->losses(*executor_);
     if (events_.before_first_step) events_.before_first_step();
     TrainResult result;
     result.finished = trainer.run(start);
@@ -146,6 +168,16 @@ class TrainRun {
     if (privacy_ && speaks()) {
       privacy_->end(executor_->steps());
       result.privacy = privacy_->result(executor_->steps());
+    }
+    if (audited && result.finished) {
+      const std::vector<double> losses = canaries_->losses(*executor_);
+      if (speaks()) {
+        result.audit = canaries_->judged(losses_before, losses, result.privacy->epsilon,
+                                         *config_.privacy.delta);
+        result.audit->config = settings_json(config_);
+        write_file_atomically(join_path(folder_, kOneRunRecord),
+                              to_json(*result.audit).dump(1) + "\n", /*owner_only=*/true);
+      }
     }
     if (result.finished && !config_.training.export_folder.empty())
       export_trained(model, result.privacy);
@@ -156,6 +188,24 @@ class TrainRun {
     }
     return result;
   }
+
+  // The same run, for OpenedRun: its trainer's options, with nothing that writes.
+  TrainOptions open(const OnNotice& notice) {
+    TrainOptions options = set_up(notice);
+    resume(options);
+    options.folder.clear();
+    options.evaluate_every = options.checkpoint_every = 0;
+    if (options.privacy) {
+      options.privacy->before_step = {};
+      options.privacy->epsilon = {};
+      options.privacy->state = {};
+    }
+    return options;
+  }
+  const Model& model() const { return *model_; }
+  const TrainTask& task() const { return *task_; }
+  const std::shared_ptr<const Feed>& samples() const { return samples_; }
+  Executor& executor() { return *executor_; }
 
  private:
   bool speaks() const { return info_.rank == 0; }
@@ -368,9 +418,11 @@ class TrainRun {
   std::string folder_;
   Device device_;
   std::unique_ptr<TrainTask> task_;
+  std::unique_ptr<RunCanaries> canaries_;  // of a private run that has some
   std::shared_ptr<const Feed> samples_;
   RunOrigin origin_;
   std::unique_ptr<PrivateRun> privacy_;  // of a private run
+  std::unique_ptr<Model> model_;         // outlives the executor
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<WeightAverage> average_;
   std::string weights_;  // where they come from
@@ -380,8 +432,6 @@ class TrainRun {
   KernelProfile kernels_;
   std::vector<StepTime> step_times_;
 };
-
-}  // namespace
 
 PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   if (info.world < 1 || info.rank < 0 || info.rank >= info.world)
@@ -414,6 +464,76 @@ TrainResult train(const RunConfig& config, const TrainingEvents& events, const R
         out_of_memory_text(prepared.config, info.world, prepared.device.is_cuda(), *reason),
         kExitFailed);
   }
+}
+
+struct OpenedRun::Parts {
+  Parts(const RunConfig& config, const OnNotice& notice, const RankInfo& rank)
+      : info(rank),
+        prepared(prepare_training(without_secret(config), rank)),
+        run(prepared, events, rank) {
+    options = run.open(notice);
+    optimizer = executor_options(prepared.config, rank.world, prepared.device).optimizer;
+  }
+  // The run's own secret must not be drawn from twice on other sums.
+  static RunConfig without_secret(RunConfig config) {
+    config.privacy.secret_file.clear();
+    return config;
+  }
+  RankInfo info;
+  TrainingEvents events;
+  PreparedRun prepared;
+  TrainRun run;
+  TrainOptions options;
+  OptimizerOptions optimizer;
+};
+
+OpenedRun::OpenedRun(const RunConfig& config, const OnNotice& notice, const RankInfo& info)
+    : parts_(std::make_unique<Parts>(config, notice, info)) {
+  VEIL_CHECK(parts_->options.privacy, "an opened run is a private one");
+}
+OpenedRun::~OpenedRun() = default;
+const RunConfig& OpenedRun::config() const {
+  return parts_->prepared.config;
+}
+const RankInfo& OpenedRun::info() const {
+  return parts_->info;
+}
+const Model& OpenedRun::model() const {
+  return parts_->run.model();
+}
+const TrainTask& OpenedRun::task() const {
+  return parts_->run.task();
+}
+const std::shared_ptr<const Feed>& OpenedRun::samples() const {
+  return parts_->run.samples();
+}
+Executor& OpenedRun::executor() {
+  return parts_->run.executor();
+}
+const OptimizerOptions& OpenedRun::optimizer() const {
+  return parts_->optimizer;
+}
+const TrainOptions& OpenedRun::options() const {
+  return parts_->options;
+}
+
+void OpenedRun::train(std::shared_ptr<const Feed> samples, int64_t last_step,
+                      const std::function<double(double)>& learning_rate) {
+  TrainOptions options = parts_->options;
+  options.steps = std::max(options.steps, last_step);
+  options.privacy->last_step = last_step;
+  options.learning_rate = [&](int64_t step) {
+    return learning_rate(parts_->options.learning_rate(step));
+  };
+  // What an adaptive step moved before.
+  if (options.privacy->mechanism.request().clip == privacy::ClipFunction::adaptive)
+    executor().set_clip_norms({options.privacy->clip_norm});
+  const int64_t done = executor().steps();
+  data::Position start;
+  const int64_t an_epoch = options.privacy->mechanism.steps_per_epoch();
+  start.epoch = an_epoch > 0 ? done / an_epoch : 0;
+  start.step = an_epoch > 0 ? done % an_epoch : done;
+  Trainer(executor(), std::move(samples), nullptr, options, {}).run(start);
 }
 
 TrainedModel read_trained(const RunConfig& config, const std::string& folder) {

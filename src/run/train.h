@@ -20,6 +20,7 @@
 #include <map>
 
 #include "comm/launch.h"
+#include "record/audit_record.h"
 #include "run/phases.h"
 #include "run/train_config.h"
 #include "run/train_events.h"
@@ -31,6 +32,8 @@ struct TrainResult {
   int64_t steps = 0;
   std::string folder;
   std::optional<PrivateResult> privacy;  // rank 0's
+  // Of a private run with canaries that was not resumed; rank 0's. Not private.
+  std::optional<AuditRecord> audit;
   // Of this rank where measure.profile has phases: means without the first step, which warms up.
   // Not private.
   std::optional<PhaseTimes> phases;

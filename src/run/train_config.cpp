@@ -64,6 +64,7 @@ void check_not_private(const PrivacyConfig& p) {
       {"max_batch", !p.max_batch.empty()},
       {"secret_file", !p.secret_file.empty()},
       {"allow_insecure_noise", p.allow_insecure_noise},
+      {"audit_canaries", p.audit_canaries != 0},
       {"rule", p.method.rule.has_value()},
       {"pass_plan", p.method.pass.has_value()},
       {"tile_size", p.method.tile.has_value()},

@@ -28,9 +28,19 @@ inline constexpr double kLargestZ = 5, kLargestKolmogorov = 2.5;
 // It must have the bits that kernels/noise.h has for (step, parameter, element of the whole
 // parameter). Then one step with samples in several micro-batches, against the same step without
 // noise.
+// sigma, C and E are not 1, so that one of them that is lost is seen.
 // Which model it was is left to the caller.
 VerifyNoiseRow verify_noise(const VerifyOptions& options, const Model& model,
                             const VerifyReference& reference, const Batch& own, Strategy strategy,
                             NoiseGenerator generator, const VerifyPlace& place, Device device);
+
+// The same of a batch of a fixed size whose per-sample gradients are kept, so that on one rank
+// clipping, noise and update are one kernel; with AdamW and bf16 parameters (fp64 where that is
+// verified). The noise is what two steps from one starting point differ in, one of them without
+// noise, at the optimizer's input (train/update_probe.h).
+VerifyNoiseRow verify_fixed_noise(const VerifyOptions& options, const Model& model,
+                                  const VerifyReference& reference, const Batch& own,
+                                  Strategy strategy, NoiseGenerator generator,
+                                  const VerifyPlace& place, Device device);
 
 }  // namespace veil
