@@ -140,9 +140,9 @@ MUTANTS = [
            tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
            verify=('--model llama-tiny --mode flash --strategy ddp', 'likely cause: repeated tokens')),
     Mutant('fast-hash-in-tag', 'the replay tag knows a document by its fast hash, and two documents that collide share their noise',
-           [('src/run/text_task.cpp', 'if (!digest_) digest_ = data_.samples->store().digest();',
-             'if (!digest_) {\n      Sha256 all;\n      for (int64_t i = 0; i < data_.samples->store().header().documents; ++i)\n'
-             '        all.add(data_.samples->store().hash(i));\n      digest_ = all.digest();\n    }')],
+           [('src/run/text_task.cpp', '    digest_ = data_.samples->store().digest();\n',
+             '    Sha256 fast;\n    for (int64_t i = 0; i < data_.samples->store().header().documents; ++i)\n'
+             '      fast.add(data_.samples->store().hash(i));\n    digest_ = fast.digest();\n')],
            tests='ProgramReplay.DocumentsThatCollide*:ProgramReplay.SoDoTokenStores*:ProgramReplay.ADocumentThatWasExchanged*'),
     Mutant('weights-not-in-nonce', 'a repeated run may start from other weights under the same nonce',
            [('src/privacy/journal.cpp', '    follows.add(input_.start.digest);\n', '')],
