@@ -109,9 +109,10 @@ TEST_F(ProgramReplay, WeightsThatDifferInOneByteGetOtherNoise) {
   line.replace(line.find("llama-tiny --from-scratch"), 25, "model");
   const std::string nonce = nonce_of(line, "a");
   fs::last_write_time(work() / "model" / "config.json", fs::file_time_type::clock::now());
-  EXPECT_EQ(nonce_of(line, "b"), nonce) << "only bytes count";
+  const std::string again = nonce_of(line, "b");
+  EXPECT_EQ(again, nonce) << "only bytes count";
   change_byte(work() / "model" / "model.safetensors", 3);
-  EXPECT_NE(nonce_of(line, "c"), nonce);
+  EXPECT_NE(nonce_of(line, "c"), again);
 }
 
 TEST_F(ProgramReplay, ACheckpointWithOtherBytesIsNoExactReplay) {
