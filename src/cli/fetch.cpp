@@ -92,7 +92,7 @@ int run_fetch(const CommandCall& call) {
                .value = "MODEL"});
   options.add("revision", request.revision, {.help = "branch, tag or commit"});
   options.add("token", token,
-              {.help = "access token; better by HF_TOKEN or the hub's own login, for others can "
+              {.help = "access token; prefer HF_TOKEN or the hub's own login, because others can "
                        "see a command line",
                .secret = true});
   options.add("endpoint", request.endpoint,

@@ -35,13 +35,12 @@ void add_options(Options& options, FindBatchCommand& c) {
                .value = "NAME"});
   options.add("max-batch", c.max_batch,
               {.aliases = {"max_batch_size"},
-               .help = "no larger one is tried",
+               .help = "largest batch to try",
                .minimum = 1,
                .maximum = 1 << 30});
   options.add("memory-limit", c.memory_limit,
-              {.help = "what a rank may take, as in 24GiB; by default the GPU's memory, on a CPU "
-                       "four fifths of the "
-                       "host's, shared by the ranks",
+              {.help = "memory limit per rank, for example 24GiB; by default the GPU's memory, or "
+                       "on a CPU four fifths of the host's, shared by the ranks",
                .value = "BYTES"});
   options.add(
       "output-dir", c.output_dir,

@@ -151,8 +151,7 @@ void Options::preset(const std::string& name,
                      std::vector<std::pair<std::string, std::string>> values) {
   if (!has("preset"))
     add("preset", preset_,
-        {.help = "a named set of values beneath all others, or a TOML file of yours",
-         .value = "NAME"});
+        {.help = "a named set of defaults, or a TOML file of your own", .value = "NAME"});
   presets_[name] = std::move(values);
 }
 

@@ -250,9 +250,10 @@ Json clip_json(const std::vector<MethodPrice>& prices, const ModelShape& shape) 
 int run_plan(const CommandCall& call) {
   PlanCommand command;
   Options options("plan", "shows a step's program and its bytes without running it");
-  options.add("schedule", command.schedule, {.help = "print the program: rows, lanes, waits"});
+  options.add("schedule", command.schedule,
+              {.help = "print the step's schedule: rows, lanes, waits"});
   options.add("buffers", command.buffers,
-              {.help = "with the buffers that each row makes and frees"});
+              {.help = "with --schedule: also the buffers that each row creates and frees"});
   options.add("memory", command.memory,
               {.help = "print a rank's peak memory, whether it fits, and what to change if not"});
   options.add("table", command.table,

@@ -48,14 +48,13 @@ void add_common(Options& options, PrivacyOptions& wanted) {
       {.aliases = {"sample-rate"}, .help = "sampling rate: each record is in a step with q"});
   options.add("batch", wanted.batch,
               {.aliases = {"batch-size"},
-               .help = "expected samples a logical batch: q = batch / data-size"});
+               .help = "expected samples per logical batch: q = batch / data-size"});
   options.add("data-size", wanted.data_size,
               {.aliases = {"dataset-size"}, .help = "records in the data set"});
   options.add("steps", wanted.steps, {.help = "noisy updates"});
   options.add("epochs", wanted.epochs,
               {.help = "instead of steps: steps = epochs / q, rounded up"});
-  options.add("delta", wanted.delta,
-              {.help = "chance that epsilon does not hold", .required = true});
+  options.add("delta", wanted.delta, {.help = "delta of the guarantee", .required = true});
   options.add("accountant", wanted.accountant, {.help = "what computes epsilon"});
   options.add(
       "json", wanted.json,
@@ -350,8 +349,7 @@ int run_explore(const CommandCall& call) {
               {.aliases = {"dataset-size"}, .help = "records in the data set", .required = true});
   options.add("epsilon", request.epsilon,
               {.aliases = {"target-epsilon"}, .help = "the budget", .required = true});
-  options.add("delta", request.delta,
-              {.help = "chance that epsilon does not hold", .required = true});
+  options.add("delta", request.delta, {.help = "delta of the guarantee", .required = true});
   options.add("batch", request.batches,
               {.aliases = {"batch-size", "batches"},
                .help = "expected samples per logical batch",

@@ -39,7 +39,7 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .minimum = 1,
                .maximum = 1 << 24});
   options.add("task", c.model.task,
-              {.help = "of a language model; as its config says if not given"});
+              {.help = "task of a language model; by default as its config says"});
   options.add("labels", c.model.labels,
               {.aliases = {"num_labels"},
                .help = "classes of sequence classification",
@@ -48,9 +48,9 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
   options.add("freeze", c.model.frozen,
               {.help = "parameters that are not trained, by name (* stands for anything): neither "
                        "clipped nor noised"});
-  options.add("train-only", c.model.train_only,
-              {.help = "the other way round: all parameters but these are frozen, as in "
-                       "--train-only 'score.*'"});
+  options.add(
+      "train-only", c.model.train_only,
+      {.help = "the opposite: freeze all parameters except these, as in --train-only 'score.*'"});
   add_attention_option(options, c);
   options.add("input-size", c.model.input_size,
               {.aliases = {"hidden_size", "width"},
@@ -59,7 +59,7 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .maximum = 1 << 20});
   options.add("layers", c.model.layers,
               {.aliases = {"num_layers"},
-               .help = "layers; as many as ranks if not given",
+               .help = "number of layers; by default as many as ranks",
                .minimum = 1,
                .maximum = 100000});
   DiffusionChoice& d = c.model.diffusion;
@@ -82,8 +82,8 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
     add_batch_option(options, c);
     options.add("total-batch-size", c.step.total_batch_size,
                 {.aliases = {"global_batch_size"},
-                 .help = "samples of a logical batch over all ranks; with --batch-size it decides "
-                         "--accumulation",
+                 .help = "samples in a logical batch over all ranks; with --batch-size it "
+                         "determines --accumulation",
                  .minimum = 1});
   }
   options.add("accumulation", c.step.accumulation,
@@ -93,9 +93,10 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .maximum = 1000000});
   options.section(kShardingSection, "sharding");
   if (!searched) {
-    options.add("strategy", c.step.strategy,
-                {.aliases = {"data_parallel"},
-                 .help = "how parameters, gradients and optimizer state are spread"});
+    options.add(
+        "strategy", c.step.strategy,
+        {.aliases = {"data_parallel"},
+         .help = "how parameters, gradients and optimizer state are sharded over the ranks"});
   }
   options.add("cpu-offload", c.step.cpu_offload,
               {.help = "keep parameters and optimizer state in host memory"});
@@ -136,7 +137,7 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .maximum = 65536,
                .value = "W"});
   options.add("simulate-rank", c.placement.simulate_rank,
-              {.help = "which rank of it", .minimum = 0});
+              {.help = "rank to simulate", .minimum = 0});
   options.add("link", c.placement.link_gb_per_s,
               {.help = "GB/s of a simulated world's links", .minimum = 1e-3, .value = "GB/S"});
 }
@@ -154,7 +155,8 @@ void add_overwrite_option(Options& options, bool& overwrite, const char* help) {
 
 void add_attention_option(Options& options, RunConfig& c) {
   options.add("attention", c.model.attention,
-              {.help = "cuDNN or flash as the device has it, or plain products"});
+              {.help = "attention kernel: the fastest that the device has (cuDNN or flash), or "
+                       "plain matrix products"});
 }
 
 void add_compute_option(Options& options, RunConfig& c) {
@@ -211,19 +213,21 @@ void use_model_defaults(const Options& options, RunConfig& c) {
 }
 
 void add_clip_part_options(Options& options, ClipChoice& choice) {
-  options.add("rule", choice.rule,
-              {.help = "how one parameter's norms are found; as the mode says if not given"});
+  options.add(
+      "rule", choice.rule,
+      {.help =
+           "how the per-sample norms of a parameter are computed; by default as the mode says"});
   options.add(
       "pass-plan", choice.pass,
       {.aliases = {"pass"},
-       .help = "what is kept until the coefficients are known; as the mode says if not given"});
+       .help = "what is kept until the clip coefficients are known; by default as the mode says"});
   options.add("tile-size", choice.tile,
               {.help = "side of the tiles in which norms are computed; 1024 on a GPU, 256 on a CPU "
                        "unless given",
                .minimum = 1,
                .maximum = 1 << 20});
   options.add("memory-budget", choice.memory_budget_gib,
-              {.help = "memory that mode auto may plan with", .minimum = 0, .value = "GIB"});
+              {.help = "memory that mode auto may use", .minimum = 0, .value = "GIB"});
 }
 
 namespace {
@@ -231,9 +235,9 @@ namespace {
 void add_clip_options(Options& options, ClipChoice& choice) {
   options.add("mode", choice.mode,
               {.aliases = {"experiment"},
-               .help = fmt::format(
-                   "how norms are found and what is kept: {}; the _fsdp ones also set zero3",
-                   join(all_names<Mode>(), ", ")),
+               .help = fmt::format("how per-sample norms are computed and what is kept: {}; modes "
+                                   "that end in _fsdp also set zero3",
+                                   join(all_names<Mode>(), ", ")),
                .value = "MODE"});
   add_clip_part_options(options, choice);
 }
@@ -262,7 +266,7 @@ void add_clip_function_options(Options& options, PrivacyConfig& p, const char* f
                        "quantile of the norms"});
   options.add("clip-norm", p.clip_norm,
               {.aliases = c_aliases,
-               .help = "C, to which each sample's gradient is clipped",
+               .help = "C, the norm to which each sample's gradient is clipped",
                .fallback = "1"});
 }
 
@@ -279,20 +283,21 @@ void add_private_step_options(Options& options, RunConfig& c, const char* functi
 
 void add_privacy_options(Options& options, PrivacyConfig& p) {
   options.section("privacy (--epsilon or --sigma makes the run private)", "privacy");
-  options.add("epsilon", p.epsilon,
-              {.aliases = {"target_epsilon"},
-               .help = "the budget; without --sigma the noise that it asks for is found"});
+  options.add(
+      "epsilon", p.epsilon,
+      {.aliases = {"target_epsilon"},
+       .help = "privacy budget; without --sigma, Veil computes the noise that it requires"});
   options.add("delta", p.delta,
               {.aliases = {"target_delta"},
-               .help = "chance that epsilon does not hold; far below 1 / samples"});
+               .help = "delta of the guarantee; must be far below 1 / number of samples"});
   add_noise_options(options, p);
   add_clip_function_options(options, p, "clip", /*or_max_grad_norm=*/false);
   options.add("layer-norms", p.layer_norms,
-              {.help = "of per-layer: each layer's C, in order; equal ones that make --clip-norm "
-                       "if not given"});
+              {.help = "with --clip per-layer: C of each layer, in order; by default equal ones "
+                       "whose squares add up to that of --clip-norm"});
   options.add("clip-quantile", p.quantile,
-              {.help = "of adaptive: part of the samples whose norm shall lie below C"});
-  options.add("clip-rate", p.clip_rate, {.help = "of adaptive: how fast C moves"});
+              {.help = "with --clip adaptive: fraction of samples whose norm should be below C"});
+  options.add("clip-rate", p.clip_rate, {.help = "with --clip adaptive: how fast C changes"});
   options.add("count-noise", p.count_noise,
               {.help = "of adaptive: deviation of the noise on the count that moves C; if not "
                        "given a twentieth of the batch, and no less than sigma"});
@@ -303,7 +308,8 @@ void add_privacy_options(Options& options, PrivacyConfig& p) {
               {.help = "what is protected: each sequence (sample), each document, or each user "
                        "with all their documents or images (--unit-key)"});
   options.add("accountant", p.accountant,
-              {.help = "what computes epsilon; gdp cannot decide a budget"});
+              {.help = "accountant that computes epsilon; gdp is an approximation and cannot "
+                       "enforce a budget"});
   options.add(
       "data-size", p.data_size,
       {.aliases = {"dataset_size"},
@@ -336,16 +342,17 @@ void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
   options.section(kOptimizerSection);
   options.add("learning-rate", c.optimizer.learning_rate, {.aliases = {"lr"}, .help = "step size"});
   options.add("momentum", c.optimizer.momentum,
-              {.help = "of sgd-momentum", .minimum = 0, .maximum = 1});
+              {.help = "momentum of --optimizer sgd-momentum", .minimum = 0, .maximum = 1});
   options.add("weight-decay", c.optimizer.weight_decay,
               {.help = "decoupled for adamw, added to the gradient for sgd", .minimum = 0});
   options.section(kRunSection);
-  options.add("seed", c.seed, {.help = "of parameters and synthetic data", .minimum = 0});
+  options.add("seed", c.seed,
+              {.help = "random seed of initial parameters and synthetic data", .minimum = 0});
   options.section(kShardingSection, "sharding");
   options.add("tf32", c.step.tf32, {.help = "let fp32 products round to TF32 on the GPU"});
   options.add("deterministic", c.step.deterministic,
-              {.help = "the same bits each time on the same GPUs: flash attention instead of "
-                       "cuDNN's, fixed workspaces"});
+              {.help = "give the same bits each time on the same GPUs; uses flash attention "
+                       "instead of cuDNN's, and fixed workspaces"});
   options.add("graph", c.step.graph, {.help = "capture the step in CUDA graphs"});
   options.section(kRunSection);
   add_device_option(options, c);
@@ -353,14 +360,14 @@ void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
   if (!several_worlds) {
     options.add("ranks", c.placement.ranks,
                 {.aliases = {"nproc_per_node", "num_gpus"},
-                 .help = "local ranks to start; those of mpirun, srun or torchrun otherwise",
+                 .help = "local ranks to start; by default those of mpirun, srun or torchrun, or 1",
                  .minimum = 1,
                  .maximum = 4096});
   }
   options.add("ignore-memory", c.placement.ignore_memory,
               {.help = "start on a CPU although the estimated memory is more than is available"});
   options.add("share-gpu", c.placement.share_gpu,
-              {.help = "let several ranks share a GPU, talking through host memory"});
+              {.help = "let several ranks share a GPU and communicate through host memory"});
 }
 
 void add_data_options(Options& options, RunConfig& c) {
@@ -387,7 +394,7 @@ void add_corpus_options(Options& options, data::CorpusOptions& corpus, const cha
   options.add(label_names, corpus.label_names,
               {.help = "names of labels that are words, in the order of their numbers from 0"});
   options.add("skip-bad", corpus.skip_bad,
-              {.help = "leave bad lines or images out and count them, instead of stopping"});
+              {.help = "skip bad lines or images and count them, instead of stopping"});
 }
 
 void add_measuring_options(Options& options, RunConfig& c) {

@@ -15,8 +15,9 @@ void add_step_options(Options& options, RunConfig& config, bool searched = false
 void add_batch_option(Options& options, RunConfig& config);
 void add_attention_option(Options& options, RunConfig& config);
 void add_compute_option(Options& options, RunConfig& config);
-void add_device_option(Options& options, RunConfig& config,
-                       const char* device_help = "where it runs; auto takes a GPU if one answers");
+void add_device_option(
+    Options& options, RunConfig& config,
+    const char* device_help = "device to run on; auto uses a GPU if there is one");
 // For every command that writes files: whether one that Veil did not write may be replaced.
 void add_overwrite_option(Options& options, bool& overwrite,
                           const char* help =

@@ -27,22 +27,22 @@ int run_sample(const CommandCall& call) {
   add_overwrite_option(options, overwrite);
   options.add(
       "classes", classes,
-      {.aliases = {"labels"}, .help = "a row each; all of the model's, at most 16, if not given"});
+      {.aliases = {"labels"}, .help = "classes to draw, one row each; by default all, at most 16"});
   options.add("each", each, {.help = "images per class", .minimum = 1, .maximum = 1024});
-  options.add("sampler", sampler.kind, {.help = "with fresh noise at each step, or without"});
+  options.add("sampler", sampler.kind,
+              {.help = "ddpm adds fresh noise at each step, ddim does not"});
   options.add("steps", sampler.steps,
-              {.aliases = {"num_steps"}, .help = "of the schedule's", .minimum = 1});
+              {.aliases = {"num_steps"}, .help = "sampling steps", .minimum = 1});
   options.add(
       "guidance", sampler.guidance,
       {.aliases = {"cfg_scale", "guidance_scale"},
        .help = "how far to go from no class towards the class and beyond; 1: the class as it is",
        .minimum = 0,
        .maximum = 100});
-  options.add(
-      "scale", scale,
-      {.help = "pixels of the picture for one of the image's", .minimum = 1, .maximum = 64});
-  options.add("batch-size", batch, {.help = "images at a time", .minimum = 1});
-  options.add("seed", seed, {.help = "of the noise", .minimum = 0});
+  options.add("scale", scale,
+              {.help = "size of one image pixel in the picture", .minimum = 1, .maximum = 64});
+  options.add("batch-size", batch, {.help = "images per batch", .minimum = 1});
+  options.add("seed", seed, {.help = "random seed of the noise", .minimum = 0});
   add_compute_option(options, config);
   add_attention_option(options, config);
   add_device_option(options, config);

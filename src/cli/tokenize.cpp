@@ -83,7 +83,7 @@ int run_tokenize(const CommandCall& call) {
       {.help =
            "put around each document what the tokenizer's template says (Llama 3: begin_of_text)"});
   options.add("threads", wanted.encode.threads,
-              {.help = "that encode; 0: one a core", .minimum = 0, .maximum = 1024});
+              {.help = "threads that encode; 0: one per core", .minimum = 0, .maximum = 1024});
   options.add(
       "json", wanted.json,
       {.help = "write the counts as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});

@@ -46,36 +46,38 @@ void add_train_options(Options& options, TrainCommand& command) {
   options.add("samples", c.data.samples,
               {.help = "what one sample is: packed text (the default), or one document per "
                        "sequence; labelled for classification"});
-  options.add("held-out", c.data.held_out,
-              {.help = "part of the documents or images kept for evaluation, chosen by a hash of "
-                       "their text or file",
-               .minimum = 0,
-               .maximum = 0.9});
+  options.add(
+      "held-out", c.data.held_out,
+      {.help =
+           "fraction of documents or images kept for evaluation, chosen by a hash of their content",
+       .minimum = 0,
+       .maximum = 0.9});
   options.add("evaluation-samples", c.training.evaluation_samples,
-              {.help = "held-out samples that an evaluation takes; 0: all", .minimum = 0});
+              {.help = "held-out samples per evaluation; 0: all", .minimum = 0});
   options.section("diffusion transformers", "diffusion");
   options.add("shapes", c.data.shapes,
               {.help = "how many images --data shapes has", .minimum = 1, .maximum = 1 << 30});
-  options.add(
-      "loader-threads", c.data.loader_threads,
-      {.help = "batches of images that are decoded ahead at a time", .minimum = 1, .maximum = 256});
+  options.add("loader-threads", c.data.loader_threads,
+              {.help = "batches of images that are decoded ahead", .minimum = 1, .maximum = 256});
   add_step_options(options, c);
   options.add("bf16", command.bf16, {.help = "the same as --compute bf16"});
   add_running_options(options, c);
   options.section("training");
-  options.add("steps", c.training.steps,
-              {.aliases = {"num_steps", "max_steps"}, .help = "steps in all", .minimum = 1});
+  options.add(
+      "steps", c.training.steps,
+      {.aliases = {"num_steps", "max_steps"}, .help = "total number of steps", .minimum = 1});
   options.add("epochs", c.training.epochs,
               {.aliases = {"num_train_epochs", "num_epochs"},
-               .help = "instead of --steps: times that every sample is seen",
+               .help = "passes over the data, instead of --steps",
                .minimum = 1e-9});
   options.section("optimizer");
   options.add("schedule", c.optimizer.schedule,
-              {.aliases = {"lr_scheduler_type"}, .help = "learning rate after its warm-up"});
+              {.aliases = {"lr_scheduler_type"},
+               .help = "how the learning rate changes after the warm-up"});
   options.add("warmup-steps", c.optimizer.warmup_steps,
-              {.help = "steps over which the learning rate rises", .minimum = 0});
+              {.help = "steps over which the learning rate rises from 0", .minimum = 0});
   options.add("minimum-lr", c.optimizer.minimum_ratio,
-              {.help = "where the schedule ends, as a part of --learning-rate",
+              {.help = "learning rate at the end of the schedule, as a fraction of --learning-rate",
                .minimum = 0,
                .maximum = 1});
   options.add("beta1", c.optimizer.beta1,
@@ -99,7 +101,7 @@ void add_train_options(Options& options, TrainCommand& command) {
                .fallback = "1 not private"});
   options.section("diffusion transformers", "diffusion");
   options.add("label-drop", c.data.label_drop,
-              {.help = "part of the samples whose class is hidden, for guidance",
+              {.help = "fraction of samples whose class is hidden, for classifier-free guidance",
                .minimum = 0,
                .maximum = 1});
   options.section("optimizer");
@@ -117,19 +119,19 @@ void add_train_options(Options& options, TrainCommand& command) {
   options.section("output");
   options.add("evaluate-every", c.training.evaluate_every,
               {.aliases = {"eval_steps"},
-               .help = "steps between two evaluations on held-out data; 0: at the end only",
+               .help = "evaluate on held-out data every N steps; 0: only at the end",
                .minimum = 0});
   options.add("checkpoint-every", c.training.checkpoint_every,
               {.aliases = {"save_steps"},
-               .help = "steps between two checkpoints; 0: at the end only",
+               .help = "write a checkpoint every N steps; 0: only at the end",
                .minimum = 0});
   options.add("log-every", command.log_every,
               {.aliases = {"logging_steps"},
-               .help = "steps between two lines; metrics.jsonl has every step",
+               .help = "print every N steps; metrics.jsonl has every step",
                .minimum = 1});
   options.add("keep-checkpoints", c.training.keep_checkpoints,
               {.aliases = {"save_total_limit"},
-               .help = "how many of the newest checkpoints are kept",
+               .help = "number of newest checkpoints to keep",
                .minimum = 1,
                .maximum = 1000000});
   options.add("output-dir", c.training.output_dir,

@@ -44,9 +44,11 @@ void add_verify_options(Options& options, VerifyCommand& c) {
   add_step_options(options, e, /*searched=*/true);
   add_batch_option(options, e);
   options.section("what is verified");
-  options.add("strategy", c.verify.strategies,
-              {.aliases = {"data_parallel"},
-               .help = "how parameters, gradients and optimizer state are spread; several"});
+  options.add(
+      "strategy", c.verify.strategies,
+      {.aliases = {"data_parallel"},
+       .help =
+           "how parameters, gradients and optimizer state are sharded over the ranks; several"});
   options.add("use-fsdp", c.use_fsdp, {.help = "the same as --strategy zero3"});
   options.add("mode", c.verify.modes,
               {.help = "how per-sample norms are found and used; several. ghost_fsdp and "
@@ -56,7 +58,8 @@ void add_verify_options(Options& options, VerifyCommand& c) {
   options.refuse({"memory-budget"}, "nothing here is large; pass --mode, --rule or --pass-plan");
   add_clip_function_options(options, e.privacy, "clip", /*or_max_grad_norm=*/false);
   options.defaults("clip-norm", {{"0: the median of the samples' norms"}});
-  options.add("rng", c.verify.generators, {.help = "whose noise is checked; several"});
+  options.add("rng", c.verify.generators,
+              {.help = "generators whose noise is checked; several allowed"});
   add_running_options(options, e, /*several_worlds=*/true);
   options.add("ranks", c.ranks,
               {.aliases = {"nproc_per_node", "num_gpus"},
