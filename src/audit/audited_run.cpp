@@ -203,8 +203,7 @@ AuditedRun::Move AuditedRun::move_by(const HardSample& sample) {
   if (!std::isfinite(move.distance)) move.distance = HUGE_VAL;
   // What the sum is read with, besides.
   move.allowed = 1 + mechanism().request().slack;
-  const double read = probe_.resolution() * (norm(with) + norm(without));
-  if (std::isfinite(read)) move.allowed += read;
+  move.allowed += scale * (probe_.read_error(with) + probe_.read_error(without));
   return move;
 }
 

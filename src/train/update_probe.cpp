@@ -110,6 +110,12 @@ Tensor UpdateProbe::gradient() {
   return all;
 }
 
+double UpdateProbe::read_error(const Tensor& gradient) const {
+  const double decay = optimizer_.kind == OptimizerKind::adamw ? 0 : optimizer_.weight_decay;
+  const auto norm = [](const Tensor& of) { return of.nan_to_num(0, 0, 0).norm().item<double>(); };
+  return resolution() * (norm(gradient) + (decay > 0 ? decay * norm(current_) : 0));
+}
+
 double UpdateProbe::resolution() const {
   return read_from_ == at::kDouble ? 0x1p-50 : read_from_ == at::kBFloat16 ? 0x1p-7 : 0x1p-21;
 }

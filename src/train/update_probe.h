@@ -31,8 +31,10 @@ class UpdateProbe {
   Tensor gradient();
   // Whether a frozen parameter was moved, or got optimizer state, in that step; after gradient().
   bool frozen_moved() const { return frozen_moved_; }
-  // How finely an element of the gradient is known, relative to it.
+  // How finely what is read is known, relative to it; and how far a gradient's norm may be off for
+  // it. What SGD leaves behind holds the weight decay as well.
   double resolution() const;
+  double read_error(const Tensor& gradient) const;
   int64_t elements() const { return elements_; }
 
   // A parameter's place among the model-wide indices.

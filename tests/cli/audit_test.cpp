@@ -58,7 +58,7 @@ TEST_F(ProgramAudit, TheMechanismOfACorrectRunIsItsPlanAndShowsNearlyAllOfItsEps
 TEST_F(ProgramAudit, AFixedBatchOptimizersAndClipFunctionsPassToo) {
   for (const char* more :
        {"--sigma 0.8 --sampler shuffled --batch-size 12 --mode materialize --optimizer adamw",
-        "--sigma 0.8 --optimizer sgd", "--sigma 0.8 --clip per-layer --optimizer sgd-momentum",
+        "--sigma 0.8 --clip per-layer --optimizer sgd",
         "--epsilon 8 --train-only model.layers.0.*"})
     EXPECT_EQ(audit("mechanism", more)["verdict"], "pass") << more;
 }
@@ -139,7 +139,10 @@ TEST_F(ProgramAudit, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused("audit", "allowed are mechanism and canary");
   expect_refused("audit mechansim", "did you mean mechanism?");
   expect_refused("audit mechanism", "-- TRAIN OPTIONS");
-  expect_refused("audit mechanism" + audited(""), "not a private run's");
+  expect_refused("audit mechanism" + audited(""), "it belongs to a private run");
+  expect_refused("audit mechanism -- --model llama-tiny --from-scratch --data '" + source_root() +
+                     "/examples/text'",
+                 "not a private run's");
   expect_refused("audit mechanism" + audited("--sigma 0"), "nothing is private");
   expect_refused("audit mechanism" + audited("--sigma 1 --resume nowhere"), "--resume nowhere");
   expect_refused("audit canary --pairs 10" + audited("--sigma 1"), "--pairs");

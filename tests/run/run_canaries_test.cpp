@@ -43,7 +43,9 @@ TEST(RunCanaries, LossesThatTellTheCoinsRefuteASmallEpsilon) {
   }
   const AuditRecord refuted = canaries.judged(before, told, /*epsilon=*/1, 1e-6);
   EXPECT_EQ(refuted.one_run->canaries, 400);
-  EXPECT_EQ(refuted.one_run->correct, refuted.one_run->guesses);
+  // As many are guessed in as out; the coins fell a little otherwise.
+  EXPECT_GE(refuted.one_run->correct,
+            refuted.one_run->guesses - std::abs(refuted.one_run->included - 200));
   EXPECT_GT(refuted.epsilon_low, 3);
   EXPECT_EQ(refuted.verdict, "FAIL");
   // The same losses are fine for a run that claims little.

@@ -33,12 +33,12 @@ TEST(UpdateProbe, WithoutNoiseItIsTheClippedSumOverTheExpectedBatch) {
       run.executor->step(probe.learning_rate(1e-3));
       const Tensor silent = probe.gradient();
       EXPECT_EQ(run.executor->steps(), 5);
-      for (const UpdateProbe::Place& at : probe.places()) {
-        const Tensor expected =
-            sums[static_cast<size_t>(at.param)].view({-1}).to(at::kDouble).div(40);
-        EXPECT_LE(largest_difference(silent.narrow(0, at.first, at.numel), expected),
-                  4 * probe.resolution() * (deviation + expected.abs().max().item<double>()));
-      }
+      Tensor expected = silent.clone().zero_();
+      for (const UpdateProbe::Place& at : probe.places())
+        expected.narrow(0, at.first, at.numel)
+            .copy_(sums[static_cast<size_t>(at.param)].view({-1}).to(at::kDouble).div(40));
+      EXPECT_LE(silent.sub(expected).norm().item<double>(), probe.read_error(expected));
+      EXPECT_GT(expected.norm().item<double>(), 0);
       // The same step with noise: only noise is added, and a step later it is another one.
       probe.rewind(4);
       run.executor->silence_noise(false);
@@ -48,7 +48,9 @@ TEST(UpdateProbe, WithoutNoiseItIsTheClippedSumOverTheExpectedBatch) {
       for (const UpdateProbe::Place& at : probe.places()) count += static_cast<double>(at.numel);
       const double found = std::sqrt(noise.square().sum().item<double>() / count);
       // five deviations of a deviation: once in 1.7 million keys
-      EXPECT_NEAR(found / deviation, 1, 5 / std::sqrt(2 * count) + probe.resolution());
+      EXPECT_NEAR(
+          found / deviation, 1,
+          5 / std::sqrt(2 * count) + 2 * probe.read_error(silent) / (deviation * std::sqrt(count)));
     }
   }
 }
