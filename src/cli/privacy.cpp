@@ -320,7 +320,8 @@ void draw_explored(const std::vector<privacy::ExploredRun>& runs, const std::str
   for (auto& [epochs, same] : by_epochs) {
     std::sort(same.begin(), same.end(),
               [](const auto& a, const auto& b) { return a.batch < b.batch; });
-    Curve curve{.name = fmt::format("{:g} epochs", epochs), .points = {}};
+    Curve curve{.name = fmt::format("{:g} {}", epochs, epochs == 1 ? "epoch" : "epochs"),
+                .points = {}};
     std::vector<double> doublings;
     for (const privacy::ExploredRun& run : same) {
       curve.points.emplace_back(std::log10(run.batch), std::log10(run.noise_batch_ratio));

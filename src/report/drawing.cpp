@@ -156,7 +156,7 @@ std::string write_png(const LinePlot& plot, const std::string& path, bool overwr
   write_file_atomically(
       script,
       fmt::format("set terminal pngcairo size 960,640 noenhanced\nset output {}\nset title {}\n"
-                  "set xlabel {}\nset ylabel {}\nset grid\nset key left top\nplot {}\n",
+                  "set xlabel {}\nset ylabel {}\nset grid\nset key below\nplot {}\n",
                   single_quoted(path), single_quoted(plot.title), single_quoted(plot.x_label),
                   single_quoted(plot.y_label), lines));
   const Drawing drawing = run_gnuplot(".", script);

@@ -100,7 +100,7 @@ TEST(ZeroVerdict, TheFastestIsTakenAndItsSmallerRivalNamedForLessMemory) {
                              {.strategy = "zero3", .tokens = 9000, .gib = 20}}));
   EXPECT_EQ(verdict.question, "ZeRO 2 or ZeRO 3, at which batch, for this model on these ranks?");
   EXPECT_THAT(verdict.headline,
-              HasSubstr("Take zero2 with batch 4 (12 k tokens/s in 40.00 GiB a rank)"));
+              HasSubstr("Take zero2 with batch 4 (12 k tokens/s in 40.00 GiB per rank)"));
   EXPECT_THAT(verdict.headline, HasSubstr("reaches 25% less"));
   EXPECT_THAT(verdict.headline, HasSubstr("does not fit, zero3: the same batch in 20.00 GiB"));
   EXPECT_THAT(join(verdict.findings, "\n"),
