@@ -152,7 +152,8 @@ MUTANTS = [
            [('src/kernels/sample_norm.cpp', 'for (; to < order.size() && ids[order[to]] == ids[order[from]]; ++to) {',
              'for (; to < order.size() && to == from; ++to) {')],
            tests='NormSink.ATiedTable*:PrivateStep.NormsAreTheSamplesOwn',
-           verify=('--model llama-tiny --mode flash --strategy ddp', 'likely cause: repeated tokens')),
+           verify=('--model llama-tiny --mode flash --strategy ddp', 'likely cause: repeated tokens'),
+           audit=(AUDITED + ' --mode flash', 'sensitivity: the canary')),
     Mutant('fast-hash-in-tag', 'the replay tag knows a document by its fast hash, and two documents that collide share their noise',
            [('src/run/text_task.cpp', '    digest_ = data_.samples->store().digest();\n',
              '    Sha256 fast;\n    for (int64_t i = 0; i < data_.samples->store().header().documents; ++i)\n'
