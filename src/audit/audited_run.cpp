@@ -169,7 +169,9 @@ int64_t AuditedRun::step_that_draws(int64_t sample) {
   for (int64_t step = 1; step < kFirstDrawnLimit; ++step) {
     const std::vector<int64_t> drawn =
         privacy::poisson_draw(key, step - 1, sample + 1, mechanism().q());
-    if (!drawn.empty() && drawn.back() == sample) return step;
+    // The last rank's, so that every other rank has a sample in the same row.
+    const bool last = drawn.size() % static_cast<size_t>(run_.info().world) == 0;
+    if (!drawn.empty() && drawn.back() == sample && last) return step;
   }
   user_error("a sampling rate of {:g} draws a canary too seldom to be audited", mechanism().q());
 }

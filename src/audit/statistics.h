@@ -40,7 +40,8 @@ double kolmogorov_limit(int64_t count, double alpha);
 // at most: Chernoff's bound with E exp(x a b) = (1 - x^2)^(-1/2).
 double product_limit(int64_t count, double alpha);
 // The same of sum a_i a_(i + lag) over one row of `count`. The matrix of that form has eigenvalues
-// in [-1, 1] whose squares sum to count / 2 at most, so ln E exp(x sum) <= -count / 8 ln(1 - 4 x^2).
+// in [-1, 1] whose squares sum to count / 2 at most, so ln E exp(x sum) is -count / 8 ln(1 - 4 x^2)
+// at most.
 double lagged_limit(int64_t count, double alpha);
 // sum a_i a_(i + lag) for each lag from 0 to values.size() - 1.
 std::vector<double> autocorrelation(const std::vector<double>& values);
