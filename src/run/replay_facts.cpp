@@ -26,13 +26,28 @@ std::optional<std::string> file_build(const fs::path& file) {
   return fmt::format("{} bytes, {}", bytes, written.time_since_epoch().count());
 }
 
-// Sorted: plugins may be loaded in any order.
+// Whether a library computes. What launchers load to start ranks and to carry their messages (MPI's
+// plugins under mpirun, none under torchrun) changes no bit.
+bool computes(const std::string& library) {
+  const std::string name = fs::path(library).filename().string();
+  for (const char* begin :
+       {"libtorch",  "libc10",      "libopenblas", "libblas",  "liblapack", "libblis",
+        "libmkl",    "libdnnl",     "libgomp",     "libiomp",  "libomp.",   "libomp-",
+        "libsleef",  "libarm_comp", "libm.",       "libm-",    "libmvec",   "libc.",
+        "libstdc++", "libgcc_s",    "libcuda",     "libcudnn", "libcublas", "libcufft",
+        "libcurand", "libcusparse", "libcusolver", "libnvrtc", "libnccl",   "libveil"}) {
+    if (name.starts_with(begin)) return true;
+  }
+  return false;
+}
+
+// Those that compute, sorted: they may be loaded in any order.
 std::vector<std::string> loaded_libraries() {
   std::vector<std::string> names;
   dl_iterate_phdr(
       [](dl_phdr_info* object, size_t, void* list) {
         const std::string name = object->dlpi_name ? object->dlpi_name : "";
-        if (name.find('/') != std::string::npos)
+        if (name.find('/') != std::string::npos && computes(name))
           static_cast<std::vector<std::string>*>(list)->push_back(name);
         return 0;
       },
