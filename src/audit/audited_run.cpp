@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -84,6 +85,12 @@ std::optional<TokenTable> token_table(Executor& executor) {
 }
 
 }  // namespace
+
+int64_t drawn_here(data::Order& order, int64_t step) {
+  const std::vector<int64_t> samples = order.samples({0, step});
+  return std::count_if(samples.begin(), samples.end(),
+                       [](int64_t sample) { return sample != data::kNoSample; });
+}
 
 AuditedRun::AuditedRun(const AuditOptions& options, const AuditPlace& place)
     : options_(options),

@@ -31,6 +31,9 @@ struct HardSample {
   std::function<void(const Tensor& start)> change = {};
 };
 
+// How many samples a step of an order has on this rank; steps count from 0.
+int64_t drawn_here(data::Order& order, int64_t step);
+
 class AuditedRun {
  public:
   // UserError where the options are not those of a private run with noise that starts anew.

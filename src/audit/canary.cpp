@@ -162,13 +162,8 @@ AuditRecord audit_canary(const AuditOptions& options, const AuditPlace& place) {
     for (int64_t s = 0; s < phase.steps; ++s) {
       ++step;
       const double seen = scale * audited.noise(step).dot(direction).item<double>();
-      double drawn = 1;
-      if (order) {
-        drawn = 0;
-        for (const int64_t sample : order->samples({0, step - 1}))
-          drawn += sample != data::kNoSample;
-        drawn = audited.sum_over_ranks(drawn);
-      }
+      const double drawn =
+          order ? audited.sum_over_ranks(static_cast<double>(drawn_here(*order, step - 1))) : 1;
       no += log_likelihood_ratio(seen, worst.distance, deviation, phase.q);
       yes += log_likelihood_ratio(seen + (drawn > 0 ? worst.distance : 0), worst.distance,
                                   deviation, phase.q);
@@ -178,11 +173,7 @@ AuditRecord audit_canary(const AuditOptions& options, const AuditPlace& place) {
   }
   progress("the bound");
   judge_scores(with, without, {phase, record.claim.delta}, options.confidence, record);
-  if (record.epsilon_low > record.claim.epsilon)
-    record.failures.insert(record.failures.begin(),
-                           fmt::format("epsilon is at least {:.4f}; the run claims {:.4f}",
-                                       record.epsilon_low, record.claim.epsilon));
-  record.verdict = record.failures.empty() ? kPass : kFail;
+  conclude(record);
   record.seconds = (steady_ms() - begin_ms) / 1e3;
   return record;
 }

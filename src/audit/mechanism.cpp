@@ -98,7 +98,7 @@ AuditSampling count_draws(AuditedRun& audited, double alpha) {
   int64_t own = 0, steps = 0;
   const double wanted = std::min(kInclusions / found.planned, kTrials);
   for (; static_cast<double>(steps * samples) < wanted || steps < 1; ++steps) {
-    for (const int64_t sample : order->samples({0, steps})) own += sample != data::kNoSample;
+    own += drawn_here(*order, steps);
   }
   found.trials = steps * samples;
   found.inclusions = static_cast<int64_t>(audited.sum_over_ranks(static_cast<double>(own)));
@@ -259,11 +259,7 @@ AuditRecord audit_mechanism(const AuditOptions& options, const AuditPlace& place
   if (poisson && record.claim.q < 0.999) {
     const std::unique_ptr<data::Order> order = audited.order(1);
     int64_t step = steps + 1;  // none whose noise was seen
-    for (;; ++step) {
-      double drawn = 0;
-      for (const int64_t sample : order->samples({0, step - 1})) drawn += sample != data::kNoSample;
-      if (audited.sum_over_ranks(drawn) == 0) break;
-    }
+    while (audited.sum_over_ranks(static_cast<double>(drawn_here(*order, step - 1))) > 0) ++step;
     take(first_samples(audited.samples(), 1), step, fmt::format("an empty draw (step {})", step));
   }
   if (frozen_moved) add_failure(record, "a frozen parameter got an update");
@@ -321,11 +317,7 @@ AuditRecord audit_mechanism(const AuditOptions& options, const AuditPlace& place
   record.epsilon_low = std::isinf(furthest) ? HUGE_VAL
                        : furthest > 0       ? measured_epsilon(audited, noise_to_sensitivity, q)
                                             : 0;
-  if (record.epsilon_low > record.claim.epsilon)
-    record.failures.insert(record.failures.begin(),
-                           fmt::format("epsilon is at least {:.4f}; the run claims {:.4f}",
-                                       record.epsilon_low, record.claim.epsilon));
-  record.verdict = record.failures.empty() ? kPass : kFail;
+  conclude(record);
   record.seconds = (steady_ms() - begin_ms) / 1e3;
   return record;
 }

@@ -1,7 +1,10 @@
 #include "record/audit_record.h"
 
+#include <fmt/core.h>
+
 #include "base/outputs.h"
 #include "record/fields.h"
+#include "record/verify_record.h"
 
 namespace veil {
 
@@ -106,6 +109,14 @@ void fields(AuditRecord& r, Visit& visit) {
   visit.always_if(true, "failures", r.failures);
   visit("verdict", r.verdict);
   visit("seconds", r.seconds);
+}
+
+void conclude(AuditRecord& record) {
+  if (record.epsilon_low > record.claim.epsilon)
+    record.failures.insert(record.failures.begin(),
+                           fmt::format("epsilon is at least {:.4f}; the run claims {:.4f}",
+                                       record.epsilon_low, record.claim.epsilon));
+  record.verdict = record.failures.empty() ? kPass : kFail;
 }
 
 Json to_json(const AuditRecord& record) {

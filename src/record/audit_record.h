@@ -78,6 +78,9 @@ struct AuditRecord {
   double seconds = 0;
 };
 
+// The verdict on what was found: a bound above the claim is the first of its failures.
+void conclude(AuditRecord& record);
+
 nlohmann::ordered_json to_json(const AuditRecord& record);
 // DamagedRecordError where a value has another type.
 AuditRecord audit_record_from_json(const nlohmann::ordered_json& json);

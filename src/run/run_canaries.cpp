@@ -122,10 +122,7 @@ AuditRecord RunCanaries::judged(const std::vector<double>& before, const std::ve
     best.correct = correct;
   }
   record.one_run = best;
-  if (record.epsilon_low > epsilon)
-    record.failures.push_back(fmt::format("epsilon is at least {:.4f}; the run claims {:.4f}",
-                                          record.epsilon_low, epsilon));
-  record.verdict = record.failures.empty() ? kPass : kFail;
+  conclude(record);
   return record;
 }
 
