@@ -18,6 +18,13 @@ Flow Embedding::recompute(const Params&, const Flow& in, Tape& tape) const {
   return {};
 }
 
+Tensor Embedding::decode(const Params& params, const Tensor& ids, const LayerCache&,
+                         const DecodeStep& step) const {
+  Tensor out = at::index_select(params[table_], 0, ids.view({-1}));
+  if (positions_ >= 0) out.add_(at::index_select(params[positions_], 0, step.positions));
+  return out.view({ids.size(0), 1, width_});
+}
+
 Flow Embedding::backward(const Params&, Flow grad, const Tape& tape, GradSink& sink, bool) const {
   sink.embedding(table_, tape.input, grad.hidden);
   if (positions_ >= 0) sink.direct(positions_, grad.hidden.view({grad.hidden.size(0), -1}));

@@ -2,11 +2,11 @@
 // are any.
 #pragma once
 
-#include "nn/block.h"
+#include "nn/decode.h"
 
 namespace veil {
 
-class Embedding final : public Block {
+class Embedding final : public Block, public Decodes {
  public:
   // table [vocabulary, width]; positions [at least `tokens`, width], or -1.
   Embedding(std::string name, ParamId table, ParamId positions, int64_t tokens, int64_t width)
@@ -20,6 +20,11 @@ class Embedding final : public Block {
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                 bool needs_input_grad) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+
+  LayerCache make_cache(int64_t, int64_t, DType, Device) const override { return {}; }
+  void remember(const Tape&, const LayerCache&) const override {}
+  Tensor decode(const Params& params, const Tensor& in, const LayerCache& cache,
+                const DecodeStep& step) const override;
 
  private:
   std::string name_;

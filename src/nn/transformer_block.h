@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nn/attention.h"
+#include "nn/decode.h"
 #include "nn/norm.h"
 #include "nn/projection.h"
 
@@ -21,7 +22,7 @@ struct TransformerLayers {
   int64_t tokens = 0;
 };
 
-class TransformerBlock final : public Block {
+class TransformerBlock final : public Block, public Decodes {
  public:
   explicit TransformerBlock(TransformerLayers layers) : l_(std::move(layers)) {}
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
@@ -29,6 +30,12 @@ class TransformerBlock final : public Block {
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                 bool needs_input_grad) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+
+  LayerCache make_cache(int64_t batch, int64_t capacity, DType compute,
+                        Device device) const override;
+  void remember(const Tape& tape, const LayerCache& cache) const override;
+  Tensor decode(const Params& params, const Tensor& in, const LayerCache& cache,
+                const DecodeStep& step) const override;
 
  private:
   // What the tape holds, by place in Tape::saved.
