@@ -29,7 +29,10 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"train", "train a language model on text or a diffusion transformer on images", run_train,
        "train"},
-      {"sample", "draw images from a trained diffusion transformer", run_sample, "train"},
+      {"sample", "write text with a language model, or draw images from a diffusion model",
+       run_sample, "train"},
+      {"evaluate", "measure perplexity, accuracy or exact matches of a model, before and after",
+       run_evaluate, "train"},
       {"fetch", "download a model from a hub into the Hugging Face cache", run_fetch, "train"},
       {"tokenize", "turn a folder of text into a token store, which loads at once", run_tokenize,
        "train"},

@@ -38,6 +38,7 @@ int run_plan(const CommandCall& call);
 int run_profile(const CommandCall& call);
 int run_suite(const CommandCall& call);
 int run_sample(const CommandCall& call);
+int run_evaluate(const CommandCall& call);
 int run_train(const CommandCall& call);
 int run_report(const CommandCall& call);
 int run_tokenize(const CommandCall& call);

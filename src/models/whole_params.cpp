@@ -1,12 +1,27 @@
 #include "models/whole_params.h"
 
 #include "base/error.h"
+#include "kernels/random.h"
 
 namespace veil {
+namespace {
 
-WholeParams::WholeParams(
-    const std::vector<ParamShape>& params, DType dtype, Device device,
-    const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill) {
+void fill_by_rule(const Init& init, const Tensor& out, uint64_t seed, int64_t first) {
+  switch (init.kind) {
+    case Init::Kind::uniform:
+      return fill_uniform(out, init.scale, seed, RandomDomain::parameters, first);
+    case Init::Kind::normal:
+      return fill_normal(out, init.scale, seed, RandomDomain::parameters, first);
+    case Init::Kind::constant:
+      out.fill_(init.scale);
+  }
+}
+
+}  // namespace
+
+WholeParams::WholeParams(const std::vector<ParamShape>& params, DType dtype, Device device,
+                         const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill,
+                         std::optional<uint64_t> seed) {
   constexpr int64_t kAlign = 8;  // elements: 16 bytes even in bf16
   int64_t end = 0;
   for (const ParamShape& param : params) {
@@ -17,7 +32,10 @@ WholeParams::WholeParams(
   flat_ = empty_tensor({end}, dtype, device);
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor place = flat_.narrow(0, offsets_[i], params[i].numel());
-    VEIL_CHECK(fill(static_cast<ParamId>(i), 0, place), "{} has no value", params[i].name);
+    if (!fill || !fill(static_cast<ParamId>(i), 0, place)) {
+      VEIL_CHECK(seed, "{} has no value", params[i].name);
+      fill_by_rule(params[i].init, place, *seed, offsets_[i]);
+    }
     views_.push_back(place.view(params[i].dims));
   }
 }

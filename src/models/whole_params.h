@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "models/shape.h"
@@ -11,9 +12,11 @@ namespace veil {
 
 class WholeParams final : public Params {
  public:
-  // `fill` as InitialWeights::fill (models/load.h); it must know every parameter.
+  // `fill` as InitialWeights::fill (models/load.h). What it does not know starts by its own rule,
+  // with this seed; without a seed it must know every parameter.
   WholeParams(const std::vector<ParamShape>& params, DType dtype, Device device,
-              const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill);
+              const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill,
+              std::optional<uint64_t> seed = {});
   const Tensor& operator[](ParamId id) const override { return views_[static_cast<size_t>(id)]; }
   Tensor joined(ParamId first, int count) const override;
 
