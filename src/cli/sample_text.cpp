@@ -46,6 +46,8 @@ std::vector<std::string> prompts_of_file(const std::string& path) {
 std::string continuation(const data::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                          std::vector<int32_t> made, bool ended) {
   if (ended) made.pop_back();
+  // Models may have more rows than the tokenizer has tokens; the others mean nothing.
+  std::erase_if(made, [&](int32_t token) { return token >= tokenizer.identity().vocabulary_size; });
   std::vector<int32_t> whole = prompt;
   whole.insert(whole.end(), made.begin(), made.end());
   const std::string before = tokenizer.decode(prompt), all = tokenizer.decode(whole);

@@ -14,6 +14,11 @@
 namespace veil {
 namespace {
 
+constexpr MassTable kMasses;
+uint64_t mass_of(int64_t halvings) {
+  return token_mass(halvings, kMasses.power);
+}
+
 // One row: how far each token lies below the most likely one.
 struct Row {
   std::vector<int64_t> halvings;
@@ -76,14 +81,14 @@ std::vector<uint64_t> kept_masses(const Row& row, const DrawRule& rule) {
   }
   uint64_t total = 0;
   for (size_t v = 0; v < masses.size(); ++v) {
-    if (token_rank(row.halvings[v]) <= last_rank) masses[v] = token_mass(row.halvings[v]);
+    if (token_rank(row.halvings[v]) <= last_rank) masses[v] = mass_of(row.halvings[v]);
     total += masses[v];
   }
   if (rule.top_p >= 1) return masses;
   const uint64_t wanted = wanted_mass(total, rule.top_p);
   uint64_t before = 0;
   const int64_t rank = row.rank_that_reaches(
-      wanted, [&](int64_t h) { return token_rank(h) <= last_rank ? token_mass(h) : uint64_t{0}; },
+      wanted, [&](int64_t h) { return token_rank(h) <= last_rank ? mass_of(h) : uint64_t{0}; },
       before);
   // Of the tokens at the border as many stay as are needed, the last by index first.
   for (size_t v = masses.size(); v-- > 0;) {

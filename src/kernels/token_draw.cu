@@ -59,6 +59,8 @@ __device__ uint64_t block_scan(uint64_t own, uint64_t& total) {
   return before + inclusive - own;
 }
 
+__constant__ uint32_t kPowers[1024];  // MassTable's
+
 template <typename T>
 struct TokenRow {
   const T* logits;
@@ -77,10 +79,13 @@ struct TokenRow {
 };
 
 // As Row::rank_that_reaches of the CPU's, by the whole block. `by_count`: every token weighs 1.
+// Otherwise `wanted` is a part of all tokens' mass, which the first round finds.
 template <typename T>
-__device__ int64_t rank_that_reaches(const TokenRow<T>& row, uint64_t wanted, bool by_count,
-                                     int64_t last_rank, unsigned long long* bins,
-                                     uint64_t& before) {
+__device__ int64_t rank_that_reaches(const TokenRow<T>& row, const uint32_t* table, bool by_count,
+                                     uint64_t& wanted, double top_p, int64_t last_rank,
+                                     unsigned long long* bins, uint64_t& before) {
+  __shared__ uint64_t found_before;
+  __shared__ int found_bin;
   int64_t prefix = 0;
   before = 0;
   for (int shift = 24; shift >= 0; shift -= 12) {
@@ -90,7 +95,7 @@ __device__ int64_t rank_that_reaches(const TokenRow<T>& row, uint64_t wanted, bo
       const int64_t h = row.halvings(v), rank = token_rank(h);
       if (h >= kFarBelow || rank >> (shift + 12) != prefix || rank > last_rank) continue;
       atomicAdd(&bins[(rank >> shift) & (kBins - 1)],
-                static_cast<unsigned long long>(by_count ? 1 : token_mass(h)));
+                static_cast<unsigned long long>(by_count ? 1 : token_mass(h, table)));
     }
     __syncthreads();
     // Each thread adds up neighbouring bins; the one whose bins cross the wanted sum answers.
@@ -98,11 +103,10 @@ __device__ int64_t rank_that_reaches(const TokenRow<T>& row, uint64_t wanted, bo
     uint64_t own = 0, total;
     for (int k = 0; k < kOwn; ++k) own += bins[threadIdx.x * kOwn + k];
     uint64_t sum = before + block_scan(own, total);
-    __shared__ uint64_t found_before;
-    __shared__ int found_bin;
+    if (!by_count && shift == 24) wanted = wanted_mass(total, top_p);
     if (threadIdx.x == 0) {
-      found_bin = kBins - 1;
-      found_before = before + total - bins[kBins - 1];
+      found_bin = wanted <= before ? 0 : kBins - 1;
+      found_before = wanted <= before ? before : before + total - bins[kBins - 1];
     }
     __syncthreads();
     if (sum < wanted && sum + own >= wanted) {
@@ -110,9 +114,6 @@ __device__ int64_t rank_that_reaches(const TokenRow<T>& row, uint64_t wanted, bo
       while (sum + bins[bin] < wanted) sum += bins[bin++];
       found_bin = bin;
       found_before = sum;
-    } else if (threadIdx.x == 0 && wanted <= before) {
-      found_bin = 0;
-      found_before = before;
     }
     __syncthreads();
     before = found_before;
@@ -122,9 +123,54 @@ __device__ int64_t rank_that_reaches(const TokenRow<T>& row, uint64_t wanted, bo
   return prefix;
 }
 
+__device__ __forceinline__ uint64_t warp_total(uint64_t value) {
+  for (int distance = 16; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(0xFFFFFFFFu, value, distance);
+  return value;
+}
+
+// Sums over the lanes from this one on.
+__device__ __forceinline__ uint64_t sum_from_lane(uint64_t value) {
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint64_t other = __shfl_down_sync(0xFFFFFFFFu, value, distance);
+    if (static_cast<int>(threadIdx.x % 32) + distance < 32) value += other;
+  }
+  return value;
+}
+
+// What is drawn from: which tokens stay. Each warp has a stretch of neighbouring tokens.
+struct Cut {
+  int64_t last_rank, border;  // of top-k; of top-p
+  uint64_t at_border;         // mass that tokens at the border may have, the last by index first
+  bool by_mass;               // top-p cuts at all
+};
+
+// Calls take(v, mass, lane's own) for the tokens of a warp's stretch from the last to the first, 32
+// at a time; `later` is the mass at the border of the tokens behind the stretch.
+template <typename T, typename Take>
+__device__ __forceinline__ void for_each_kept(const TokenRow<T>& row, const uint32_t* table,
+                                              const Cut& cut, int64_t begin, int64_t end,
+                                              uint64_t later, Take&& take) {
+  for (int64_t first = begin + (end - begin - 1) / 32 * 32; first >= begin; first -= 32) {
+    const int64_t v = first + threadIdx.x % 32;
+    const int64_t h = v < end ? row.halvings(v) : kFarBelow, rank = token_rank(h);
+    const bool in = v < end && rank <= cut.last_rank && rank <= cut.border;
+    uint64_t mass = in ? token_mass(h, table) : 0;
+    const bool at_border = cut.by_mass && in && rank == cut.border;
+    if (__any_sync(0xFFFFFFFFu, at_border)) {
+      const uint64_t own = at_border ? mass : 0, with_later = sum_from_lane(own);
+      if (at_border && later + with_later - own >= cut.at_border) mass = 0;
+      later += __shfl_sync(0xFFFFFFFFu, with_later, 0);
+    }
+    if (!take(v, mass)) return;
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) draw_kernel(TokenDraw d) {
   __shared__ unsigned long long bins[kBins];
+  __shared__ uint32_t table[1024];
+  __shared__ uint64_t warp_border[kWarps], warp_mass[kWarps];
   const int64_t sample = blockIdx.x;
   TokenRow<T> row{static_cast<const T*>(d.logits) + sample * d.vocabulary,
                   d.seen ? d.seen + sample * d.vocabulary : nullptr,
@@ -135,6 +181,7 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(TokenDraw d) {
   Largest own{-INFINITY, d.vocabulary - 1};
   for (int64_t v = threadIdx.x; v < d.vocabulary; v += kThreads)
     own = larger(own, {row.logit(v), v});
+  for (int i = threadIdx.x; i < 1024; i += kThreads) table[i] = kPowers[i];
   const Largest largest = block_largest(own);
   if (d.rule.temperature <= 0) {
     if (threadIdx.x == 0) d.tokens[sample] = largest.index;
@@ -143,69 +190,60 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(TokenDraw d) {
   row.largest = largest.logit;
   row.scale = halvings_per_unit(d.rule);
 
-  uint64_t before = 0;
-  int64_t last_rank = kLastRank;
-  if (d.rule.top_k > 0 && d.rule.top_k < d.vocabulary)
-    last_rank =
-        rank_that_reaches(row, static_cast<uint64_t>(d.rule.top_k), true, kLastRank, bins, before);
-  // Neighbouring tokens belong to one thread, so that sums run by index.
-  const int64_t each = (d.vocabulary + kThreads - 1) / kThreads,
-                begin = min(d.vocabulary, threadIdx.x * each),
+  Cut cut{kLastRank, kLastRank, 0, d.rule.top_p < 1};
+  uint64_t before = 0, wanted = 0;
+  if (d.rule.top_k > 0 && d.rule.top_k < d.vocabulary) {
+    wanted = static_cast<uint64_t>(d.rule.top_k);
+    cut.last_rank = rank_that_reaches(row, table, true, wanted, 0, kLastRank, bins, before);
+  }
+  if (cut.by_mass) {
+    cut.border =
+        rank_that_reaches(row, table, false, wanted, d.rule.top_p, cut.last_rank, bins, before);
+    cut.at_border = wanted > before ? wanted - before : 0;
+  }
+  const int warp = threadIdx.x / 32;
+  const int64_t each = (d.vocabulary + kWarps - 1) / kWarps, begin = min(d.vocabulary, warp * each),
                 end = min(d.vocabulary, begin + each);
-  int64_t border = kLastRank;
-  uint64_t at_border = ~uint64_t{0}, wanted = 0, total;  // mass that tokens at the border may have
-  if (d.rule.top_p < 1) {
+  // Mass at the border behind each warp's tokens, then what stays of each warp's.
+  if (cut.by_mass) {
     uint64_t sum = 0;
-    for (int64_t v = threadIdx.x; v < d.vocabulary; v += kThreads) {
+    for (int64_t v = begin + threadIdx.x % 32; v < end; v += 32) {
       const int64_t h = row.halvings(v);
-      if (token_rank(h) <= last_rank) sum += token_mass(h);
+      if (token_rank(h) == cut.border && cut.border <= cut.last_rank) sum += token_mass(h, table);
     }
-    block_scan(sum, total);
-    wanted = wanted_mass(total, d.rule.top_p);
-    border = rank_that_reaches(row, wanted, false, last_rank, bins, before);
-    at_border = wanted > before ? wanted - before : 0;
+    sum = warp_total(sum);
+    if (threadIdx.x % 32 == 0) warp_border[warp] = sum;
   }
-  // Mass at the border of the tokens behind this thread's: those stay first.
+  __syncthreads();
   uint64_t behind = 0;
-  if (d.rule.top_p < 1) {
-    uint64_t mine = 0, all;
-    for (int64_t v = begin; v < end; ++v) {
-      const int64_t h = row.halvings(v);
-      if (token_rank(h) == border && border <= last_rank) mine += token_mass(h);
-    }
-    const uint64_t ahead = block_scan(mine, all);
-    behind = all - ahead - mine;
+  for (int w = warp + 1; cut.by_mass && w < kWarps; ++w) behind += warp_border[w];
+  uint64_t sum = 0;
+  if (begin < end)
+    for_each_kept(row, table, cut, begin, end, behind, [&](int64_t, uint64_t mass) {
+      sum += mass;
+      return true;
+    });
+  sum = warp_total(sum);
+  if (threadIdx.x % 32 == 0) warp_mass[warp] = sum;
+  __syncthreads();
+  uint64_t first = 0, total = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) first += warp_mass[w];
+    total += warp_mass[w];
   }
-  auto mass_of = [&](int64_t v, uint64_t later) -> uint64_t {
-    const int64_t h = row.halvings(v), rank = token_rank(h);
-    if (rank > last_rank || rank > border) return 0;
-    if (d.rule.top_p < 1 && rank == border && later >= at_border) return 0;
-    return token_mass(h);
-  };
-  // From the last of the thread's tokens to the first, as the border wants it.
-  auto for_each = [&](auto&& take) {
-    uint64_t later = behind;
-    for (int64_t v = end; v-- > begin;) {
-      take(v, mass_of(v, later));
-      if (d.rule.top_p < 1) {
-        const int64_t h = row.halvings(v);
-        if (token_rank(h) == border) later += token_mass(h);
-      }
-    }
-  };
-  uint64_t mine = 0;
-  for_each([&](int64_t, uint64_t mass) { mine += mass; });
-  const uint64_t first = block_scan(mine, total);
   if (total == 0) {  // nothing was left: the most likely one
     if (threadIdx.x == 0) d.tokens[sample] = largest.index;
     return;
   }
   const uint64_t drawn = drawn_mass(total, d.seed, d.samples[sample], d.places[sample]);
-  if (drawn < first || drawn >= first + mine) return;
-  uint64_t sum = first + mine;
-  for_each([&](int64_t v, uint64_t mass) {
-    sum -= mass;
-    if (mass > 0 && drawn >= sum && drawn < sum + mass) d.tokens[sample] = v;
+  if (drawn < first || drawn >= first + sum) return;
+  uint64_t rest = first + sum;  // mass of the tokens before those that come next
+  for_each_kept(row, table, cut, begin, end, behind, [&](int64_t v, uint64_t mass) {
+    const uint64_t from = sum_from_lane(mass), all = __shfl_sync(0xFFFFFFFFu, from, 0);
+    // the token covers [rest - from, rest - from + mass)
+    if (mass > 0 && drawn >= rest - from && drawn < rest - from + mass) d.tokens[sample] = v;
+    rest -= all;
+    return drawn < rest;
   });
 }
 

@@ -39,22 +39,45 @@ VEIL_HOST_DEVICE int64_t halvings_below(float largest, float logit, double halvi
   return x < 64.0 ? static_cast<int64_t>(x * 4294967296.0) : kFarBelow;
 }
 
-// 2^40 2^-x: what a token weighs against the most likely one. The polynomial is the exponential's
-// series, right to 2e-9.
-VEIL_HOST_DEVICE uint64_t token_mass(int64_t halvings) {
+// 2^-(i / 1024) with 30 binary places, by the exponential's series in whole numbers.
+struct MassTable {
+  uint32_t power[1024];
+
+  constexpr MassTable() : power() {
+    // (-ln 2)^k / k!, 50 places
+    constexpr int64_t kTerms[] = {1125899906842624,
+                                  -780414346020670,
+                                  270471001806380,
+                                  -62492070775105,
+                                  10829050666279,
+                                  -1501225187494,
+                                  173428334350,
+                                  -17173051569,
+                                  1487931535,
+                                  -114595061,
+                                  7943124,
+                                  -500523,
+                                  28911};
+    for (int64_t i = 0; i < 1024; ++i) {
+      int64_t sum = kTerms[12];
+      for (int k = 11; k >= 0; --k) sum = kTerms[k] + ((sum * i) >> 10);
+      power[i] = static_cast<uint32_t>((sum + (int64_t{1} << 19)) >> 20);
+    }
+  }
+};
+
+// 2^40 2^-x: what a token weighs against the most likely one, right to 2e-9. The table gives the
+// first ten binary places of x, two terms of the series the others.
+VEIL_HOST_DEVICE uint64_t token_mass(int64_t halvings, const uint32_t* table) {
   if (halvings >= kFarBelow) return 0;
-  const auto whole = static_cast<int>(halvings >> 32);
-  const auto part = static_cast<int32_t>((halvings & 0xFFFFFFFF) >> 1);  // 31 places
-  // (-ln 2)^k / k!, 30 places
-  constexpr int32_t kTerms[] = {1073741824, -744261118, 257941248, -59597083, 10327387, -1431680,
-                                165394,     -16377,     1419,      -109,      8};
-  int32_t sum = kTerms[10];
-#ifdef __CUDA_ARCH__
-#pragma unroll
-#endif
-  for (int k = 9; k >= 0; --k)
-    sum = kTerms[k] + static_cast<int32_t>((static_cast<int64_t>(sum) * part) >> 31);
-  return (static_cast<uint64_t>(sum) << 10) >> whole;
+  const auto part = static_cast<uint32_t>(halvings);
+  const uint32_t rest = part & 0x3FFFFF;  // below 2^-10, 32 places
+  // rest ln 2, 42 places: 0.6931471805599453 2^32 = 2977044472
+  const auto small = static_cast<uint32_t>((uint64_t{rest} * 2977044472u) >> 22);
+  const auto square = static_cast<uint32_t>((uint64_t{small} * small) >> 43);  // half of it
+  const uint64_t factor = (uint64_t{1} << 42) - small + square;                // 42 places
+  const uint64_t mass = uint64_t{table[part >> 22]} * (factor >> 10) >> 22;    // 40 places
+  return mass >> static_cast<int>(halvings >> 32);
 }
 
 // Tokens are ordered by this number, 28 binary places: what differs less counts as equally likely.
