@@ -54,10 +54,11 @@ struct Attention {
   int64_t flops(int64_t batch, int64_t tokens) const;
 };
 
-// [batch, 1, 1, tokens] of type `compute`: 0 where ids [batch, tokens] has text, and the lowest number
-// where it has padding. (Not -inf: a sample of padding alone stays finite, as in transformers.)
-// The lowest number of a type, added to scores that are hidden.
+// The lowest number of a type, which is added to scores that are hidden. (Not -inf: a row that is
+// hidden as a whole stays finite, as in transformers.)
 double hidden_score(DType dtype);
+// [batch, 1, 1, tokens] of type `compute`: 0 where ids [batch, tokens] has text, hidden_score() where
+// it has padding.
 Tensor padding_mask(const Tensor& ids, int64_t padding_id, DType compute);
 
 // "cudnn", "flash" or "math": what automatic is for this type on this device.
