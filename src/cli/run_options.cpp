@@ -382,6 +382,11 @@ void add_data_options(Options& options, RunConfig& c) {
               {.help = "tokenizer.json, a folder that holds one, or bytes; by default the model's "
                        "own. A model with a vocabulary of at most 512 reads bytes",
                .value = "PATH"});
+  options.add(
+      "end-token", c.data.end_token,
+      {.help = "token that ends each text, by number or as text; by default what the model's "
+               "generation_config.json, config.json or tokenizer says, in this order",
+       .value = "TOKEN"});
 }
 
 void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names) {

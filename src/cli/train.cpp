@@ -243,8 +243,8 @@ void warn_of_learning_rate(const Options& options, const RunConfig& c) {
 
 // What only the words can tell: an option that was given and has no meaning in this run.
 void check_words(const Options& options, const RunConfig& c, bool diffusion) {
-  for (const char* name :
-       {"seq-length", "tokenizer", "text-key", "label-key", "label-names", "samples"}) {
+  for (const char* name : {"seq-length", "tokenizer", "end-token", "text-key", "label-key",
+                           "label-names", "samples"}) {
     if (diffusion && options.given(name))
       user_error("--{}: it belongs to a language model, and {} is a diffusion transformer", name,
                  c.model.name);
@@ -391,6 +391,8 @@ class TrainPrinter {
                  format_count(static_cast<double>(text->tokens)), text->tokenizer,
                  quantity(task.samples, "sample") + of_users(task),
                  quantity(text->sample_tokens, "token"), task.held_out);
+      const auto or_none = [](const std::string& token) { return token.empty() ? "none" : token; };
+      fmt::print("tokens    end {}, padding {}\n", or_none(text->end), or_none(text->padding));
     }
     if (const auto& images = task.images) {
       fmt::print("model     {}: {} parameters, {} x {} x {} images in {}, {}, attention {}\n",

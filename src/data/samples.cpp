@@ -27,6 +27,8 @@ bool is_held_out(uint64_t text_hash, double fraction) {
 Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& options)
     : store_(std::move(store)), options_(options) {
   const StoreHeader& header = store_->header();
+  if (!options_.end_of_text) options_.end_of_text = header.tokenizer.end_of_text;
+  if (!options_.padding) options_.padding = header.tokenizer.padding;
   if (options_.length < 1) field_error("seq_length", "must be at least 1, got {}", options_.length);
   if (!(options_.held_out_fraction >= 0 && options_.held_out_fraction < 1)) {
     field_error("held_out", "must be from 0 to less than 1, got {}", options_.held_out_fraction);
@@ -95,13 +97,13 @@ int64_t Samples::longest_span() const {
 }
 
 int64_t Samples::size_with_end(int64_t document) const {
-  return store_->size(document) + (store_->header().tokenizer.end_of_text ? 1 : 0);
+  return store_->size(document) + (options_.end_of_text ? 1 : 0);
 }
 
 int64_t Samples::document_tokens(int64_t document, int64_t limit, int64_t* tokens) const {
   const int64_t size = store_->size(document), copied = std::min(size, limit);
   store_->copy(document, 0, copied, tokens);
-  const auto& end = store_->header().tokenizer.end_of_text;
+  const auto& end = options_.end_of_text;
   if (copied == limit || !end) return copied;
   tokens[copied] = *end;
   return copied + 1;
@@ -119,7 +121,7 @@ void Samples::stream(int64_t first, int64_t count, int64_t* tokens) const {
     tokens += copied;
     count -= copied;
     if (count > 0 && starts_[at + 1] - starts_[at] > size) {
-      *tokens++ = *store_->header().tokenizer.end_of_text;
+      *tokens++ = *options_.end_of_text;
       --count;
     }
     first = starts_[++at];
@@ -127,9 +129,7 @@ void Samples::stream(int64_t first, int64_t count, int64_t* tokens) const {
 }
 
 void Samples::fill_padding(int64_t* inputs, int64_t* targets) const {
-  const TokenizerIdentity& tokenizer = store_->header().tokenizer;
-  const int64_t padding =
-      tokenizer.padding ? *tokenizer.padding : tokenizer.end_of_text.value_or(0);
+  const int64_t padding = options_.padding ? *options_.padding : options_.end_of_text.value_or(0);
   std::fill_n(inputs, length(), padding);
   std::fill_n(targets, this->targets(), kIgnoredTarget);
 }

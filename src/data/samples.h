@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/names.h"
@@ -38,6 +39,8 @@ struct SampleOptions {
   double held_out_fraction = 0;
   // of the documents: users are held out as a whole, whatever their texts
   std::shared_ptr<const Owners> owners = nullptr;
+  // instead of the store's own, where they are set; Samples::options() has those that are taken
+  std::optional<int32_t> end_of_text = {}, padding = {};
 };
 
 struct CutText {

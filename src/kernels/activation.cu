@@ -24,6 +24,33 @@ __device__ __forceinline__ RealOf<T> gelu_gate(RealOf<T> x) {
   return sigmoid<T>(Real(kGeluInner) * (x + Real(kGeluCubic) * x * x * x));
 }
 
+// Phi(x), by which the exact GELU opens.
+template <typename T>
+__device__ __forceinline__ RealOf<T> normal_gate(RealOf<T> x) {
+  using Real = RealOf<T>;
+  return Real(0.5) * (Real(1) + erf(x * Real(0.7071067811865476)));
+}
+
+// How a gate opens: out = x * gate(x), and d out / dx = slope(x, gate(x)).
+enum class Gate { silu, tanh_gelu, exact_gelu };
+template <typename T, Gate kGate>
+__device__ __forceinline__ RealOf<T> gate_of(RealOf<T> x) {
+  if constexpr (kGate == Gate::silu) return sigmoid<T>(x);
+  if constexpr (kGate == Gate::tanh_gelu) return gelu_gate<T>(x);
+  if constexpr (kGate == Gate::exact_gelu) return normal_gate<T>(x);
+}
+template <typename T, Gate kGate>
+__device__ __forceinline__ RealOf<T> slope_of(RealOf<T> x, RealOf<T> gate) {
+  using Real = RealOf<T>;
+  if constexpr (kGate == Gate::silu) return gate + x * gate * (Real(1) - gate);
+  if constexpr (kGate == Gate::tanh_gelu) {
+    const Real inner = Real(kGeluInner) * (Real(1) + Real(3 * kGeluCubic) * x * x);
+    return gate + x * gate * (Real(1) - gate) * inner;
+  }
+  if constexpr (kGate == Gate::exact_gelu)  // 1 / sqrt(2 pi)
+    return gate + x * Real(0.3989422804014327) * exp(Real(-0.5) * x * x);
+}
+
 // Where pack `index` of a [rows, width] matrix stands; 32-bit division where it will do.
 struct PackPlace {
   int64_t row, column;
@@ -38,7 +65,7 @@ __device__ __forceinline__ PackPlace pack_place(int64_t index, int64_t packs_a_r
   return {row, index - row * packs_a_row};
 }
 
-template <typename T, int kWide>
+template <typename T, int kWide, Gate kGate>
 __global__ void swiglu_kernel(Swiglu s) {
   using Real = RealOf<T>;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
@@ -52,14 +79,14 @@ __global__ void swiglu_kernel(Swiglu s) {
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
     const Real g = gate.at(k);
-    out[k] = g * sigmoid<T>(g) * up.at(k);
+    out[k] = g * gate_of<T, kGate>(g) * up.at(k);
   }
   store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, Pack<T, kWide>::of(out));
 }
 
 // All of a thread's elements are read before the first is written: results may lie on what they are
 // made from.
-template <typename T, int kWide>
+template <typename T, int kWide, Gate kGate>
 __global__ void swiglu_backward_kernel(Swiglu s) {
   using Real = RealOf<T>;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
@@ -74,10 +101,10 @@ __global__ void swiglu_backward_kernel(Swiglu s) {
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
     const Real g = gate.at(k), u = up.at(k), d = grad.at(k);
-    const Real gated = sigmoid<T>(g), silu = g * gated;
-    d_gate[k] = d * u * (gated + silu * (Real(1) - gated));
-    d_up[k] = d * silu;
-    out[k] = silu * u;
+    const Real gated = gate_of<T, kGate>(g), opened = g * gated;
+    d_gate[k] = d * u * slope_of<T, kGate>(g, gated);
+    d_up[k] = d * opened;
+    out[k] = opened * u;
   }
   T* d_gate_at = static_cast<T*>(s.d_gate_up) + at;
   store_pack<kWide>(d_gate_at, Pack<T, kWide>::of(d_gate));
@@ -85,7 +112,7 @@ __global__ void swiglu_backward_kernel(Swiglu s) {
   if (s.out) store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, Pack<T, kWide>::of(out));
 }
 
-template <typename T, int kWide, bool kBackward>
+template <typename T, int kWide, bool kBackward, Gate kGate>
 __device__ __forceinline__ void gelu_at(const Gelu& e, int64_t from) {
   using Real = RealOf<T>;
   const auto x = load_pack<kWide>(static_cast<const T*>(e.x) + from);
@@ -94,68 +121,81 @@ __device__ __forceinline__ void gelu_at(const Gelu& e, int64_t from) {
   Real out[kWide], dx[kWide];
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
-    const Real value = x.at(k), gate = gelu_gate<T>(value);
+    const Real value = x.at(k), gate = gate_of<T, kGate>(value);
     out[k] = value * gate;
-    const Real inner = Real(kGeluInner) * (Real(1) + Real(3 * kGeluCubic) * value * value);
-    dx[k] = grad.at(k) * (gate + value * gate * (Real(1) - gate) * inner);
+    dx[k] = grad.at(k) * slope_of<T, kGate>(value, gate);
   }
   if constexpr (kBackward) store_pack<kWide>(static_cast<T*>(e.dx) + from, Pack<T, kWide>::of(dx));
   if (e.out) store_pack<kWide>(static_cast<T*>(e.out) + from, Pack<T, kWide>::of(out));
 }
 
-template <typename T, int kWide, bool kBackward>
+template <typename T, int kWide, bool kBackward, Gate kGate>
 __global__ void gelu_kernel(Gelu e) {
   const int64_t from = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWide;
-  if (from + kWide <= e.numel) return gelu_at<T, kWide, kBackward>(e, from);
+  if (from + kWide <= e.numel) return gelu_at<T, kWide, kBackward, kGate>(e, from);
   // what is left of the last pack
-  for (int64_t j = from; j < e.numel; ++j) gelu_at<T, 1, kBackward>(e, j);
+  for (int64_t j = from; j < e.numel; ++j) gelu_at<T, 1, kBackward, kGate>(e, j);
 }
 
 unsigned blocks_for(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
 
+template <typename T, Gate kGate>
+void run_gated(const Swiglu& s) {
+  constexpr int kWide = kWideOf<T>;
+  const auto stream = static_cast<cudaStream_t>(s.stream);
+  if (aligned(s.gate_up) && aligned(s.out) && s.width % kWide == 0) {
+    swiglu_kernel<T, kWide, kGate>
+        <<<blocks_for(s.rows * s.width / kWide), kThreads, 0, stream>>>(s);
+  } else {
+    swiglu_kernel<T, 1, kGate><<<blocks_for(s.rows * s.width), kThreads, 0, stream>>>(s);
+  }
+  check_launch("swiglu");
+}
 template <typename T>
 struct SwigluForward {
   static void run(const Swiglu& s) {
-    constexpr int kWide = kWideOf<T>;
-    const auto stream = static_cast<cudaStream_t>(s.stream);
-    if (aligned(s.gate_up) && aligned(s.out) && s.width % kWide == 0) {
-      swiglu_kernel<T, kWide><<<blocks_for(s.rows * s.width / kWide), kThreads, 0, stream>>>(s);
-    } else {
-      swiglu_kernel<T, 1><<<blocks_for(s.rows * s.width), kThreads, 0, stream>>>(s);
-    }
-    check_launch("swiglu");
+    s.gelu ? run_gated<T, Gate::tanh_gelu>(s) : run_gated<T, Gate::silu>(s);
   }
 };
 
+template <typename T, Gate kGate>
+void run_gated_backward(const Swiglu& s) {
+  constexpr int kWide = kWideOf<T>;
+  const auto stream = static_cast<cudaStream_t>(s.stream);
+  if (aligned(s.gate_up) && aligned(s.grad) && aligned(s.d_gate_up) && aligned(s.out) &&
+      s.width % kWide == 0) {
+    swiglu_backward_kernel<T, kWide, kGate>
+        <<<blocks_for(s.rows * s.width / kWide), kThreads, 0, stream>>>(s);
+  } else {
+    swiglu_backward_kernel<T, 1, kGate><<<blocks_for(s.rows * s.width), kThreads, 0, stream>>>(s);
+  }
+  check_launch("swiglu_backward");
+}
 template <typename T>
 struct SwigluBackward {
   static void run(const Swiglu& s) {
-    constexpr int kWide = kWideOf<T>;
-    const auto stream = static_cast<cudaStream_t>(s.stream);
-    if (aligned(s.gate_up) && aligned(s.grad) && aligned(s.d_gate_up) && aligned(s.out) &&
-        s.width % kWide == 0) {
-      swiglu_backward_kernel<T, kWide>
-          <<<blocks_for(s.rows * s.width / kWide), kThreads, 0, stream>>>(s);
-    } else {
-      swiglu_backward_kernel<T, 1><<<blocks_for(s.rows * s.width), kThreads, 0, stream>>>(s);
-    }
-    check_launch("swiglu_backward");
+    s.gelu ? run_gated_backward<T, Gate::tanh_gelu>(s) : run_gated_backward<T, Gate::silu>(s);
   }
 };
 
-template <typename T, bool kBackward>
-void run_gelu(const Gelu& e) {
+template <typename T, bool kBackward, Gate kGate>
+void run_opened(const Gelu& e) {
   constexpr int kWide = kWideOf<T>;
   const auto stream = static_cast<cudaStream_t>(e.stream);
   if (aligned(e.x) && aligned(e.grad) && aligned(e.dx) && aligned(e.out)) {
-    gelu_kernel<T, kWide, kBackward>
+    gelu_kernel<T, kWide, kBackward, kGate>
         <<<blocks_for((e.numel + kWide - 1) / kWide), kThreads, 0, stream>>>(e);
   } else {
-    gelu_kernel<T, 1, kBackward><<<blocks_for(e.numel), kThreads, 0, stream>>>(e);
+    gelu_kernel<T, 1, kBackward, kGate><<<blocks_for(e.numel), kThreads, 0, stream>>>(e);
   }
   check_launch(kBackward ? "gelu_backward" : "gelu");
+}
+template <typename T, bool kBackward>
+void run_gelu(const Gelu& e) {
+  e.exact ? run_opened<T, kBackward, Gate::exact_gelu>(e)
+          : run_opened<T, kBackward, Gate::tanh_gelu>(e);
 }
 template <typename T>
 struct GeluForward {

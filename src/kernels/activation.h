@@ -13,10 +13,18 @@ void swiglu(const Tensor& gate_up, const Tensor& out);
 void swiglu_backward(const Tensor& gate_up, const Tensor& grad, const Tensor& d_gate_up,
                      const Tensor& out);
 
+// The same with GELU by tanh instead of SiLU, as Gemma has it.
+void geglu(const Tensor& gate_up, const Tensor& out);
+void geglu_backward(const Tensor& gate_up, const Tensor& grad, const Tensor& d_gate_up,
+                    const Tensor& out);
+
 // GELU by tanh, as GPT-2 has it ("gelu_new"). x, out of any shape, contiguous.
 void gelu(const Tensor& x, const Tensor& out);
 // dx (may be x or grad); `out` (may be grad or x where dx is not, may be undefined) gets the
 // activation again.
 void gelu_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out);
+// The exact GELU, by erf, as RoBERTa has it ("gelu").
+void gelu_erf(const Tensor& x, const Tensor& out);
+void gelu_erf_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out);
 
 }  // namespace veil

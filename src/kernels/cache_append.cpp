@@ -21,8 +21,8 @@ void cache_append_cpu(const launch::CacheAppend& a) {
     T* heads = static_cast<T*>(a.qkv) + i * all * a.head_dim;
     for (int j = 0; j < a.frequencies.count; ++j) {
       const double angle = static_cast<double>(position) * a.frequencies.value[j];
-      const Real cosine = static_cast<Real>(std::cos(angle)),
-                 sine = static_cast<Real>(std::sin(angle));
+      const Real cosine = static_cast<Real>(a.frequencies.scale * std::cos(angle)),
+                 sine = static_cast<Real>(a.frequencies.scale * std::sin(angle));
       for (int64_t h = 0; h < a.heads + a.kv_heads; ++h) {
         T& low = heads[h * a.head_dim + j];
         T& high = heads[h * a.head_dim + pairs + j];

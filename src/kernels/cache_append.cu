@@ -36,6 +36,8 @@ __global__ void __launch_bounds__(kThreads) cache_append_kernel(CacheAppend a) {
     const Real x = real(from[j]), y = real(from[pairs + j]);
     Real sine, cosine;
     angle_of(static_cast<double>(position) * a.frequencies.value[j], sine, cosine);
+    sine *= static_cast<Real>(a.frequencies.scale);
+    cosine *= static_cast<Real>(a.frequencies.scale);
     to[j] = rounded<T>(x * cosine - y * sine);
     to[pairs + j] = rounded<T>(y * cosine + x * sine);
   }

@@ -111,6 +111,7 @@ struct Norm {
   // `stride` elements apart.
   const void* gate = nullptr;
   int64_t sample_rows = 0, stride = 0;
+  double offset = 0;  // rms_norm: added to the weight
 };
 void rms_norm(const Norm& norm);
 void layer_norm(const Norm& norm);
@@ -130,6 +131,7 @@ struct NormBackward {
   void* stream;
   // modulated_norm_backward: from one sample's weight, and its gradients, to the next's
   int64_t stride = 0, grad_stride = 0;
+  double offset = 0;  // rms_norm_backward: added to the weight
 };
 void rms_norm_backward(const NormBackward& norm);
 void layer_norm_backward(const NormBackward& norm);
@@ -205,12 +207,14 @@ struct RopeBackward {
 };
 void rope_backward(const RopeBackward& rope);
 
+// swiglu; with `gelu` the gate goes through GELU by tanh instead of SiLU.
 struct Swiglu {
   const void *gate_up, *grad;  // grad, d_gate_up: backward only
   void *d_gate_up, *out;
   Element element;
   int64_t rows, width;
   void* stream;
+  bool gelu = false;
 };
 void swiglu(const Swiglu& swiglu);
 void swiglu_backward(const Swiglu& swiglu);
@@ -221,6 +225,7 @@ struct Gelu {
   Element element;
   int64_t numel;
   void* stream;
+  bool exact = false;  // by erf instead of tanh
 };
 void gelu(const Gelu& gelu);
 void gelu_backward(const Gelu& gelu);

@@ -15,8 +15,8 @@ namespace veil {
 namespace {
 
 template <typename T, typename Real>
-void rms_norm_cpu(const T* x, const T* add, const T* weight, Real epsilon, T* sum, T* out,
-                  Real* rstd, int64_t rows, int64_t width) {
+void rms_norm_cpu(const T* x, const T* add, const T* weight, Real offset, Real epsilon, T* sum,
+                  T* out, Real* rstd, int64_t rows, int64_t width) {
   at::parallel_for(0, rows, rows_a_thread(width), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t at = i * width;
@@ -29,7 +29,8 @@ void rms_norm_cpu(const T* x, const T* add, const T* weight, Real epsilon, T* su
       rstd[i] = r;
       T* to = out + at;
       for (int64_t j = 0; j < width; ++j) {
-        to[j] = static_cast<T>(static_cast<Real>(row[j]) * r * static_cast<Real>(weight[j]));
+        to[j] =
+            static_cast<T>(static_cast<Real>(row[j]) * r * (static_cast<Real>(weight[j]) + offset));
       }
     }
   });
@@ -37,7 +38,7 @@ void rms_norm_cpu(const T* x, const T* add, const T* weight, Real epsilon, T* su
 
 // The weight's gradient first: dx may be written over dy.
 template <typename T, typename Real>
-void rms_norm_backward_cpu(const T* dy, const T* x, const T* weight, const Real* rstd,
+void rms_norm_backward_cpu(const T* dy, const T* x, const T* weight, Real offset, const Real* rstd,
                            const T* residual, T* dx, Real* weight_grad, int64_t batch, int64_t rows,
                            int64_t width) {
   sum_over_samples(batch, rows, width, weight_grad, [=](int64_t sample, int64_t t, int64_t j) {
@@ -50,13 +51,13 @@ void rms_norm_backward_cpu(const T* dy, const T* x, const T* weight, const Real*
       const T *g = dy + i * width, *v = x + i * width;
       const Real r = rstd[i];
       const Real product = lane_sum<Real>(width, [=](int64_t j) {
-        return static_cast<Real>(g[j]) * static_cast<Real>(weight[j]) *
+        return static_cast<Real>(g[j]) * (static_cast<Real>(weight[j]) + offset) *
                (static_cast<Real>(v[j]) * r);
       });
       const Real mean = product / static_cast<Real>(width);
       T* to = dx + i * width;
       auto value = [=](int64_t j) {
-        return r * (static_cast<Real>(g[j]) * static_cast<Real>(weight[j]) -
+        return r * (static_cast<Real>(g[j]) * (static_cast<Real>(weight[j]) + offset) -
                     static_cast<Real>(v[j]) * r * mean);
       };
       if (residual) {
@@ -75,7 +76,7 @@ void rms_norm_backward_cpu(const T* dy, const T* x, const T* weight, const Real*
 }  // namespace
 
 void rms_norm(const Tensor& x, const Tensor& add, const Tensor& weight, double epsilon,
-              const Tensor& sum, const Tensor& out, const Tensor& rstd) {
+              const Tensor& sum, const Tensor& out, const Tensor& rstd, double offset) {
   const int64_t width = weight.numel(), rows = rstd.numel();
   const DType dtype = x.scalar_type();
   VEIL_CHECK(fits(x, dtype, rows * width) && fits(out, dtype, rows * width) &&
@@ -88,13 +89,13 @@ void rms_norm(const Tensor& x, const Tensor& add, const Tensor& weight, double e
   if (x.is_cuda()) {
     launch::rms_norm({x.data_ptr(), pointer_or_null(add), weight.data_ptr(), nullptr, sum_at,
                       out.data_ptr(), nullptr, rstd.data_ptr(), element_of(x), rows, width, epsilon,
-                      Stream::current(x.device()).handle()});
+                      Stream::current(x.device()).handle(), nullptr, 0, 0, offset});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "rms_norm", [&] {
     using real = at::opmath_type<scalar_t>;
     rms_norm_cpu(x.data_ptr<scalar_t>(), static_cast<const scalar_t*>(pointer_or_null(add)),
-                 weight.data_ptr<scalar_t>(), static_cast<real>(epsilon),
+                 weight.data_ptr<scalar_t>(), static_cast<real>(offset), static_cast<real>(epsilon),
                  static_cast<scalar_t*>(sum_at), out.data_ptr<scalar_t>(), rstd.data_ptr<real>(),
                  rows, width);
   });
@@ -107,7 +108,8 @@ int64_t norm_backward_scratch_bytes(int64_t batch, int64_t rows_per_sample, int6
 }
 
 void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
-                       const Tensor& residual, const Tensor& dx, const Tensor& weight_grad) {
+                       const Tensor& residual, const Tensor& dx, const Tensor& weight_grad,
+                       double offset) {
   const int64_t width = weight.numel(), batch = width ? weight_grad.numel() / width : 0;
   const int64_t rows = batch ? rstd.numel() / batch : 0;
   const DType dtype = x.scalar_type(), real_type = real_of(dtype);
@@ -128,15 +130,16 @@ void rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, 
                                rstd.data_ptr(), pointer_or_null(residual), dx.data_ptr(),
                                weight_grad.data_ptr(), nullptr, pointer_or_null(partial),
                                element_of(x), batch, rows, width,
-                               Stream::current(x.device()).handle()});
+                               Stream::current(x.device()).handle(), 0, 0, offset});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "rms_norm_backward", [&] {
     using real = at::opmath_type<scalar_t>;
     rms_norm_backward_cpu(
         dy.data_ptr<scalar_t>(), x.data_ptr<scalar_t>(), weight.data_ptr<scalar_t>(),
-        rstd.data_ptr<real>(), static_cast<const scalar_t*>(pointer_or_null(residual)),
-        dx.data_ptr<scalar_t>(), weight_grad.data_ptr<real>(), batch, rows, width);
+        static_cast<real>(offset), rstd.data_ptr<real>(),
+        static_cast<const scalar_t*>(pointer_or_null(residual)), dx.data_ptr<scalar_t>(),
+        weight_grad.data_ptr<real>(), batch, rows, width);
   });
 }
 

@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= n.rows) return;
   const int vectors = static_cast<int>(n.width / kWide);
+  const Real offset = kModulated ? Real(1) : static_cast<Real>(n.offset);  // of the weight
   const T* x = static_cast<const T*>(n.x) + row * n.width;
   // where this sample's weights begin
   const int64_t own = kModulated ? row / n.sample_rows * n.stride : 0;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
     Real out[kWide];
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
-      out[k] = (value[s].at(k) - mean) * r * (weight[s].at(k) + Real(kModulated));
+      out[k] = (value[s].at(k) - mean) * r * (weight[s].at(k) + offset);
       if constexpr (kCentred) out[k] += bias[s].at(k);
     }
     if (v < vectors)
@@ -117,6 +118,7 @@ __global__ void norm_plain_kernel(Norm n) {
   using Real = RealOf<T>;
   __shared__ Real lanes[2][32];
   const int64_t at = static_cast<int64_t>(blockIdx.x) * n.width;
+  const Real offset = kModulated ? Real(1) : static_cast<Real>(n.offset);  // of the weight
   const int64_t own = kModulated ? blockIdx.x / n.sample_rows * n.stride : 0;
   const T *x = static_cast<const T*>(n.x) + at, *weight = static_cast<const T*>(n.weight) + own;
   if (n.add) {
@@ -146,7 +148,7 @@ __global__ void norm_plain_kernel(Norm n) {
   }
   T* out = static_cast<T*>(n.out) + at;
   for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-    Real y = (real(x[j]) - mean) * r * (real(weight[j]) + Real(kModulated));
+    Real y = (real(x[j]) - mean) * r * (real(weight[j]) + offset);
     if constexpr (kCentred) y += real(static_cast<const T*>(n.bias)[own + j]);
     out[j] = rounded<T>(y);
   }
@@ -193,6 +195,7 @@ __global__ void __launch_bounds__(512)
   const int64_t begin = sample * n.rows + strip * rows_a_strip, last = (sample + 1) * n.rows;
   const int64_t end = begin + rows_a_strip < last ? begin + rows_a_strip : last;
   const int vectors = static_cast<int>(n.width / kWide);
+  const Real offset = kModulated ? Real(1) : static_cast<Real>(n.offset);  // of the weight
   const T *x_at = static_cast<const T*>(n.x), *dy_at = static_cast<const T*>(n.dy),
           *residual_at = static_cast<const T*>(n.residual);
   const Real *rstd = static_cast<const Real*>(n.rstd), *means = static_cast<const Real*>(n.mean);
@@ -230,8 +233,7 @@ __global__ void __launch_bounds__(512)
     for (int s = 0; s < kSlots; ++s) {
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {  // packs behind the row's end are 0 and add nothing
-        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r,
-                   g = d * (weight[s].at(k) + Real(kModulated));
+        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r, g = d * (weight[s].at(k) + offset);
         sums[0] += g * y;
         weight_sum[s][k] += d * y;
         if constexpr (kCentred) {
@@ -253,8 +255,7 @@ __global__ void __launch_bounds__(512)
       Real dx[kWide];
 #pragma unroll
       for (int k = 0; k < kWide; ++k) {
-        const Real g = dy[s].at(k) * (weight[s].at(k) + Real(kModulated)),
-                   y = (x[s].at(k) - mean) * r;
+        const Real g = dy[s].at(k) * (weight[s].at(k) + offset), y = (x[s].at(k) - mean) * r;
         dx[k] = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
         if (residual_at) dx[k] += before[s].at(k);
       }
@@ -298,7 +299,8 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
   const int64_t begin = sample * n.rows + strip * rows_a_strip, last = (sample + 1) * n.rows;
   const int64_t end = begin + rows_a_strip < last ? begin + rows_a_strip : last;
   const T* weight = static_cast<const T*>(n.weight) + (kModulated ? sample * n.stride : 0);
-  const Real width = static_cast<Real>(n.width);
+  const Real width = static_cast<Real>(n.width),
+             offset = kModulated ? Real(1) : static_cast<Real>(n.offset);  // of the weight
   weight_sums += static_cast<int64_t>(blockIdx.x) * sums_stride;
   if constexpr (kCentred) bias_sums += static_cast<int64_t>(blockIdx.x) * sums_stride;
   for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
@@ -315,7 +317,7 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
     if constexpr (kCentred) mean = static_cast<const Real*>(n.mean)[row];
     Real sums[kCentred ? 2 : 1] = {};
     for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-      const Real g = real(dy[j]) * (real(weight[j]) + Real(kModulated));
+      const Real g = real(dy[j]) * (real(weight[j]) + offset);
       sums[0] += g * ((real(x[j]) - mean) * r);
       if constexpr (kCentred) sums[1] += g;
     }
@@ -323,8 +325,7 @@ __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64
     const Real mean_gy = sums[0] / width,
                mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
     for (int64_t j = threadIdx.x; j < n.width; j += blockDim.x) {
-      const Real d = real(dy[j]), g = d * (real(weight[j]) + Real(kModulated)),
-                 y = (real(x[j]) - mean) * r;
+      const Real d = real(dy[j]), g = d * (real(weight[j]) + offset), y = (real(x[j]) - mean) * r;
       weight_sums[j] += d * y;
       if constexpr (kCentred) bias_sums[j] += d;
       Real value = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);

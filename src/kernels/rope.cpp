@@ -23,8 +23,8 @@ struct Turn {
   void at(int64_t position, const RopeFrequencies& frequencies) {
     for (int j = 0; j < frequencies.count; ++j) {
       const double angle = static_cast<double>(position) * frequencies.value[j];
-      cosine[j] = static_cast<Real>(std::cos(angle));
-      sine[j] = static_cast<Real>(std::sin(angle));
+      cosine[j] = static_cast<Real>(frequencies.scale * std::cos(angle));
+      sine[j] = static_cast<Real>(frequencies.scale * std::sin(angle));
     }
   }
 };
@@ -52,7 +52,7 @@ void rope_cpu(T* qkv, int64_t batch, int64_t tokens, int64_t heads, int64_t head
                        for (int64_t i = 0; i < batch; ++i) {
                          for (int64_t h = 0; h < turned; ++h) {
                            T* head = qkv + ((i * tokens + t) * heads + h) * head_dim;
-                           turn_head(head, head, turn, head_dim / 2, Real(1));
+                           turn_head(head, head, turn, frequencies.count, Real(1));
                          }
                        }
                      }
@@ -73,15 +73,13 @@ void rope_backward_cpu(const launch::RopeBackward& r) {
               for (int64_t h = 0; h < heads; ++h, to += r.head_dim) {
                 const T* from = static_cast<const T*>(source.data) + i * source.batch_stride +
                                 h * source.head_stride + t * source.token_stride;
-                if (turns) {
-                  turn_head(from, to, turn, r.head_dim / 2, Real(-1));
-                } else {
-                  std::copy(from, from + r.head_dim, to);
-                }
+                const int64_t pairs = turns ? r.frequencies.count : 0;
+                turn_head(from, to, turn, pairs, Real(-1));
+                std::copy(from + 2 * pairs, from + r.head_dim, to + 2 * pairs);
               }
             };
-            pack(r.dq, r.heads, r.frequencies.count > 0);
-            pack(r.dk, r.kv_heads, r.frequencies.count > 0);
+            pack(r.dq, r.heads, true);
+            pack(r.dk, r.kv_heads, true);
             pack(r.dv, r.kv_heads, false);
           }
         }
@@ -89,9 +87,8 @@ void rope_backward_cpu(const launch::RopeBackward& r) {
 }
 
 void check_frequencies(const RopeFrequencies& frequencies, int64_t head_dim) {
-  VEIL_CHECK(
-      head_dim % 2 == 0 && (frequencies.count == 0 || int64_t{2} * frequencies.count == head_dim),
-      "rope: {} frequencies for heads of {}", frequencies.count, head_dim);
+  VEIL_CHECK(head_dim % 2 == 0 && int64_t{2} * frequencies.count <= head_dim,
+             "rope: {} frequencies for heads of {}", frequencies.count, head_dim);
 }
 
 launch::RopeSource source_of(const Tensor& tensor) {

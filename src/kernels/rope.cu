@@ -24,10 +24,12 @@ struct Turn {
 
   __device__ __forceinline__ void at(const RopeFrequencies& frequencies, int64_t position, int pair,
                                      Real sign) {
+    const Real scale = static_cast<Real>(frequencies.scale);
 #pragma unroll
     for (int k = 0; k < kWide; ++k) {
       turn_by(static_cast<double>(position) * frequencies.value[pair + k], sine[k], cosine[k]);
-      sine[k] *= sign;
+      sine[k] *= sign * scale;
+      cosine[k] *= scale;
     }
   }
   template <typename T>
@@ -64,7 +66,7 @@ struct Place {
 template <typename T, int kWide>
 __global__ void __launch_bounds__(kThreads) rope_kernel(Rope r) {
   using Real = RealOf<T>;
-  const int64_t pairs = r.head_dim / 2;
+  const int64_t pairs = r.frequencies.count;
   const Place<kWide> place(r.tokens, pairs);
   if (place.row >= r.batch * r.tokens) return;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * kHeads;
@@ -100,10 +102,15 @@ __global__ void __launch_bounds__(kThreads) rope_backward_kernel(RopeBackward r)
   if (place.row >= r.batch * r.tokens) return;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * kHeads;
   const int64_t end = begin + kHeads < all ? begin + kHeads : all;
-  const int64_t turned = r.frequencies.count > 0 ? r.heads + r.kv_heads : 0;
+  // Elements behind the pairs that turn are copied, two halves of them at a time.
+  const int64_t turning = r.frequencies.count;
+  const bool turns = place.pair < turning;
+  const int64_t low_at = turns ? place.pair : place.pair + turning,
+                high_at = place.pair + (turns ? turning : pairs);
+  const int64_t turned = turns ? r.heads + r.kv_heads : 0;
   Turn<Real, kWide> turn;
   if (begin < turned) turn.at(r.frequencies, place.token, place.pair, Real(-1));
-  T* to = static_cast<T*>(r.dqkv) + (place.row * all + begin) * r.head_dim + place.pair;
+  T* to = static_cast<T*>(r.dqkv) + (place.row * all + begin) * r.head_dim;
   for (int64_t h = begin; h < end; h += kAtOnce, to += kAtOnce * r.head_dim) {
     Pack<T, kWide> low[kAtOnce], high[kAtOnce];
 #pragma unroll
@@ -114,17 +121,17 @@ __global__ void __launch_bounds__(kThreads) rope_backward_kernel(RopeBackward r)
         const RopeSource& source = of_q ? r.dq : of_k ? r.dk : r.dv;
         const int64_t own = of_q ? head : of_k ? head - r.heads : head - r.heads - r.kv_heads;
         const T* from = static_cast<const T*>(source.data) + place.sample * source.batch_stride +
-                        own * source.head_stride + place.token * source.token_stride + place.pair;
-        low[i] = load_pack<kWide>(from);
-        high[i] = load_pack<kWide>(from + pairs);
+                        own * source.head_stride + place.token * source.token_stride;
+        low[i] = load_pack<kWide>(from + low_at);
+        high[i] = load_pack<kWide>(from + high_at);
       }
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (h + i < end) {
         if (h + i < turned) turn.apply(low[i], high[i]);
-        store_pack<kWide>(to + i * r.head_dim, low[i]);
-        store_pack<kWide>(to + i * r.head_dim + pairs, high[i]);
+        store_pack<kWide>(to + i * r.head_dim + low_at, low[i]);
+        store_pack<kWide>(to + i * r.head_dim + high_at, high[i]);
       }
     }
   }
@@ -140,8 +147,8 @@ struct Forward {
   static void run(const Rope& r) {
     constexpr int kWide = kWideOf<T>;
     const auto stream = static_cast<cudaStream_t>(r.stream);
-    const int64_t rows = r.batch * r.tokens, pairs = r.head_dim / 2;
-    if (aligned(r.qkv) && pairs % kWide == 0) {
+    const int64_t rows = r.batch * r.tokens, pairs = r.frequencies.count;
+    if (aligned(r.qkv) && pairs % kWide == 0 && r.head_dim % kWide == 0) {
       rope_kernel<T, kWide><<<grid_for(rows, pairs / kWide, r.turned), kThreads, 0, stream>>>(r);
     } else {
       rope_kernel<T, 1><<<grid_for(rows, pairs, r.turned), kThreads, 0, stream>>>(r);
@@ -163,8 +170,8 @@ struct Backward {
     const auto stream = static_cast<cudaStream_t>(r.stream);
     const int64_t rows = r.batch * r.tokens, pairs = r.head_dim / 2,
                   heads = r.heads + 2 * r.kv_heads;
-    if (aligned(r.dqkv) && pairs % kWide == 0 && packs_fit<kWide>(r.dq) && packs_fit<kWide>(r.dk) &&
-        packs_fit<kWide>(r.dv)) {
+    if (aligned(r.dqkv) && pairs % kWide == 0 && r.frequencies.count % kWide == 0 &&
+        packs_fit<kWide>(r.dq) && packs_fit<kWide>(r.dk) && packs_fit<kWide>(r.dv)) {
       rope_backward_kernel<T, kWide>
           <<<grid_for(rows, pairs / kWide, heads), kThreads, 0, stream>>>(r);
     } else {

@@ -8,7 +8,7 @@
 namespace veil {
 
 // Turns heads [0, turned) of qkv [batch, tokens, heads, head_dim] in place, contiguous. Element j
-// and j + head_dim / 2 make a pair, as Hugging Face has it. The angle is made in fp64 and reduced
+// and j + frequencies.count make a pair, as Hugging Face has it; what is behind the pairs stays. The angle is made in fp64 and reduced
 // before its sine is taken, so that far positions keep their digits.
 void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies);
 

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/outputs.h"
 #include "base/text.h"
+#include "models/model_files.h"
 
 namespace veil {
 
@@ -102,15 +103,10 @@ std::string manifest_text(const std::map<std::string, uintmax_t>& files, const s
 
 // Whether exports write files of this name.
 bool is_export_name(const std::string& name) {
-  static const std::set<std::string> names = {"config.json",
-                                              "tokenizer.json",
-                                              "tokenizer_config.json",
-                                              "special_tokens_map.json",
-                                              "generation_config.json",
-                                              "privacy.json",
-                                              "model.safetensors",
+  static const std::set<std::string> names = {"config.json", "privacy.json", "model.safetensors",
                                               "model.safetensors.index.json"};
-  return names.count(name) > 0 || (name.rfind("model-", 0) == 0 && name.ends_with(".safetensors"));
+  return names.count(name) > 0 || is_companion_file(name) ||
+         (name.rfind("model-", 0) == 0 && name.ends_with(".safetensors"));
 }
 
 // Replaces the files of the earlier export one by one and removes those that the new one does not

@@ -31,8 +31,9 @@ void read_labels(const Fields& fields, const std::string& where, LanguageConfig&
 }  // namespace
 
 const std::vector<const LanguageFamily*>& language_families() {
-  static const std::vector<const LanguageFamily*> families = {&llama_family(), &qwen2_family(),
-                                                              &gpt2_family()};
+  static const std::vector<const LanguageFamily*> families = {
+      &llama_family(), &smollm3_family(), &qwen2_family(),  &qwen3_family(), &mistral_family(),
+      &phi3_family(),  &olmo2_family(),   &gemma3_family(), &gpt2_family(),  &roberta_family()};
   return families;
 }
 
@@ -69,6 +70,7 @@ LanguageConfig parse_config(const Json& json, const std::string& where) {
         config.task = Task::sequence_classification;
     }
   }
+  if (family.only_classifies) config.task = Task::sequence_classification;
   read_labels(fields, where, config);
   if (fields.has("pad_token_id"))
     config.padding_id = fields.whole("pad_token_id", -1, config.vocabulary - 1);
@@ -139,11 +141,13 @@ Projection Parameters::projection(const std::vector<Part>& parts, int64_t in, bo
   return projection;
 }
 
-Norm Parameters::norm(const std::string& name, int64_t width, double epsilon, bool bias) {
+Norm Parameters::norm(const std::string& name, int64_t width, double epsilon, bool bias,
+                      double offset) {
   Norm norm;
+  norm.offset = offset;
   norm.width = width;
   norm.epsilon = epsilon;
-  norm.weight = add(name + ".weight", {width}, {Init::Kind::constant, 1});
+  norm.weight = add(name + ".weight", {width}, {Init::Kind::constant, 1 - offset});
   if (bias) norm.bias = add(name + ".bias", {width}, {Init::Kind::constant, 0});
   return norm;
 }
@@ -166,13 +170,17 @@ Model language_model(const LanguageConfig& config, const LanguageModelOptions& o
   if (options.tokens < 1 || options.tokens > config.positions)
     field_error("seq_length", "{}: this model has positions for 1 to {} tokens", options.tokens,
                 config.positions);
+  const LanguageFamily& family = family_of(config);
+  if (family.only_classifies && config.task != Task::sequence_classification)
+    field_error("task", "{}: a {} model is supported for sequence-classification only",
+                name_of(config.task), family.model_type);
   Model model;
-  model.name = family_of(config).model_type;
+  model.name = family.model_type;
   model.input = {{options.tokens}, at::kLong, config.vocabulary};
   const bool classifies = config.task == Task::sequence_classification;
   model.target = {classifies ? std::vector<int64_t>{} : std::vector{options.tokens}, at::kLong,
                   classifies ? config.labels : config.vocabulary};
-  family_of(config).build(config, options, model);
+  family.build(config, options, model);
   return model;
 }
 

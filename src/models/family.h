@@ -1,5 +1,5 @@
-// Language models by family: Llama, Qwen2, GPT-2. A family is one value in one source file
-// (llama.cpp, gpt2.cpp) that says how its config.json is read and written, which blocks it is made
+// Language models by family: Llama, Qwen, Gemma, RoBERTa and others. A family is one value in one
+// source file (llama.cpp, gpt2.cpp, roberta.cpp) that says how its config.json is read and written, which blocks it is made
 // of, how its weights are named and which presets it has. Everything else asks this value.
 #pragma once
 
@@ -33,6 +33,10 @@ struct LanguageFamily {
   std::string causal_class, classifier_class;  // "architectures" in config.json
   std::string weight_prefix;                   // "model.", which some files leave out
   std::vector<std::string> ignored_weights;    // patterns of what is in files and no parameter
+  // Patterns of a language model's head, which a classifier does without, and names of the
+  // classifier's head, which starts at random where a file has none.
+  std::vector<std::string> language_head = {"lm_head.weight"}, classifier_head = {"score.weight"};
+  bool only_classifies = false;  // there is no language model of it here
   // The family's own fields. `read` throws a UserError, which begins with `where`, for a missing or
   // absurd field and for features that are not supported.
   void (*read)(const ConfigFields& fields, const std::string& where, LanguageConfig& config);
@@ -44,8 +48,15 @@ struct LanguageFamily {
 
 // The registry: a new family is added to Family, declared here and listed in family.cpp.
 const LanguageFamily& llama_family();
+const LanguageFamily& smollm3_family();
 const LanguageFamily& qwen2_family();
+const LanguageFamily& qwen3_family();
+const LanguageFamily& mistral_family();
+const LanguageFamily& phi3_family();
+const LanguageFamily& olmo2_family();
+const LanguageFamily& gemma3_family();
 const LanguageFamily& gpt2_family();
+const LanguageFamily& roberta_family();
 const std::vector<const LanguageFamily*>& language_families();
 const LanguageFamily& family_of(const LanguageConfig& config);
 
@@ -83,7 +94,9 @@ class Parameters {
     int64_t out;
   };
   Projection projection(const std::vector<Part>& parts, int64_t in, bool bias, bool in_out = false);
-  Norm norm(const std::string& name, int64_t width, double epsilon, bool bias = false);
+  // `offset`: what is added to the weight, which starts at 1 less than that.
+  Norm norm(const std::string& name, int64_t width, double epsilon, bool bias = false,
+            double offset = 0);
 
  private:
   ParamId add(const std::string& name, std::vector<int64_t> dims, Init init, bool joined = false);

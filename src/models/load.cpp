@@ -1,5 +1,7 @@
 #include "models/load.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -9,22 +11,28 @@
 namespace veil {
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
-constexpr const char* kScore = "score.weight";
-
 WeightNames names_of(const LanguageConfig& config) {
   WeightNames rule;
   rule.prefix = family_of(config).weight_prefix;
   rule.ignored = family_of(config).ignored_weights;
-  if (config.tied && config.task == Task::causal_lm) rule.ignored.push_back(kHead);
+  const std::vector<std::string>& head = family_of(config).language_head;
+  if (config.tied && config.task == Task::causal_lm)
+    rule.ignored.insert(rule.ignored.end(), head.begin(), head.end());
   return rule;
 }
 
-bool remove(std::vector<std::string>& list, const std::string& name) {
-  const auto found = std::find(list.begin(), list.end(), name);
-  if (found == list.end()) return false;
-  list.erase(found);
-  return true;
+// Takes out of the list what matches one of the patterns, and answers it.
+std::vector<std::string> take_matching(std::vector<std::string>& list,
+                                       const std::vector<std::string>& patterns) {
+  std::vector<std::string> taken;
+  std::erase_if(list, [&](const std::string& name) {
+    const bool matches = std::any_of(
+        patterns.begin(), patterns.end(),
+        [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+    if (matches) taken.push_back(name);
+    return matches;
+  });
+  return taken;
 }
 
 std::vector<WantedTensor> wanted(const std::vector<ParamShape>& params) {
@@ -66,13 +74,20 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
   WeightDifference difference = compare_weights(*weights, wanted(params), rule);
 
   InitialWeights initial;
-  if (config.task == Task::sequence_classification && remove(difference.missing, kScore)) {
-    if (remove(difference.extra, kHead))
-      initial.notices.push_back(
-          fmt::format("{}: {} is dropped, a classifier has none", path, kHead));
-    initial.notices.push_back(
-        fmt::format("{}: {} is not in it and starts at random", path, kScore));
-    initial.random = {kScore};
+  const LanguageFamily& family = family_of(config);
+  if (config.task == Task::sequence_classification) {
+    std::vector<std::string> missing = difference.missing;
+    const std::vector<std::string> head = take_matching(missing, family.classifier_head);
+    if (head.size() == family.classifier_head.size()) {  // all of it, or the file is unsound
+      difference.missing = missing;
+      for (const std::string& name : take_matching(difference.extra, family.language_head))
+        initial.notices.push_back(
+            fmt::format("{}: {} is dropped, a classifier has none", path, name));
+      for (const std::string& name : head)
+        initial.notices.push_back(
+            fmt::format("{}: {} is not in it and starts at random", path, name));
+      initial.random = head;
+    }
   }
   expect_no_difference(*weights, difference);
 

@@ -106,7 +106,7 @@ Tensor TextGenerator::prefill(const std::vector<std::vector<int32_t>>& prompts, 
   for (size_t b = 0; b < model_.blocks.size(); ++b) {
     Tape tape;
     flow = model_.blocks[b]->forward(params_, flow, tape);
-    decoding(*model_.blocks[b]).remember(tape, s.caches[b]);
+    decoding(*model_.blocks[b]).remember(params_, tape, s.caches[b]);
   }
   const Tensor at = on_device(last, device_);
   s.step.positions.copy_(at).add_(1);

@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
@@ -11,6 +13,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <limits>
@@ -22,7 +25,8 @@
 namespace veil {
 namespace {
 
-enum class Library { cudnn, flash, cpu_flash, math };
+// window_flash: flash by the call that knows windows.
+enum class Library { cudnn, flash, window_flash, cpu_flash, math };
 
 Library library_for(AttentionKind kind, DType compute, Device device) {
   if (kind == AttentionKind::math) return Library::math;
@@ -31,6 +35,37 @@ Library library_for(AttentionKind kind, DType compute, Device device) {
   // cuDNN's backward adds as it comes
   const bool any_order = !at::globalContext().deterministicAlgorithms();
   return gpu_capability(device) >= 90 && any_order ? Library::cudnn : Library::flash;
+}
+
+constexpr int64_t kWidestCudnnHead = 128;
+
+Library library_for(const Attention& a, const Tensor& qkv, const Tensor& mask) {
+  const Library library = library_for(a.kind, qkv.scalar_type(), qkv.device());
+  if (library != Library::cudnn && library != Library::flash) return library;
+  if (mask.defined()) return Library::math;
+  if (a.slides(qkv.size(1))) return a.head_dim % 8 == 0 ? Library::window_flash : Library::math;
+  return a.head_dim > kWidestCudnnHead ? Library::flash : library;
+}
+
+// What position t does not see of the positions, [tokens, tokens], true there.
+Tensor unseen(const Attention& a, int64_t tokens, Device device) {
+  const auto options = at::TensorOptions(at::kBool).device(device);
+  Tensor later = at::ones({tokens, tokens}, options).triu_(1);
+  if (a.slides(tokens)) later.logical_or_(at::ones({tokens, tokens}, options).tril_(-a.window));
+  return later;
+}
+
+// Added to the scores, [1, 1, tokens, tokens]. The lowest number instead of -inf: a stretch of keys
+// that is hidden as a whole must not become NaN in a library that takes stretches one by one.
+Tensor window_mask(const Attention& a, int64_t tokens, DType dtype) {
+  CategoryScope scope(Category::temporary);
+  return at::zeros({1, 1, tokens, tokens}, dtype)
+      .masked_fill_(unseen(a, tokens, cpu_device()), hidden_score(dtype));
+}
+
+// What LibTorch takes: nothing where the scale is its own.
+std::optional<double> given_scale(const Attention& a) {
+  return a.scale > 0 ? std::optional(a.scale) : std::nullopt;
 }
 
 struct Heads {
@@ -52,19 +87,21 @@ Tensor grouped(const Tensor& kv, int64_t heads) {
       .reshape({kv.size(0), heads, kv.size(2), kv.size(3)});
 }
 
+// LibTorch takes no undefined tensor for an absent mask.
+std::optional<Tensor> optional(const Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 Tensor summed_over_group(const Tensor& grad, int64_t groups) {
   return grad.view({grad.size(0), groups, grad.size(1) / groups, grad.size(2), grad.size(3)})
       .sum(2);
 }
 
-Tensor probabilities(const Attention& a, const Tensor& q, const Tensor& k) {
-  const int64_t tokens = q.size(2);
-  Tensor scores =
-      at::matmul(q, k.transpose(-1, -2)).mul_(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
-  if (a.causal) {
-    const Tensor above = at::ones({tokens, tokens}, scores.options().dtype(at::kBool)).triu_(1);
-    scores.masked_fill_(above, -std::numeric_limits<double>::infinity());
-  }
+Tensor probabilities(const Attention& a, const Tensor& q, const Tensor& k, const Tensor& mask) {
+  Tensor scores = at::matmul(q, k.transpose(-1, -2)).mul_(a.score_scale());
+  if (a.causal)
+    scores.masked_fill_(unseen(a, q.size(2), q.device()), -std::numeric_limits<double>::infinity());
+  if (mask.defined()) scores.add_(mask);
   return at::softmax(scores, -1);
 }
 
@@ -87,38 +124,71 @@ std::string attention_backend(AttentionKind kind, DType compute, Device device) 
   }
 }
 
-Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& kept) const {
+double hidden_score(DType dtype) {
+  return dtype == at::kDouble     ? std::numeric_limits<double>::lowest()
+         : dtype == at::kFloat    ? std::numeric_limits<float>::lowest()
+         : dtype == at::kBFloat16 ? std::numeric_limits<c10::BFloat16>::lowest()
+                                  : std::numeric_limits<c10::Half>::lowest();
+}
+
+Tensor padding_mask(const Tensor& ids, int64_t padding_id, DType compute) {
+  Tensor mask = at::zeros({ids.size(0), 1, 1, ids.size(1)}, ids.options().dtype(compute));
+  CategoryScope scope(Category::temporary);
+  mask.masked_fill_(ids.eq(padding_id).view(mask.sizes()), hidden_score(compute));
+  return mask;
+}
+
+void Attention::turn(const Tensor& qkv) const {
+  if (rope.count == 0) return;
+  veil::rope(qkv.view({qkv.size(0), qkv.size(1), heads + 2 * kv_heads, head_dim}), heads + kv_heads,
+             rope);
+}
+
+Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& kept,
+                          const Tensor& mask) const {
   const int64_t batch = qkv.size(0), tokens = qkv.size(1);
-  if (!turned && rope.count > 0)
-    veil::rope(qkv.view({batch, tokens, heads + 2 * kv_heads, head_dim}), heads + kv_heads, rope);
+  if (!turned) turn(qkv);
   if (!kept.empty()) return kept[0];
   const Heads h = split(*this, qkv);
   Tensor out;
-  switch (library_for(kind, qkv.scalar_type(), qkv.device())) {
+  switch (library_for(*this, qkv, mask)) {
     case Library::cudnn: {
-      auto [o, lse, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
+      auto [o, lse, cum_q, cum_k, max_q, max_k, seed, offset, drawn] =
           at::_scaled_dot_product_cudnn_attention(h.q, h.k, h.v, {}, /*compute_log_sumexp=*/true,
-                                                  0.0, causal);
+                                                  0.0, causal, false, given_scale(*this));
       out = o;
       kept = {{}, lse, seed, offset};
       break;
     }
     case Library::flash: {
-      auto [o, lse, cum_q, cum_k, max_q, max_k, seed, offset, mask] =
-          at::_scaled_dot_product_flash_attention(h.q, h.k, h.v, 0.0, causal);
+      auto [o, lse, cum_q, cum_k, max_q, max_k, seed, offset, drawn] =
+          at::_scaled_dot_product_flash_attention(h.q, h.k, h.v, 0.0, causal, false,
+                                                  given_scale(*this));
       out = o;
       kept = {{}, lse, seed, offset};
       break;
     }
+    case Library::window_flash: {
+      auto [o, lse, seed, offset, debug] =
+          at::_flash_attention_forward(h.q.transpose(1, 2), h.k.transpose(1, 2),
+                                       h.v.transpose(1, 2), {}, {}, tokens, tokens, 0.0,
+                                       /*is_causal=*/true, false, score_scale(), window - 1, 0);
+      out = o.transpose(1, 2);
+      kept = {{}, lse, seed, offset};
+      break;
+    }
     case Library::cpu_flash: {
-      auto [o, lse] = at::_scaled_dot_product_flash_attention_for_cpu(h.q, h.k, h.v, 0.0, causal);
+      const bool windowed = slides(tokens);
+      const Tensor added = windowed ? window_mask(*this, tokens, qkv.scalar_type()) : mask;
+      auto [o, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+          h.q, h.k, h.v, 0.0, causal && !windowed, optional(added), given_scale(*this));
       out = o;
       kept = {{}, lse};
       break;
     }
     case Library::math: {
       CategoryScope scope(Category::temporary);
-      out = at::matmul(probabilities(*this, h.q, grouped(h.k, heads)), grouped(h.v, heads));
+      out = at::matmul(probabilities(*this, h.q, grouped(h.k, heads), mask), grouped(h.v, heads));
       kept = {{}};
       break;
     }
@@ -127,8 +197,8 @@ Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& k
   return kept[0];
 }
 
-Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv,
-                           const std::vector<Tensor>& kept) const {
+Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
+                           const Tensor& mask) const {
   const int64_t batch = qkv.size(0), tokens = qkv.size(1);
   const Heads h = split(*this, qkv);
   auto by_head = [&](const Tensor& x) {
@@ -136,27 +206,39 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv,
   };
   const Tensor grad = by_head(d_out), out = by_head(kept[0]);
   Tensor dq, dk, dv;
-  switch (library_for(kind, qkv.scalar_type(), qkv.device())) {
+  switch (library_for(*this, qkv, mask)) {
     case Library::cudnn:
       std::tie(dq, dk, dv) = at::_scaled_dot_product_cudnn_attention_backward(
           grad, h.q, h.k, h.v, out, kept[1], kept[2], kept[3], {}, {}, {}, tokens, tokens, 0.0,
-          causal);
+          causal, given_scale(*this));
       break;
     case Library::flash:
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_backward(
-          grad, h.q, h.k, h.v, out, kept[1], {}, {}, tokens, tokens, 0.0, causal, kept[2], kept[3]);
+          grad, h.q, h.k, h.v, out, kept[1], {}, {}, tokens, tokens, 0.0, causal, kept[2], kept[3],
+          given_scale(*this));
       break;
-    case Library::cpu_flash:
+    case Library::window_flash: {
+      const auto by_token = [](const Tensor& x) { return x.transpose(1, 2); };
+      std::tie(dq, dk, dv) = at::_flash_attention_backward(
+          by_token(grad), by_token(h.q), by_token(h.k), by_token(h.v), by_token(out), kept[1], {},
+          {}, tokens, tokens, 0.0, /*is_causal=*/true, kept[2], kept[3], score_scale(), window - 1,
+          0);
+      dq = by_token(dq), dk = by_token(dk), dv = by_token(dv);
+      break;
+    }
+    case Library::cpu_flash: {
+      const bool windowed = slides(tokens);
+      const Tensor added = windowed ? window_mask(*this, tokens, qkv.scalar_type()) : mask;
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          grad, h.q, h.k, h.v, out, kept[1], 0.0, causal);
+          grad, h.q, h.k, h.v, out, kept[1], 0.0, causal && !windowed, optional(added),
+          given_scale(*this));
       break;
+    }
     case Library::math: {
       const Tensor k = grouped(h.k, heads), v = grouped(h.v, heads),
-                   p = probabilities(*this, h.q, k);
+                   p = probabilities(*this, h.q, k, mask);
       const Tensor dp = at::matmul(grad, v.transpose(-1, -2));
-      const Tensor ds = (dp - (dp * p).sum(-1, /*keepdim=*/true))
-                            .mul_(p)
-                            .mul_(1.0 / std::sqrt(static_cast<double>(head_dim)));
+      const Tensor ds = (dp - (dp * p).sum(-1, /*keepdim=*/true)).mul_(p).mul_(score_scale());
       dq = at::matmul(ds, k);
       dk = summed_over_group(at::matmul(ds.transpose(-1, -2), h.q).contiguous(), kv_heads);
       dv = summed_over_group(at::matmul(p.transpose(-1, -2), grad).contiguous(), kv_heads);
@@ -169,15 +251,25 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv,
   return dqkv.view({batch, tokens, joint_width()});
 }
 
-int64_t Attention::kept_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const {
+int64_t Attention::kept_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu,
+                              bool masked) const {
   const int64_t out = batch * tokens * width() * dtype_bytes(compute);
-  if (kind == AttentionKind::math || (on_gpu && dtype_bytes(compute) > 2)) return out;
+  const bool by_math =
+      on_gpu && (dtype_bytes(compute) > 2 || masked || (slides(tokens) && head_dim % 8 != 0));
+  if (kind == AttentionKind::math || by_math) return out;
   const int64_t lse =
       batch * heads * tokens * dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
   return out + lse + (on_gpu ? 2 * dtype_bytes(at::kLong) : 0);  // and what dropout would draw from
 }
 
+int64_t Attention::window_bytes(int64_t tokens, DType compute) const {
+  // the mask; while it is made, two of booleans
+  return kind == AttentionKind::math || !slides(tokens) ? 0
+                                                        : tokens * tokens * dtype_bytes(compute);
+}
+
 int64_t Attention::flops(int64_t batch, int64_t tokens) const {
+  if (causal && slides(tokens)) return 4 * batch * (tokens - window / 2) * window * width();
   return 4 * batch * tokens * tokens * width() / (causal ? 2 : 1);
 }
 

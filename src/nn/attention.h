@@ -2,6 +2,7 @@
 // LibTorch's kernels do the work.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "base/names.h"
@@ -11,8 +12,8 @@
 namespace veil {
 
 // automatic: cuDNN on Hopper and later unless LibTorch is told to be deterministic, flash on other
-// GPUs (both for 16-bit types), flash on CPU. math: scores as a whole matrix, to compare with; also
-// what automatic takes for fp32 and fp64 on a GPU.
+// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU. math: scores as a whole matrix, to compare with; also
+// what automatic takes for fp32 and fp64 on a GPU, and for masks on a GPU.
 enum class AttentionKind { automatic, math };
 const NameTable<AttentionKind>& names(AttentionKind);
 
@@ -21,21 +22,44 @@ struct Attention {
   bool causal = true;  // padding is on the right only, so no mask is needed
   AttentionKind kind = AttentionKind::automatic;
   RopeFrequencies rope;  // turns queries and keys; none: positions are elsewhere
+  double scale = 0;      // of the scores; 0: head_dim^-1/2
+  // Where causal, position t sees t - window + 1 ... t; 0: all before it.
+  int64_t window = 0;
 
+  double score_scale() const {
+    return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+  }
   int64_t width() const { return heads * head_dim; }
   int64_t joint_width() const { return (heads + 2 * kv_heads) * head_dim; }
 
+  // Turns queries and keys of qkv [batch, tokens, joint width] in place, where there is a rope.
+  void turn(const Tensor& qkv) const;
   // qkv [batch, tokens, joint width], turned in place where there is a rope (`turned`: it already
   // is) -> [batch, tokens, width]. `kept` gets the result and what the library's backward wants
-  // beside it; where it is filled, nothing is made again.
-  Tensor forward(const Tensor& qkv, bool turned, std::vector<Tensor>& kept) const;
-  // dqkv from d_out [batch, tokens, width].
-  Tensor backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept) const;
+  // beside it; where it is filled, nothing is made again. `mask` [batch, 1, 1, tokens], where it is
+  // defined, is added to the scores: padding_mask().
+  Tensor forward(const Tensor& qkv, bool turned, std::vector<Tensor>& kept,
+                 const Tensor& mask = {}) const;
+  // dqkv from d_out [batch, tokens, width]; qkv is turned.
+  Tensor backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
+                  const Tensor& mask = {}) const;
 
-  int64_t kept_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
+  // Whether the window hides anything in a sequence of so many tokens.
+  bool slides(int64_t tokens) const { return window > 0 && window < tokens; }
+  int64_t kept_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu,
+                     bool masked = false) const;
+  // What forward and backward take for the window on CPU.
+  int64_t window_bytes(int64_t tokens, DType compute) const;
   // of forward: two products, half of them where causal
   int64_t flops(int64_t batch, int64_t tokens) const;
 };
+
+// The lowest number of a type, which is added to scores that are hidden. (Not -inf: a row that is
+// hidden as a whole stays finite, as in transformers.)
+double hidden_score(DType dtype);
+// [batch, 1, 1, tokens] of type `compute`: 0 where ids [batch, tokens] has text, hidden_score() where
+// it has padding.
+Tensor padding_mask(const Tensor& ids, int64_t padding_id, DType compute);
 
 // "cudnn", "flash" or "math": what automatic is for this type on this device.
 std::string attention_backend(AttentionKind kind, DType compute, Device device);

@@ -28,7 +28,7 @@ class Decodes {
   virtual LayerCache make_cache(int64_t batch, int64_t capacity, DType compute,
                                 Device device) const = 0;
   // Takes the keys and values of whole prompts from the tape of their forward.
-  virtual void remember(const Tape& tape, const LayerCache& cache) const = 0;
+  virtual void remember(const Params& params, const Tape& tape, const LayerCache& cache) const = 0;
   // The new tokens' hidden states [batch, 1, width] (ids [batch, 1] for the first block) -> the
   // block's output. Their keys and values join the cache.
   virtual Tensor decode(const Params& params, const Tensor& in, const LayerCache& cache,

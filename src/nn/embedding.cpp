@@ -3,11 +3,21 @@
 #include <ATen/ops/index_select.h>
 
 namespace veil {
+namespace {
+
+void scale_embedding(Tensor& x, double scale) {
+  x.mul_(x.scalar_type() == at::kBFloat16 ? static_cast<double>(c10::BFloat16(scale))
+         : x.scalar_type() == at::kHalf   ? static_cast<double>(c10::Half(scale))
+                                          : scale);
+}
+
+}  // namespace
 
 Flow Embedding::forward(const Params& params, const Flow& in, Tape& tape) const {
   const Tensor& ids = in.hidden;  // [batch, tokens]
   Tensor out =
       at::index_select(params[table_], 0, ids.view({-1})).view({ids.size(0), ids.size(1), width_});
+  if (scale_ != 0) scale_embedding(out, scale_);
   if (positions_ >= 0) out.add_(params[positions_].narrow(0, 0, ids.size(1)));
   tape.input = ids;
   return {out};
@@ -21,11 +31,13 @@ Flow Embedding::recompute(const Params&, const Flow& in, Tape& tape) const {
 Tensor Embedding::decode(const Params& params, const Tensor& ids, const LayerCache&,
                          const DecodeStep& step) const {
   Tensor out = at::index_select(params[table_], 0, ids.view({-1}));
+  if (scale_ != 0) scale_embedding(out, scale_);
   if (positions_ >= 0) out.add_(at::index_select(params[positions_], 0, step.positions));
   return out.view({ids.size(0), 1, width_});
 }
 
 Flow Embedding::backward(const Params&, Flow grad, const Tape& tape, GradSink& sink, bool) const {
+  if (scale_ != 0) scale_embedding(grad.hidden, scale_);  // there are no positions then
   sink.embedding(table_, tape.input, grad.hidden);
   if (positions_ >= 0) sink.direct(positions_, grad.hidden.view({grad.hidden.size(0), -1}));
   return {};

@@ -14,7 +14,7 @@ Tensor Norm::forward(const Params& params, const Tensor& x, const Tensor& add,
   const DType real = sum_dtype(x.scalar_type());
   statistics.rstd = empty_tensor({rows}, real, x.device());
   if (bias < 0) {
-    rms_norm(x, add, params[weight], epsilon, add, out, statistics.rstd);
+    rms_norm(x, add, params[weight], epsilon, add, out, statistics.rstd, offset);
   } else {
     statistics.mean = empty_tensor({rows}, real, x.device());
     layer_norm(x, add, params[weight], params[bias], epsilon, add, out, statistics.mean,
@@ -25,16 +25,22 @@ Tensor Norm::forward(const Params& params, const Tensor& x, const Tensor& add,
 
 void Norm::backward(const Params& params, const Tensor& dy, const Tensor& x,
                     const Statistics& statistics, const Tensor& residual, GradSink& sink) const {
+  backward_into(params, dy, x, statistics, residual, dy, sink);
+}
+
+void Norm::backward_into(const Params& params, const Tensor& dy, const Tensor& x,
+                         const Statistics& statistics, const Tensor& residual, const Tensor& dx,
+                         GradSink& sink) const {
   CategoryScope scope(Category::temporary);
   const Tensor weight_grad =
       empty_tensor({x.size(0), width}, sum_dtype(x.scalar_type()), x.device());
   if (bias < 0) {
-    rms_norm_backward(dy, x, params[weight], statistics.rstd, residual, dy, weight_grad);
+    rms_norm_backward(dy, x, params[weight], statistics.rstd, residual, dx, weight_grad, offset);
     sink.direct(weight, weight_grad);
     return;
   }
   const Tensor bias_grad = at::empty_like(weight_grad);
-  layer_norm_backward(dy, x, params[weight], statistics.mean, statistics.rstd, residual, dy,
+  layer_norm_backward(dy, x, params[weight], statistics.mean, statistics.rstd, residual, dx,
                       weight_grad, bias_grad);
   sink.direct(weight, weight_grad);
   sink.direct(bias, bias_grad);

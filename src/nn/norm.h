@@ -1,5 +1,5 @@
-// Normalisation in front of a layer, with its report: RMSNorm (a weight) or LayerNorm (weight and
-// bias). Part of a block, not a block itself.
+// Normalisation in front of a layer or behind it, with its report: RMSNorm (a weight) or LayerNorm
+// (weight and bias). Part of a block, not a block itself.
 #pragma once
 
 #include "nn/block.h"
@@ -7,10 +7,13 @@
 namespace veil {
 
 struct Norm {
-  ParamId weight = -1;
-  ParamId bias = -1;  // LayerNorm where there is one
+  ParamId weight = -1;  // -1: there is no norm in this place
+  ParamId bias = -1;    // LayerNorm where there is one
   int64_t width = 0;
   double epsilon = 1e-5;
+  double offset = 0;  // added to RMSNorm's weight: 1 in Gemma
+
+  bool exists() const { return weight >= 0; }
 
   // What backward needs in addition to the input.
   struct Statistics {
@@ -24,6 +27,10 @@ struct Norm {
   // what was normalised.
   void backward(const Params& params, const Tensor& dy, const Tensor& x,
                 const Statistics& statistics, const Tensor& residual, GradSink& sink) const;
+  // Likewise, with the input's gradient written to dx (may be dy).
+  void backward_into(const Params& params, const Tensor& dy, const Tensor& x,
+                     const Statistics& statistics, const Tensor& residual, const Tensor& dx,
+                     GradSink& sink) const;
 
   void add_shape(BlockShape& shape, int64_t batch) const;
   int64_t statistics_bytes(int64_t rows, DType compute) const;

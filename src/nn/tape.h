@@ -14,6 +14,9 @@ namespace veil {
 struct Flow {
   Tensor hidden;          // [batch, ...]
   Tensor condition = {};  // [batch, width]
+  // The token ids [batch, tokens], where blocks must tell padding from text: the first block puts
+  // them there, and the others hand them on. They have no gradient.
+  Tensor ids = {};
 };
 
 // One micro-batch as a model sees it.

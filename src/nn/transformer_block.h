@@ -1,57 +1,82 @@
-// The pre-norm transformer block of Llama, Qwen2 and GPT-2: x + attention(norm(x)), then that +
-// feed-forward(norm(that)).
+// The transformer block of every language model: attention and feed-forward, each added to a
+// residual. Where a family normalises, and how, are options:
+//
+//   before (Llama, GPT-2, ...)  m = x + A(n1(x))              y = m + F(n2(m))
+//   around (Gemma 3)            m = x + p1(A(n1(x)))          y = m + p2(F(n2(m)))
+//   after (OLMo 2)              m = x + p1(A(x))              y = m + p2(F(m))
+//   on the sum (RoBERTa)        m = n2(x + A(x))              y = last(m + F(m))
+//
+// n1 is attention_norm, p1 attention_post_norm, n2 feed_norm, p2 feed_post_norm, last output_norm.
 #pragma once
 
-#include "nn/attention.h"
 #include "nn/decode.h"
-#include "nn/norm.h"
+#include "nn/head_norms.h"
 #include "nn/projection.h"
 
 namespace veil {
 
-enum class Activation { swiglu, gelu };
+// swiglu, geglu (GELU by tanh): up is gate and up joined. gelu is by tanh, gelu_erf exact.
+enum class Activation { swiglu, geglu, gelu, gelu_erf };
 
 struct TransformerLayers {
   std::string name;
-  Norm attention_norm, feed_norm;
+  Norm attention_norm = {}, feed_norm = {};            // those that do not exist are left out
+  Norm attention_post_norm = {}, feed_post_norm = {};  // in front of the residual's addition
+  // Behind the last addition. The second residual is then the normalised m.
+  Norm output_norm = {};
   Projection qkv, attention_out;  // qkv: q, k and v joined
-  Projection up, down;            // up: gate and up joined for swiglu
+  Projection up, down;
+  HeadNorms head_norms = {};
   Attention attention;
   Activation activation = Activation::swiglu;
   int64_t hidden = 0, feed = 0;  // widths of the residual and inside the feed-forward
   int64_t tokens = 0;
+  bool masks_padding = false;  // attention does not see tokens that are padding_id (Flow::ids)
+  int64_t padding_id = -1;
 };
 
 class TransformerBlock final : public Block, public Decodes {
  public:
-  explicit TransformerBlock(TransformerLayers layers) : l_(std::move(layers)) {}
+  explicit TransformerBlock(TransformerLayers layers);
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
   Flow recompute(const Params& params, const Flow& in, Tape& tape) const override;
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                 bool needs_input_grad) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+  const TransformerLayers& layers() const { return l_; }
 
   LayerCache make_cache(int64_t batch, int64_t capacity, DType compute,
                         Device device) const override;
-  void remember(const Tape& tape, const LayerCache& cache) const override;
+  void remember(const Params& params, const Tape& tape, const LayerCache& cache) const override;
   Tensor decode(const Params& params, const Tensor& in, const LayerCache& cache,
                 const DecodeStep& step) const override;
 
  private:
-  // What the tape holds, by place in Tape::saved.
+  // What the tape holds, by place in Tape::saved; undefined where the block has no such part.
   struct Saved {
-    // [batch, tokens, ...]; middle: the residual between the two halves
-    Tensor normed, qkv, middle, middle_normed, up;
-    Norm::Statistics first, second;
+    // [batch, tokens, ...]. qkv: turned, or as projected where there are norms of heads. middle: the
+    // residual between the two halves (on the sum: what is normalised to be it). attended, fed: what
+    // the post norms normalise, and the sum that output_norm does.
+    Tensor normed, qkv, middle, middle_normed, up, attended, fed;
+    Norm::Statistics first, second, attended_stats, fed_stats;
+    Tensor mask;  // padding_mask()
     explicit Saved(const Tape& tape);
     Saved() = default;
     std::vector<Tensor> list() const;
   };
-  // Fills the tape; answers what `down` reads, [batch, tokens, feed].
-  Tensor run(const Params& params, const Tensor& x, Tape& tape) const;
+  // The last norm, if it is not the one in front of the feed-forward: its input is on the tape.
+  const Norm& last_norm() const {
+    return l_.output_norm.exists() ? l_.output_norm : l_.feed_post_norm;
+  }
+  bool ends_with_norm() const { return last_norm().exists(); }
+  // Everything up to the feed-forward's product with `up`.
+  Saved run(const Params& params, const Flow& in, Tape& tape) const;
+  // Queries, keys and values as attention takes them: what the tape has of them, or that normalised
+  // and turned anew, where there are norms of heads.
+  Tensor prepared_heads(const Params& params, const Tensor& qkv) const;
   Tensor activated(const Tensor& up) const;
-  int64_t add_moments(BlockShape& shape, int64_t batch, int64_t hidden, int64_t feed, int64_t up,
-                      int64_t joint, int64_t real_bytes) const;
+  void activation_backward(const Tensor& up, const Tensor& grad, const Tensor& d_up,
+                           const Tensor& out) const;
   TransformerLayers l_;
 };
 

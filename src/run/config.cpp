@@ -282,6 +282,9 @@ void check_config(const RunConfig& config) {
   if (config.data.path.empty() && !config.data.tokenizer.empty())
     field_error("tokenizer", "{}: it reads the text of `data`; pass `data` PATH too",
                 config.data.tokenizer);
+  if (config.data.path.empty() && !config.data.end_token.empty())
+    field_error("end_token", "{}: it ends the texts of `data`; pass `data` PATH too",
+                config.data.end_token);
   if (!config.data.path.empty() && !std::filesystem::exists(config.data.path))
     field_error("data", "{}: no such folder or token store", config.data.path);
   const ClipChoice& method = config.privacy.method;

@@ -106,6 +106,7 @@ struct DataConfig {
   // in every step.
   std::string path;
   std::string tokenizer;  // "": the model's own; "bytes"
+  std::string end_token;  // id or text; "": as the model's files say
   data::CorpusOptions corpus;
   std::optional<data::SampleKind> samples;  // none: as the model's task and the privacy unit need
   double held_out = 0.05;                   // part kept for evaluation

@@ -81,11 +81,12 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("ema", average);
   }
   {
-    auto& [path, tokenizer, corpus, samples, held_out, held_out_required, shapes, loader_threads,
-           label_drop] = data;
+    auto& [path, tokenizer, end_token, corpus, samples, held_out, held_out_required, shapes,
+           loader_threads, label_drop] = data;
     auto& [text_key, label_key, label_names, skip_bad, user_key] = corpus;
     visit("data", path);
     visit("tokenizer", tokenizer);
+    visit("end_token", end_token);
     visit("text_key", text_key);
     visit("label_key", label_key);
     visit("label_names", label_names);

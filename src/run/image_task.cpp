@@ -65,7 +65,7 @@ class ImageTask final : public TrainTask {
     return facts;
   }
 
-  std::vector<std::pair<std::string, std::string>> export_files() const override {
+  std::vector<std::pair<std::string, std::string>> export_files(StoredType) const override {
     nlohmann::ordered_json json = config_json(dit());
     json["class_names"] = images_->class_names();
     return {{"config.json", json.dump(2) + "\n"}};

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "data/batches.h"
 #include "models/text_generator.h"
+#include "run/special_tokens.h"
 #include "train/feed.h"
 
 namespace veil {
@@ -66,20 +67,9 @@ TextBorders text_borders(const ModelSource& source, const data::Tokenizer& token
   TextBorders found;
   const data::TokenizerIdentity& identity = tokenizer.identity();
   if (identity.begin_of_text) found.begin = *identity.begin_of_text;
-  const auto take = [&](const nlohmann::ordered_json& json) {
-    if (!found.ends.empty() || !json.is_object() || !json.contains("eos_token_id")) return;
-    const auto& end = json["eos_token_id"];
-    if (end.is_number_integer()) found.ends.push_back(end.get<int64_t>());
-    if (!end.is_array()) return;
-    for (const auto& one : end) {
-      if (one.is_number_integer()) found.ends.push_back(one.get<int64_t>());
-    }
-  };
-  const fs::path generation = fs::path(source.folder) / "generation_config.json";
-  if (!source.folder.empty() && fs::exists(generation))
-    take(nlohmann::ordered_json::parse(read_file(generation.string()), nullptr, false));
-  if (source.config) take(source.config->source);
-  if (found.ends.empty() && identity.end_of_text) found.ends.push_back(*identity.end_of_text);
+  for (const int32_t end :
+       choose_special_tokens(source, /*own_tokenizer=*/true, identity, &tokenizer, "").ends)
+    found.ends.push_back(end);
   return found;
 }
 

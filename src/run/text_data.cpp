@@ -55,22 +55,29 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   tokens->require_vocabulary(source.config->vocabulary);
   // A private run must not end at the draw of a bad token, for that would tell of the draw.
   if (config.privacy.is_private()) tokens->check_tokens();
+  const bool own_tokenizer = config.data.tokenizer.empty() && !source.folder.empty();
+  const SpecialTokens special = choose_special_tokens(
+      source, own_tokenizer, tokens->header().tokenizer, tokenizer.get(), config.data.end_token);
   if (kind == data::SampleKind::labelled) {
     if (tokens->label_count() > source.config->labels)
       user_error("{}: labels go up to {}, the model has {}; pass `labels` {}", path,
                  tokens->label_count() - 1, source.config->labels, tokens->label_count());
-    // Padding must be told from text: the data's own padding token, where the config names none.
-    const auto& identity = tokens->header().tokenizer;
+    // Padding must be told from text: the model and the samples have the same.
+    if (special.padding) source.config->padding_id = special.padding->id;
     if (source.config->padding_id < 0)
-      source.config->padding_id = identity.padding.value_or(identity.end_of_text.value_or(0));
+      source.config->padding_id = special.end ? special.end->id : 0;
   }
   const double held_out = config.data.held_out;
+  const auto id_of = [](const std::optional<SpecialToken>& token) {
+    return token ? std::optional(token->id) : std::nullopt;
+  };
   auto part = [&](data::Split split) {
     return std::make_shared<const data::Samples>(
-        tokens, data::SampleOptions{kind, config.model.seq_length, split, held_out, owners});
+        tokens, data::SampleOptions{kind, config.model.seq_length, split, held_out, owners,
+                                    id_of(special.end), id_of(special.padding)});
   };
   TextData text{part(held_out == 0 ? data::Split::all : data::Split::train),
-                held_out == 0 ? nullptr : part(data::Split::held_out), owners};
+                held_out == 0 ? nullptr : part(data::Split::held_out), owners, nullptr, special};
   if (!owners) return text;
   VEIL_CHECK(kind != data::SampleKind::packed, "packed sequences mix users");
   text.users = std::make_shared<const data::Users>(*owners, text.samples->documents());

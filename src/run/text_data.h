@@ -7,6 +7,7 @@
 #include "data/batches.h"
 #include "record/record.h"
 #include "run/config.h"
+#include "run/special_tokens.h"
 
 namespace veil {
 
@@ -16,6 +17,7 @@ struct TextData {
   // of all documents, and those of `samples`; null without data.corpus.user_key
   std::shared_ptr<const data::Owners> owners = nullptr;
   std::shared_ptr<const data::Users> users = nullptr;
+  SpecialTokens special = {};
 };
 // What a sample is: as the configuration says, labelled for classification, packed otherwise.
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source);

@@ -1,17 +1,13 @@
 // A language model on text.
-#include <filesystem>
-
-#include "base/files.h"
 #include "base/quantity.h"
 #include "models/family.h"
+#include "models/model_files.h"
 #include "run/text_data.h"
 #include "run/train_task.h"
 #include "train/feed.h"
 
 namespace veil {
 namespace {
-
-namespace fs = std::filesystem;
 
 class TextTask final : public TrainTask {
  public:
@@ -61,10 +57,14 @@ class TextTask final : public TrainTask {
   Sha256Digest data_digest() const override {
     if (digest_) return *digest_;
     digest_ = data_.samples->store().digest();
-    if (!data_.owners) return *digest_;
+    // another end of text than the store's own makes other samples
+    const auto end = data_.samples->options().end_of_text;
+    const bool other_end = end != data_.samples->store().header().tokenizer.end_of_text;
+    if (!data_.owners && !other_end) return *digest_;
     Sha256 all;
     all.add(*digest_);
-    all.add(data_.owners->digest());
+    if (data_.owners) all.add(data_.owners->digest());
+    if (other_end) all.add(fmt::format("end of text {}", end.value_or(-1)));
     digest_ = all.digest();
     return *digest_;
   }
@@ -80,17 +80,21 @@ class TextTask final : public TrainTask {
     facts.users = data_.users ? data_.users->count() : 0;
     facts.text = TaskFacts::Text{name_of(source_.config->task), header.tokenizer.name,
                                  header.documents, header.tokens, data_.samples->length()};
+    const SpecialTokens& special = data_.special;
+    if (special.end) facts.text->end = special_token_text(*special.end);
+    if (special.padding) facts.text->padding = special_token_text(*special.padding);
+    if (special.begin) facts.text->begin = special_token_text(*special.begin);
     return facts;
   }
 
-  std::vector<std::pair<std::string, std::string>> export_files() const override {
-    std::vector<std::pair<std::string, std::string>> files = {
-        {"config.json", config_json(*source_.config).dump(2) + "\n"}};
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                             "generation_config.json"}) {
-      const std::string path = source_.folder.empty() ? "" : join_path(source_.folder, name);
-      if (!path.empty() && fs::exists(path)) files.emplace_back(name, read_file(path));
-    }
+  std::vector<std::pair<std::string, std::string>> export_files(StoredType weights) const override {
+    nlohmann::ordered_json json = config_json(*source_.config);
+    // in the spelling that the config has; the older one is read by every transformers
+    if (json.contains("dtype")) json["dtype"] = config_dtype(weights);
+    if (json.contains("torch_dtype") || !json.contains("dtype"))
+      json["torch_dtype"] = config_dtype(weights);
+    std::vector<std::pair<std::string, std::string>> files = {{"config.json", json.dump(2) + "\n"}};
+    for (auto& file : companion_files(source_.folder)) files.push_back(std::move(file));
     return files;
   }
 

@@ -9,6 +9,7 @@
 #include "base/outputs.h"
 #include "comm/rank_link.h"
 #include "models/export.h"
+#include "models/model_files.h"
 #include "models/weight_tensors.h"
 #include "profile/kineto.h"
 #include "run/config_fields.h"
@@ -384,7 +385,10 @@ class TrainRun {
     }
     std::vector<TensorSource> sources;
     const DType storage = dtype_of(config_.step.storage);
-    const StoredType type = stored_type(average_ || storage == at::kDouble ? at::kFloat : storage);
+    // the input's type, or where there was none the one that the run keeps
+    const StoredType type =
+        stored_weights_type(task_->source().has_weights() ? task_->source().folder : "")
+            .value_or(stored_type(average_ || storage == at::kDouble ? at::kFloat : storage));
     for (size_t i = 0; i < model.params.size(); ++i) {
       TensorSource source{model.params[i].name, type, model.params[i].dims, {}};
       source.produce = [whole, i, name = source.name, type](const AppendBytes& append) {
@@ -392,7 +396,7 @@ class TrainRun {
       };
       sources.push_back(std::move(source));
     }
-    std::vector<std::pair<std::string, std::string>> files = task_->export_files();
+    std::vector<std::pair<std::string, std::string>> files = task_->export_files(type);
     if (privacy) {
       nlohmann::json guarantee = privacy->guarantee_json;
       const std::vector<std::string> frozen = frozen_names(model);

@@ -10,6 +10,7 @@
 #include "base/sha256.h"
 #include "models/load.h"
 #include "models/shape.h"
+#include "models/stored_type.h"
 #include "run/config.h"
 #include "train/feed.h"
 
@@ -24,6 +25,7 @@ struct TaskFacts {
     std::string task, tokenizer;
     int64_t documents = 0, tokens = 0;
     int64_t sample_tokens = 0;
+    std::string begin = "", end = "", padding = "";  // special tokens; "": none
   };
   struct Images {
     int64_t image_size = 0, channels = 0, patches = 0;
@@ -51,8 +53,9 @@ class TrainTask {
   // Of all that samples are made from, in its order: equal for equal data only.
   virtual Sha256Digest data_digest() const = 0;
   virtual TaskFacts facts() const = 0;
-  // In addition to the weights, by name.
-  virtual std::vector<std::pair<std::string, std::string>> export_files() const = 0;
+  // In addition to the weights, which are of type `weights`, by name.
+  virtual std::vector<std::pair<std::string, std::string>> export_files(
+      StoredType weights) const = 0;
 };
 
 // `notice` is told what is left out of the data. UserError in one line where the data cannot be

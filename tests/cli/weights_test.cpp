@@ -1,6 +1,8 @@
 // Where a model's weights come from: never random by accident, and always said.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/training.h"
 
 namespace veil {
@@ -73,6 +75,68 @@ TEST_F(ProgramWeights, ARunThatGoesOnTakesTheWeightsOfItsCheckpoint) {
                               "--batch-size 2 --output-dir runs --resume");
   ASSERT_EQ(resumed.code, kExitDone) << resumed.err;
   EXPECT_THAT(resumed.out, HasSubstr("weights   of this run, after step 1\n"));
+}
+
+// What a model came with goes out with it: type, tokenizer, template, generation settings.
+TEST_F(ProgramWeights, AnExportHasTheInputsTypeAndAllItsFiles) {
+  ASSERT_EQ(veil(train("llama-tiny") + "--from-scratch --storage bf16 --export base").code,
+            kExitDone);
+  const std::map<std::string, std::string> companions = {
+      {"generation_config.json", R"({"eos_token_id": [10, 65], "temperature": 0.6})"},
+      {"chat_template.jinja", "{{ messages }}"},
+      {"special_tokens_map.json", "{}"},
+      {"added_tokens.json", "{}"},
+      {"vocab.json", "{}"},
+      {"merges.txt", "#version: 0.2\n"},
+      {"tokenizer.model", std::string("\0\1\2", 3)}};
+  for (const auto& [name, content] : companions) std::ofstream(work() / "base" / name) << content;
+  std::ofstream(work() / "base" / "README.md") << "not a part of the model";
+
+  const Answer tuned = veil(train("base") + "--storage fp32 --export tuned");
+  ASSERT_EQ(tuned.code, kExitDone) << tuned.err;
+  EXPECT_THAT(tuned.out,
+              HasSubstr("\ntokens    end 10 \"\\n\" (generation_config.json), padding 257"));
+  for (const auto& [name, content] : companions)
+    EXPECT_EQ(text(work() / "tuned" / name), content) << name;
+  EXPECT_FALSE(fs::exists(work() / "tuned" / "README.md"));
+  const Weights weights((work() / "tuned").string());
+  for (const std::string& name : weights.names())
+    EXPECT_EQ(weights.find(name)->dtype, StoredType::bf16) << name;
+  const auto config = nlohmann::json::parse(text(work() / "tuned" / "config.json"));
+  EXPECT_EQ(config.at("torch_dtype"), "bfloat16");
+  // An export that is replaced takes its files along.
+  EXPECT_EQ(veil(train("base") + "--storage fp32 --export tuned --overwrite").code, kExitDone);
+
+  // From scratch there is no input: the type is the run's own.
+  ASSERT_EQ(veil(train("base") + "--from-scratch --storage fp32 --export fresh").code, kExitDone);
+  EXPECT_EQ(nlohmann::json::parse(text(work() / "fresh" / "config.json")).at("torch_dtype"),
+            "float32");
+}
+
+TEST_F(ProgramWeights, TheEndTokenCanBeChosenByNumberOrText) {
+  const auto end_of = [&](const std::string& token) {
+    const Answer answer = veil(train("llama-tiny") + "--from-scratch --end-token " + token);
+    EXPECT_EQ(answer.code, kExitDone) << answer.err;
+    return answer.out;
+  };
+  EXPECT_THAT(end_of("65"), HasSubstr("tokens    end 65 A (--end-token)"));
+  EXPECT_THAT(end_of("B"), HasSubstr("tokens    end 66 B (--end-token)"));
+  const std::string line = train("llama-tiny") + "--from-scratch --end-token ";
+  expect_refused(line + "264", "--end-token 264: token ids are 0 to 263");
+  expect_refused(line + "AB", "--end-token AB: it is 2 tokens of this tokenizer");
+}
+
+// An encoder from scratch, its export loaded again, and a language model's head in its place.
+TEST_F(ProgramWeights, RobertaTrainsAsAClassifierAndAsNothingElse) {
+  const std::string reviews =
+      " --data '" + source_root() + "/examples/reviews' --seq-length 16 --device cpu --steps 1 ";
+  const Answer made =
+      veil("train --model roberta-tiny --from-scratch --labels 3 --export model" + reviews);
+  ASSERT_EQ(made.code, kExitDone) << made.err;
+  const Answer again = veil("train --model model --epsilon 8 --delta 1e-5" + reviews);
+  EXPECT_EQ(again.code, kExitDone) << again.err;
+  expect_refused("train --model model --task causal-lm" + reviews,
+                 "--task causal-lm: a roberta model is supported for sequence-classification only");
 }
 
 TEST_F(ProgramWeights, BytesAreNoSilentFallBackForAModelWithAVocabularyOfWords) {

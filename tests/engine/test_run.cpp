@@ -55,7 +55,7 @@ Model test_model(const TestCase& test) {
   // as small as shows everything: two layers, grouped heads, sizes that no world divides evenly
   config.hidden = 24;
   config.heads = 3;
-  config.kv_heads = config.family == Family::gpt2 ? 3 : 1;
+  config.kv_heads = config.family == Family::gpt2 || config.family == Family::roberta ? 3 : 1;
   config.head_dim = 8;
   config.feed = 20;
   config.vocabulary = 37;
@@ -145,6 +145,15 @@ Ranks simulated_ranks(const TestCase& test, int rank) {
 
 namespace {
 
+// The families of language models, a way of being built each.
+const std::vector<std::string> kLanguageModels = {
+    "llama-tiny",   "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny",   "qwen3-tiny",
+    "mistral-tiny", "phi3-tiny",       "olmo2-tiny", "gemma3-tiny",     "roberta-tiny"};
+
+bool only_classifies(const std::string& model) {
+  return model == "roberta-tiny";
+}
+
 std::vector<TestCase> grid_of(const std::vector<std::string>& models, int world, DType dtype) {
   std::vector<TestCase> grid;
   for (const std::string& model : models) {
@@ -154,6 +163,7 @@ std::vector<TestCase> grid_of(const std::vector<std::string>& models, int world,
         for (int micro_batches : {1, 2}) {
           TestCase test;
           test.model = model;
+          if (only_classifies(model)) test.task = Task::sequence_classification;
           test.step = TestCase::all_of(dtype);
           test.step.min_params = 3000;
           test.step.strategy = strategy;
@@ -182,8 +192,7 @@ std::vector<TestCase> grid_of(const std::vector<std::string>& models, int world,
 }  // namespace
 
 std::vector<TestCase> language_grid(int world, DType dtype) {
-  return grid_of({"llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied", "gpt2-tiny"},
-                 world, dtype);
+  return grid_of(kLanguageModels, world, dtype);
 }
 
 std::vector<TestCase> diffusion_grid(int world, DType dtype) {
@@ -193,8 +202,10 @@ std::vector<TestCase> diffusion_grid(int world, DType dtype) {
 std::vector<TestCase> private_grid(DType dtype) {
   using privacy::ClipFunction, privacy::NormRule, privacy::PassKind;
   std::vector<TestCase> grid;
-  for (const char* model : {"", "llama-tiny", "llama-tiny-tied", "qwen2-tiny", "qwen2-tiny-tied",
-                            "gpt2-tiny", "dit-tiny"}) {
+  std::vector<std::string> models = kLanguageModels;
+  models.insert(models.begin(), "");
+  models.push_back("dit-tiny");
+  for (const std::string& model : models) {
     for (PassKind pass :
          {PassKind::keep, PassKind::book, PassKind::two_pass, PassKind::per_layer}) {
       for (NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {
@@ -204,9 +215,10 @@ std::vector<TestCase> private_grid(DType dtype) {
             TestCase test;
             const size_t i = grid.size();
             test.model = model;
-            if (*model && i % 4 == 3) test.task = Task::sequence_classification;
+            if (only_classifies(model) || (!model.empty() && i % 4 == 3))
+              test.task = Task::sequence_classification;
             test.step = TestCase::all_of(dtype);
-            test.step.min_params = *model ? 3000 : 300;
+            test.step.min_params = model.empty() ? 300 : 3000;
             test.step.checkpointing = checkpointing;
             test.step.micro_batches = micro_batches;
             test.batch = kPrivateGridSamples / micro_batches;

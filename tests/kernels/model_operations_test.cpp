@@ -173,7 +173,7 @@ TEST(ModelOperations, WhatDoesNotMatchIsRefused) {
       << "a sum with nowhere to go";
   RopeFrequencies three;
   three.count = 3;
-  EXPECT_THROW(rope(at::zeros({1, 2, 1, 8}), 1, three), std::logic_error);
+  EXPECT_THROW(rope(at::zeros({1, 2, 1, 4}), 1, three), std::logic_error);
   EXPECT_THROW(rope(at::zeros({1, 2, 1, 6}), 2, three), std::logic_error)
       << "more heads than there are";
   const Tensor ids = at::full({1}, 3, at::kLong);

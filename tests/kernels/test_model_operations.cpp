@@ -89,6 +89,10 @@ const NormShape kNormShapes[] = {{1, 1, 1},     {2, 3, 7},    {3, 9, 64},   {2, 
                                  {1, 5, 1031},  {2, 2, 2048}, {1, 3, 4096}, {1, 2, 8200},
                                  {1, 1, 16384}, {2, 32, 1024}};
 constexpr double kEpsilon = 1e-5;
+// RMSNorm's, in some of the shapes.
+double offset_of(const NormShape& shape) {
+  return static_cast<double>(shape.rows % 2);
+}
 
 Tensor normalised(const Tensor& x, bool centred) {
   const Tensor middle = centred ? x - x.mean(-1, true) : x;
@@ -118,13 +122,13 @@ void add_norm(std::vector<Row>& table, DType dtype, const NormShape& shape, bool
       layer_norm(in[0], add, in[2], in[3], kEpsilon, sum, out, mean, rstd);
       return with_add ? Tensors{out, rstd, mean, sum} : Tensors{out, rstd, mean};
     }
-    rms_norm(in[0], add, in[2], kEpsilon, sum, out, rstd);
+    rms_norm(in[0], add, in[2], kEpsilon, sum, out, rstd, offset_of(shape));
     return with_add ? Tensors{out, rstd, sum} : Tensors{out, rstd};
   };
   auto expect = [=](const Tensors& in) {
     const Tensor x = with_add ? rounded_to(dtype, in[0] + in[1]) : in[0];
-    const Tensor out =
-        normalised(x, centred) * in[2] + (centred ? in[3] : at::zeros({width}, at::kDouble));
+    const Tensor out = normalised(x, centred) * (in[2] + (centred ? 0 : offset_of(shape))) +
+                       (centred ? in[3] : at::zeros({width}, at::kDouble));
     const Tensor middle = centred ? x - x.mean(-1, true) : x;
     Tensors all = {out, at::rsqrt(middle.pow(2).mean(-1) + kEpsilon)};
     if (centred) all.push_back(x.mean(-1));
@@ -163,14 +167,14 @@ void add_norm_backward(std::vector<Row>& table, DType dtype, const NormShape& sh
       layer_norm_backward(in[0], x, weight, mean, rstd, residual, dx, weight_grad, bias_grad);
       return Tensors{dx, weight_grad, bias_grad};
     }
-    rms_norm(x, {}, weight, kEpsilon, {}, out, rstd);
-    rms_norm_backward(in[0], x, weight, rstd, residual, dx, weight_grad);
+    rms_norm(x, {}, weight, kEpsilon, {}, out, rstd, offset_of(shape));
+    rms_norm_backward(in[0], x, weight, rstd, residual, dx, weight_grad, offset_of(shape));
     return Tensors{dx, weight_grad};
   };
   auto expect = [=](const Tensors& in) {
     const Tensor x = leaf(in[1]), weight = leaf(in[2].expand({batch, 1, width})),
                  bias = leaf(at::zeros({batch, 1, width}, at::kDouble));
-    const Tensor out = normalised(x, centred) * weight + bias;
+    const Tensor out = normalised(x, centred) * (weight + (centred ? 0 : offset_of(shape))) + bias;
     const Tensors grads = torch::autograd::grad({(out * in[0]).sum()}, {x, weight, bias});
     const Tensor dx = with_residual ? grads[0] + in[3] : grads[0];
     return centred ? Tensors{dx, grads[1], grads[2]} : Tensors{dx, grads[1]};
@@ -201,29 +205,38 @@ RopeFrequencies frequencies_of(int64_t head_dim, double scale) {
 // x [batch, tokens, heads, head_dim], as Hugging Face writes it.
 Tensor turned_by(const Tensor& x, const RopeFrequencies& frequencies) {
   if (frequencies.count == 0) return x;
-  const int64_t tokens = x.size(1), half = x.size(3) / 2;
+  const int64_t tokens = x.size(1), half = frequencies.count,
+                behind = x.size(3) - 2 * half;  // stays as it is
   const Tensor value =
       at::tensor(c10::ArrayRef<double>(frequencies.value, static_cast<size_t>(half)), at::kDouble);
   const Tensor angle =
       at::arange(tokens, at::kDouble).view({tokens, 1, 1}) * at::cat({value, value});
-  const Tensor rotated = at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, 3);
-  return x * at::cos(angle) + rotated * at::sin(angle);
+  const Tensor pairs = x.narrow(3, 0, 2 * half);
+  const Tensor rotated = at::cat({-pairs.narrow(3, half, half), pairs.narrow(3, 0, half)}, 3);
+  return at::cat({frequencies.scale * (pairs * at::cos(angle) + rotated * at::sin(angle)),
+                  x.narrow(3, 2 * half, behind)},
+                 3);
 }
 
 struct RopeShape {
   int64_t batch, tokens, heads, kv_heads, head_dim;
-  double scale;  // of the frequencies: large ones stand for far positions; 0 for none at all
+  double scale;        // of the frequencies: large ones stand for far positions; 0 for none at all
+  int64_t behind = 0;  // elements of a head that do not turn; what turns is scaled then
 };
 const RopeShape kRopeShapes[] = {
-    {1, 1, 1, 1, 2, 1},         {2, 5, 3, 1, 6, 1},   {1, 7, 2, 2, 16, 1},    {2, 33, 5, 2, 64, 1},
-    {1, 9, 9, 3, 128, 98765.4}, {2, 3, 2, 1, 256, 1}, {1, 130, 4, 4, 32, 10}, {2, 5, 3, 2, 32, 0}};
+    {1, 1, 1, 1, 2, 1},       {2, 5, 3, 1, 6, 1},         {1, 7, 2, 2, 16, 1},
+    {2, 33, 5, 2, 64, 1},     {1, 9, 9, 3, 128, 98765.4}, {2, 3, 2, 1, 256, 1},
+    {1, 130, 4, 4, 32, 10},   {2, 5, 3, 2, 32, 0},        {2, 5, 3, 2, 32, 1, 16},
+    {1, 7, 9, 3, 128, 1, 32}, {2, 3, 3, 1, 10, 1, 4}};
 
 void add_rope(std::vector<Row>& table, DType dtype, const RopeShape& s) {
-  const RopeFrequencies frequencies =
-      s.scale == 0 ? RopeFrequencies{} : frequencies_of(s.head_dim, s.scale);
+  RopeFrequencies frequencies =
+      s.scale == 0 ? RopeFrequencies{} : frequencies_of(s.head_dim - s.behind, s.scale);
+  if (s.behind > 0) frequencies.scale = 1.25;
   const int64_t heads = s.heads + 2 * s.kv_heads, turning = s.heads + s.kv_heads;
-  const std::string name = fmt::format("{} [{}, {}, {} + {}, {}] times {}", dtype_name(dtype),
-                                       s.batch, s.tokens, s.heads, s.kv_heads, s.head_dim, s.scale);
+  const std::string name =
+      fmt::format("{} [{}, {}, {} + {}, {}] times {} but {}", dtype_name(dtype), s.batch, s.tokens,
+                  s.heads, s.kv_heads, s.head_dim, s.scale, s.behind);
   auto turn = [=](const Tensor& qkv) {
     return at::cat(
         {turned_by(qkv.narrow(2, 0, turning), frequencies), qkv.narrow(2, turning, s.kv_heads)}, 2);
@@ -265,54 +278,61 @@ void add_rope(std::vector<Row>& table, DType dtype, const RopeShape& s) {
   }
 }
 
-void add_swiglu(std::vector<Row>& table, DType dtype, int64_t rows, int64_t width) {
-  const std::string name = fmt::format("{} [{}, {}]", dtype_name(dtype), rows, width);
+void add_gated(std::vector<Row>& table, DType dtype, int64_t rows, int64_t width, bool silu) {
+  const std::string name = fmt::format("{} [{}, {}]", dtype_name(dtype), rows, width),
+                    operation = silu ? "swiglu" : "geglu";
+  const auto forward = silu ? swiglu : geglu;
+  const auto backward = silu ? swiglu_backward : geglu_backward;
   auto gated = [=](const Tensor& x) {
-    return at::silu(x.narrow(1, 0, width)) * x.narrow(1, width, width);
+    const Tensor gate = x.narrow(1, 0, width);
+    return (silu ? at::silu(gate) : at::gelu(gate, "tanh")) * x.narrow(1, width, width);
   };
   const Tensor gate_up = random({rows, 2 * width}, dtype) * 4, grad = random({rows, width}, dtype);
-  table.push_back({"swiglu " + name,
+  table.push_back({operation + " " + name,
                    {gate_up},
                    [=](const Tensors& in) {
                      const Tensor out = at::full({rows, width}, 77, in[0].options());
-                     swiglu(in[0], out);
+                     forward(in[0], out);
                      return Tensors{out};
                    },
                    [=](const Tensors& in) { return Tensors{gated(in[0])}; },
                    {stored(dtype)}});
   for (const bool in_place : {false, true}) {
     for (const bool again : {false, true}) {
-      table.push_back(
-          {"swiglu_backward " + name + (in_place ? " in place" : "") + (again ? " and again" : ""),
-           {gate_up, grad},
-           [=](const Tensors& in) {
-             const Tensor dx = in_place ? in[0] : at::full_like(in[0], 77);
-             const Tensor out = in_place ? in[1] : at::full_like(in[1], 77);
-             swiglu_backward(in[0], in[1], dx, again ? out : Tensor());
-             return again ? Tensors{dx, out} : Tensors{dx};
-           },
-           [=](const Tensors& in) {
-             const Tensor x = leaf(in[0]), out = gated(x);
-             Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {x});
-             if (again) all.push_back(out.detach());
-             return all;
-           },
-           {stored(dtype), stored(dtype)}});
+      table.push_back({operation + "_backward " + name + (in_place ? " in place" : "") +
+                           (again ? " and again" : ""),
+                       {gate_up, grad},
+                       [=](const Tensors& in) {
+                         const Tensor dx = in_place ? in[0] : at::full_like(in[0], 77);
+                         const Tensor out = in_place ? in[1] : at::full_like(in[1], 77);
+                         backward(in[0], in[1], dx, again ? out : Tensor());
+                         return again ? Tensors{dx, out} : Tensors{dx};
+                       },
+                       [=](const Tensors& in) {
+                         const Tensor x = leaf(in[0]), out = gated(x);
+                         Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {x});
+                         if (again) all.push_back(out.detach());
+                         return all;
+                       },
+                       {stored(dtype), stored(dtype)}});
     }
   }
 }
 
-void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel) {
-  const std::string name = fmt::format("{} [{}]", dtype_name(dtype), numel);
+void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel, const char* by) {
+  const std::string name = fmt::format("{} [{}] by {}", dtype_name(dtype), numel, by);
+  const bool exact = std::string(by) == "none";  // as PyTorch calls the exact one
+  const auto forward = exact ? gelu_erf : gelu;
+  const auto backward = exact ? gelu_erf_backward : gelu_backward;
   const Tensor x = random({numel}, dtype) * 3, grad = random({numel}, dtype);
   table.push_back({"gelu " + name,
                    {x},
                    [=](const Tensors& in) {
                      const Tensor out = at::full_like(in[0], 77);
-                     gelu(in[0], out);
+                     forward(in[0], out);
                      return Tensors{out};
                    },
-                   [=](const Tensors& in) { return Tensors{at::gelu(in[0], "tanh")}; },
+                   [=](const Tensors& in) { return Tensors{at::gelu(in[0], by)}; },
                    {stored(dtype)}});
   for (const Overlap overlap : {Overlap::none, Overlap::first, Overlap::second}) {
     for (const bool again : {false, true}) {
@@ -327,11 +347,11 @@ void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel) {
              const Tensor out = overlap == Overlap::none    ? at::full_like(in[0], 77)
                                 : overlap == Overlap::first ? in[1]
                                                             : in[0];
-             gelu_backward(in[0], in[1], dx, again ? out : Tensor());
+             backward(in[0], in[1], dx, again ? out : Tensor());
              return again ? Tensors{dx, out} : Tensors{dx};
            },
            [=](const Tensors& in) {
-             const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, "tanh");
+             const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, by);
              Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {at_x});
              if (again) all.push_back(out.detach());
              return all;
@@ -456,8 +476,10 @@ void add_activations(std::vector<Row>& table) {
   for (const DType dtype : kTypes) {
     for (const auto& [rows, width] :
          {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 7}, {5, 64}, {2, 1031}, {40, 2048}})
-      add_swiglu(table, dtype, rows, width);
-    for (const int64_t numel : {0, 1, 7, 1031, 70'000}) add_gelu(table, dtype, numel);
+      for (const bool silu : {true, false}) add_gated(table, dtype, rows, width, silu);
+    for (const int64_t numel : {0, 1, 7, 1031, 70'000}) {
+      for (const char* by : {"tanh", "none"}) add_gelu(table, dtype, numel, by);
+    }
   }
 }
 

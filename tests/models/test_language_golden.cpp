@@ -15,6 +15,7 @@
 #include "models/load.h"
 #include "models/weight_tensors.h"
 #include "nn/classifier.h"
+#include "nn/encoder_classifier.h"
 #include "nn/lm_head.h"
 
 namespace veil {
@@ -90,16 +91,14 @@ void expect_near_as_pytorch(const std::map<std::string, Tensor>& got,
 
 std::vector<LanguageGolden> language_goldens() {
   std::vector<LanguageGolden> found;
-  const fs::path models = goldens_with("models") / "models";
-  for (const auto& entry : fs::directory_iterator(models)) {
-    if (!fs::exists(entry.path() / "golden.safetensors")) continue;
-    const SafetensorsFile file((entry.path() / "golden.safetensors").string());
+  for (const fs::path& folder : golden_model_folders()) {
+    const SafetensorsFile file((folder / "golden.safetensors").string());
     if (!file.find("input.input_ids")) continue;  // a model of images
     LanguageGolden golden;
-    golden.name = entry.path().filename().string();
-    golden.folder = entry.path().string();
-    golden.config = read_config((entry.path() / "config.json").string());
-    for (const auto& weights : fs::directory_iterator(entry.path())) {
+    golden.name = folder.filename().string();
+    golden.folder = folder.string();
+    golden.config = read_config((folder / "config.json").string());
+    for (const auto& weights : fs::directory_iterator(folder)) {
       const std::string name = weights.path().filename().string();
       if (name.rfind("model", 0) == 0 && weights.path().extension() == ".safetensors")
         golden.weight_files.push_back(weights.path().string());
@@ -121,12 +120,12 @@ std::vector<LanguageGolden> language_goldens() {
     golden.norms = golden_tensor(file, "expected.norm");
     golden.clip_coefficients = golden_tensor(file, "expected.clip_coef");
     golden.clip_norm =
-        nlohmann::json::parse(read_file((entry.path() / "golden.json").string())).at("clip_norm");
+        nlohmann::json::parse(read_file((folder / "golden.json").string())).at("clip_norm");
     found.push_back(std::move(golden));
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
-  EXPECT_FALSE(found.empty()) << "no language model under " << models;
+  EXPECT_FALSE(found.empty()) << "no language model among the goldens";
   return found;
 }
 
@@ -193,6 +192,8 @@ HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std:
     run.logits = head->logits(params, flow).cpu();
   if (const auto* head = dynamic_cast<const Classifier*>(model.loss.get()))
     run.logits = head->logits(params, flow, batch).cpu();
+  if (const auto* head = dynamic_cast<const EncoderClassifier*>(model.loss.get()))
+    run.logits = head->logits(params, flow).cpu();
   run.losses = model.loss->evaluate(params, flow, batch).losses.cpu();
   const Tensor loss_sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(device));
   Flow grad = model.loss->run(params, flow, batch, loss_sum, sink);

@@ -2,10 +2,9 @@
 // an export of it reads back the same.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "base/test_paths.h"
+#include "golden_folder.h"
 #include "models/export.h"
 #include "models/test_weight_files.h"
 #include "models/weights.h"
@@ -16,23 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// $VEIL_GOLDENS, else the goldens beside the repository, else the copy in it.
-std::vector<fs::path> golden_models() {
-  const fs::path root = source_root();
-  std::vector<fs::path> folders{root / "../shared/goldens", root / "tests/goldens"};
-  if (const char* const given = std::getenv("VEIL_GOLDENS")) folders = {given};
-  std::vector<fs::path> result;
-  for (const auto& folder : folders) {
-    if (!fs::is_directory(folder / "models")) continue;
-    for (const auto& entry : fs::directory_iterator(folder / "models")) {
-      if (fs::exists(entry.path() / "golden.json")) result.push_back(entry.path());
-    }
-    break;
-  }
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
 std::vector<WantedTensor> wanted(const fs::path& folder) {
   std::vector<WantedTensor> result;
   const json golden = json::parse(read_file((folder / "golden.json").string()));
@@ -42,8 +24,7 @@ std::vector<WantedTensor> wanted(const fs::path& folder) {
 }
 
 TEST(WeightsGolden, goldenFilesHoldTheParametersThatTheyShould) {
-  ASSERT_FALSE(golden_models().empty());
-  for (const fs::path& folder : golden_models()) {
+  for (const fs::path& folder : golden_model_folders()) {
     check_weights(Weights(folder.string()), wanted(folder));
     // Other spellings of the same weights stand beside it.
     for (const auto& entry : fs::directory_iterator(folder)) {
@@ -70,7 +51,7 @@ TEST(WeightsGolden, goldenFilesHoldTheParametersThatTheyShould) {
 }
 
 TEST(WeightsGolden, goldenModelsExportedReadBackInEveryByte) {
-  for (const fs::path& folder : golden_models()) {
+  for (const fs::path& folder : golden_model_folders()) {
     const SafetensorsFile file((folder / "model.safetensors").string());
     const WeightFiles files;
     for (const int64_t shard_bytes : {int64_t{1} << 40, int64_t{20000}}) {

@@ -1,0 +1,90 @@
+#include "nn/encoder_classifier.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/squared_error.h"
+#include "tensor/category.h"
+
+namespace veil {
+namespace {
+
+Tensor first_tokens(const Flow& last) {  // [batch, 1, hidden]
+  return last.hidden.narrow(1, 0, 1).contiguous();
+}
+
+// Of scores [batch, labels]: losses fp64 [batch], and what their gradient is made of.
+struct ScoreLosses {
+  Tensor weights, losses, state;
+  ScoreLosses(const Tensor& scores, const Tensor& targets) {
+    const int64_t samples = scores.size(0);
+    const DType real = sum_dtype(scores.scalar_type());
+    weights = at::full({samples}, 1.0, scores.options().dtype(real));
+    losses = empty_tensor({samples}, at::kDouble, scores.device());
+    state = empty_tensor({samples, 3}, real, scores.device());
+    cross_entropy_scan(scores, 0, targets, state);
+    cross_entropy_losses(state, targets.view({-1, 1}), weights, losses);
+  }
+};
+
+}  // namespace
+
+Tensor EncoderClassifier::logits(const Params& params, const Flow& last) const {
+  Tensor active = l_.dense.forward(params, first_tokens(last)).tanh_();
+  return l_.out.forward(params, active).view({-1, l_.out.out});
+}
+
+Evaluation EncoderClassifier::evaluate(const Params& params, const Flow& last,
+                                       const Batch& batch) const {
+  CategoryScope scope(Category::temporary);
+  const Tensor scores = logits(params, last);
+  return {ScoreLosses(scores, batch.targets).losses, scores.argmax(1).eq(batch.targets)};
+}
+
+Flow EncoderClassifier::run(const Params& params, const Flow& last, const Batch& batch,
+                            const Tensor& loss_sum, GradSink& sink) const {
+  const int64_t samples = last.hidden.size(0);
+  const Tensor grad = at::zeros_like(last.hidden);
+  CategoryScope scope(Category::temporary);
+  const Tensor token = first_tokens(last);
+  Tensor active = l_.dense.forward(params, token).tanh_();
+  const Tensor scores = l_.out.forward(params, active).view({samples, -1});
+  const ScoreLosses loss(scores, batch.targets);
+  add_losses(loss.losses, loss_sum);
+  cross_entropy_grad(scores, 0, batch.targets, loss.state, loss.weights);
+  const Tensor d_scores = scores.view({samples, 1, -1});
+  l_.out.report(sink, active, d_scores);
+  const Tensor d_active = at::empty_like(active);
+  l_.out.input_grad(params, d_scores, d_active);
+  const Tensor d_dense = at::tanh_backward(d_active, active);
+  l_.dense.report(sink, token, d_dense);
+  const Tensor d_token = at::empty_like(token);
+  l_.dense.input_grad(params, d_dense, d_token);
+  grad.narrow(1, 0, 1).copy_(d_token);
+  return {grad};
+}
+
+BlockShape EncoderClassifier::shape(int64_t batch, DType compute, bool on_gpu) const {
+  const int64_t row = batch * dtype_bytes(compute), hidden = row * l_.dense.in,
+                labels = row * l_.out.out, real = dtype_bytes(sum_dtype(compute));
+  BlockShape shape;
+  shape.name = "head";
+  l_.dense.add_shape(shape, batch, 1);
+  l_.out.add_shape(shape, batch, 1);
+  shape.output_bytes = l_.tokens * hidden;
+  // At most five rows of the hidden width per sample, or four and the sums for a bias; the scores,
+  // and their losses' state.
+  shape.forward_scratch_bytes =
+      std::max(5 * hidden, 4 * hidden + l_.dense.report_scratch_bytes(batch, 1, compute, on_gpu)) +
+      labels + batch * (4 * real + dtype_bytes(at::kDouble));
+  shape.forward_flops = l_.dense.flops(batch) + l_.out.flops(batch);
+  return shape;
+}
+
+}  // namespace veil

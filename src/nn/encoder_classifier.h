@@ -1,0 +1,27 @@
+// The end of RoBERTa as a classifier: the first token goes through a dense layer, tanh, the labels'
+// product and cross-entropy. All of it is one token per sample.
+#pragma once
+
+#include "nn/projection.h"
+
+namespace veil {
+
+class EncoderClassifier final : public Loss {
+ public:
+  struct Layers {
+    Projection dense, out;  // hidden -> hidden, hidden -> labels; both with biases
+    int64_t tokens = 0;
+  };
+  explicit EncoderClassifier(Layers layers) : l_(layers) {}
+  // batch.targets [batch] labels.
+  Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
+           GradSink& sink) const override;
+  BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
+  Tensor logits(const Params& params, const Flow& last) const;  // [batch, labels]
+  Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
+
+ private:
+  Layers l_;
+};
+
+}  // namespace veil
