@@ -1,0 +1,139 @@
+// veil sample and veil evaluate for language models, as a person uses them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/training.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ProgramText : public TrainingTest {
+ protected:
+  // A model that has seen a few steps.
+  void make_model() const {
+    const Answer trained = veil(words("--steps 30 --export model"));
+    ASSERT_EQ(trained.code, kExitDone) << trained.err;
+  }
+  void write(const std::string& name, const std::string& content) const {
+    std::ofstream(work() / name) << content;
+  }
+};
+
+TEST_F(ProgramText, PromptsAreContinuedTheSameWayAgainAndOtherwiseWithAnotherSeed) {
+  make_model();
+  const std::string line =
+      "sample --model model --device cpu --prompt 'The ' --prompt Once --count 2 "
+      "--max-new-tokens 12 --format jsonl ";
+  const Answer first = veil(line);
+  ASSERT_EQ(first.code, kExitDone) << first.err;
+  const std::vector<Json> texts = first.objects();
+  ASSERT_EQ(texts.size(), 4u);
+  EXPECT_EQ(texts[0].at("prompt"), "The ");
+  EXPECT_EQ(texts[3].at("prompt"), "Once");
+  EXPECT_LE(texts[0].at("tokens").get<int>(), 12);
+  EXPECT_NE(texts[0].at("text"), texts[1].at("text"));
+  EXPECT_EQ(veil(line).out, first.out);
+  // one at a time: a text does not depend on the batch
+  EXPECT_EQ(veil(line + "--batch-size 1").out, first.out);
+  EXPECT_NE(veil(line + "--seed 1").out, first.out);
+  EXPECT_THAT(first.err, HasSubstr("tokens per second"));
+  const Answer plain = veil("sample --model model --device cpu --prompt 'The ' --greedy "
+                            "--max-new-tokens 5");
+  EXPECT_THAT(plain.out, ::testing::StartsWith("The "));
+}
+
+TEST_F(ProgramText, PromptsComeFromAFileAndTextsGoToOneThatIsNotReplaced) {
+  make_model();
+  write("prompts.txt", "First\nSecond\r\n\nThird");
+  write("prompts.jsonl", "{\"prompt\": \"Fourth\"}\n");
+  const std::string line = "sample --model model --device cpu --max-new-tokens 3 --format jsonl ";
+  const Answer answer = veil(line + "--prompts prompts.txt --output texts.jsonl");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  const std::string written = text(work() / "texts.jsonl");
+  for (const char* prompt : {"First", "Second\"", "Third"}) EXPECT_THAT(written, HasSubstr(prompt));
+  EXPECT_EQ(veil(line + "--prompts prompts.jsonl").objects().at(0).at("prompt"), "Fourth");
+  write("mine.jsonl", "mine");
+  EXPECT_EQ(veil(line + "--prompts prompts.txt --output mine.jsonl").code, kExitUsage);
+  EXPECT_EQ(text(work() / "mine.jsonl"), "mine");
+}
+
+TEST_F(ProgramText, WhatCannotBeContinuedIsAnsweredInOneLine) {
+  make_model();
+  write("bad.jsonl", "{\"text\": \"x\"}\n");
+  const std::string line = "sample --model model --device cpu ";
+  expect_refused("sample --model llama-tiny --device cpu", "a preset is a shape without weights");
+  expect_refused("sample --model model --device cpu --each 2", "is a language model");
+  expect_refused(line + "--prompt a --prompts bad.jsonl", "allowed is one of them");
+  expect_refused(line + "--count 2 --greedy", "are the same");
+  expect_refused(line + "--prompts absent.txt", "absent.txt");
+  EXPECT_THAT(veil(line + "--prompts bad.jsonl").err, HasSubstr("bad.jsonl:1"));
+  EXPECT_THAT(veil(line + "--prompt x --max-new-tokens 100000").err, HasSubstr("positions for"));
+}
+
+TEST_F(ProgramText, EvaluationIsThatOfTrainingAndShowsWhatItChanged) {
+  const std::string texts = source_root() + "/examples/text";
+  const Answer trained =
+      veil(words("--steps 30 --export model --evaluation-samples 0 --held-out 0.2"));
+  ASSERT_EQ(trained.code, kExitDone) << trained.err;
+  double held_out = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(work())) {
+    if (entry.path().filename() != "metrics.jsonl") continue;
+    std::istringstream lines(text(entry.path()));
+    for (std::string line; std::getline(lines, line);) {
+      const Json one = Json::parse(line);
+      if (one.contains("held_out_loss")) held_out = one.at("held_out_loss").get<double>();
+    }
+  }
+  const Answer answer = veil("evaluate --model model --device cpu --seq-length 16 --held-out 0.2 "
+                             "--json --data '" +
+                             texts + "'");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  const Json found = Json::parse(answer.out);
+  const Json& model = found.at("models").at(0);
+  // the same samples and the same arithmetic, added up in another order
+  EXPECT_NEAR(model.at("loss").get<double>(), held_out, 1e-5 * held_out);
+  EXPECT_DOUBLE_EQ(model.at("perplexity").get<double>(),
+                   std::exp(model.at("loss").get<double>()));
+  EXPECT_TRUE(found.at("not_private").get<bool>());
+
+  ASSERT_EQ(veil(words("--steps 1 --export young")).code, kExitDone);
+  const Answer table = veil("evaluate --model model --before young --device cpu --seq-length 16 "
+                            "--data '" +
+                            texts + "'");
+  EXPECT_THAT(table.out, HasSubstr("young"));
+  EXPECT_THAT(table.out, HasSubstr("perplexity"));
+  EXPECT_THAT(table.out, HasSubstr("not private"));
+  expect_refused("evaluate --model model --device cpu", "--data");
+}
+
+TEST_F(ProgramText, AClassifiersAccuracyIsThatOfTraining) {
+  const std::string data = "--data '" + source_root() + "/examples/reviews' --label-key label ";
+  const Answer trained =
+      veil("train --model llama-tiny --from-scratch --task sequence-classification --labels 3 " +
+           data + "--seq-length 32 --device cpu --steps 20 --held-out 0.3 --export classifier");
+  ASSERT_EQ(trained.code, kExitDone) << trained.err;
+  double accuracy = -1;
+  for (const auto& entry : fs::recursive_directory_iterator(work())) {
+    if (entry.path().filename() != "metrics.jsonl") continue;
+    std::istringstream lines(text(entry.path()));
+    for (std::string line; std::getline(lines, line);) {
+      const Json one = Json::parse(line);
+      if (one.contains("held_out_accuracy")) accuracy = one.at("held_out_accuracy").get<double>();
+    }
+  }
+  const Answer answer = veil("evaluate --model classifier --device cpu --seq-length 32 "
+                             "--held-out 0.3 --json " +
+                             data);
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_DOUBLE_EQ(Json::parse(answer.out).at("models").at(0).at("accuracy").get<double>(),
+                   accuracy);
+  expect_refused("sample --model classifier --device cpu", "a classifier generates no text");
+}
+
+}  // namespace
+}  // namespace veil
