@@ -10,8 +10,8 @@ using privacy::PassKind;
 
 std::vector<TestCase> sensitivity_cases(int world) {
   std::vector<TestCase> cases;
-  const std::vector<std::string> models = {"", "llama-tiny", "qwen2-tiny-tied", "gpt2-tiny",
-                                           "dit-tiny"};
+  const std::vector<std::string> models = {
+      "", "llama-tiny", "qwen2-tiny-tied", "gpt2-tiny", "dit-tiny", "gemma3-tiny", "olmo2-tiny"};
   for (const DType dtype : {at::kFloat, at::kBFloat16}) {
     for (const PassKind pass : {PassKind::keep, PassKind::book, PassKind::two_pass}) {
       for (const NormRule rule : {NormRule::materialize, NormRule::ghost, NormRule::flash}) {
