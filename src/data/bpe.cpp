@@ -28,9 +28,8 @@ bool later(const Bpe::Workspace::Candidate& a, const Bpe::Workspace::Candidate& 
 
 }  // namespace
 
-Bpe::Bpe(const std::array<int32_t, 256>& token_of_byte, const std::vector<Merge>& merges)
-    : token_of_byte_(token_of_byte),
-      slots_(std::bit_ceil(merges.size() * 2 + 2), Slot{kEmpty, 0, 0}) {
+Bpe::Bpe(FirstTokens first, const std::vector<Merge>& merges)
+    : first_(std::move(first)), slots_(std::bit_ceil(merges.size() * 2 + 2), Slot{kEmpty, 0, 0}) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& merge = merges[rank];
     const uint64_t pair = pair_of(merge.left, merge.right);
@@ -63,18 +62,87 @@ void Bpe::consider(Workspace& workspace, int32_t place) const {
   std::push_heap(workspace.heap.begin(), workspace.heap.end(), later);
 }
 
-void Bpe::encode(std::string_view piece, Workspace& workspace, std::vector<int32_t>& tokens) const {
+// One symbol for each byte or character of the piece. Answers whether some had none.
+bool Bpe::begin_with(std::string_view piece, Workspace& workspace) const {
+  if (!first_.by_byte) return begin_with_characters(piece, workspace);
+  bool dropped = false;
+  for (size_t place = 0; place < piece.size(); ++place) {
+    const int32_t known = first_.of_byte[static_cast<uint8_t>(piece[place])];
+    const int32_t token = known < 0 ? first_.unknown : known;
+    if (token < 0) {
+      dropped = true;
+      continue;
+    }
+    // A run of unknown bytes is one token where the file asks for it.
+    const bool fused = known < 0 && first_.fuse_unknown && !workspace.symbols.empty() &&
+                       workspace.spans.back().end == place &&
+                       workspace.symbols.back().token == first_.unknown;
+    if (fused) {
+      workspace.spans.back().end = place + 1;
+      continue;
+    }
+    workspace.symbols.push_back({token, 0, 0});
+    workspace.spans.push_back({place, place + 1});
+  }
+  return dropped;
+}
+
+bool Bpe::begin_with_characters(std::string_view piece, Workspace& workspace) const {
+  const auto add = [&](int32_t token, Span span) {
+    workspace.symbols.push_back({token, 0, 0});
+    workspace.spans.push_back(span);
+  };
+  bool dropped = false;
+  // An unknown waits for what follows, because it may grow. Bytes of a fallback overtake it: the
+  // library whose files these are does the same.
+  Span unknown;  // empty: none waits
+  const auto end_unknown = [&] {
+    if (unknown.end > unknown.begin) add(first_.unknown, unknown);
+    unknown = {};
+  };
+  for (size_t position = 0; position < piece.size();) {
+    const size_t begin = position;
+    const char32_t character = next_character(piece, position);
+    if (const auto found = first_.of_character.find(character);
+        found != first_.of_character.end()) {
+      end_unknown();
+      add(found->second, {begin, position});
+      continue;
+    }
+    bool all_bytes = true;
+    for (size_t at = begin; at < position; ++at)
+      all_bytes = all_bytes && first_.of_byte[static_cast<uint8_t>(piece[at])] >= 0;
+    if (all_bytes) {
+      for (size_t at = begin; at < position; ++at)
+        add(first_.of_byte[static_cast<uint8_t>(piece[at])], {at, at + 1});
+    } else if (first_.unknown < 0) {
+      dropped = true;
+    } else if (unknown.end > 0 && first_.fuse_unknown) {
+      unknown.end = position;
+    } else {
+      end_unknown();
+      unknown = {begin, position};
+    }
+  }
+  end_unknown();
+  return dropped;
+}
+
+bool Bpe::encode(std::string_view piece, Workspace& workspace, std::vector<int32_t>& tokens,
+                 std::vector<Span>* spans) const {
   if (piece.size() > static_cast<size_t>(INT32_MAX)) {
     user_error("a text has {} bytes without a break: allowed are 2 GiB", piece.size());
   }
   auto& symbols = workspace.symbols;
   auto& heap = workspace.heap;
-  const auto count = static_cast<int32_t>(piece.size());
   symbols.clear();
+  workspace.spans.clear();
   heap.clear();
+  const bool dropped = begin_with(piece, workspace);
+  const auto count = static_cast<int32_t>(symbols.size());
   for (int32_t place = 0; place < count; ++place) {
-    const auto byte = static_cast<uint8_t>(piece[static_cast<size_t>(place)]);
-    symbols.push_back({token_of_byte_[byte], place - 1, place + 1 < count ? place + 1 : -1});
+    symbols[static_cast<size_t>(place)].before = place - 1;
+    symbols[static_cast<size_t>(place)].after = place + 1 < count ? place + 1 : -1;
   }
   for (int32_t place = 0; place + 1 < count; ++place) consider(workspace, place);
 
@@ -91,14 +159,19 @@ void Bpe::encode(std::string_view piece, Workspace& workspace, std::vector<int32
     if (!slot || slot->result != top.result) continue;
     left.token = top.result;
     right.token = -1;
+    workspace.spans[static_cast<size_t>(top.place)].end =
+        workspace.spans[static_cast<size_t>(left.after)].end;
     left.after = right.after;
     if (left.after >= 0) symbols[static_cast<size_t>(left.after)].before = top.place;
     consider(workspace, top.place);
     if (left.before >= 0) consider(workspace, left.before);
   }
-  for (const auto& symbol : symbols) {
-    if (symbol.token >= 0) tokens.push_back(symbol.token);
+  for (size_t place = 0; place < symbols.size(); ++place) {
+    if (symbols[place].token < 0) continue;
+    tokens.push_back(symbols[place].token);
+    if (spans) spans->push_back(workspace.spans[place]);
   }
+  return dropped;
 }
 
 namespace {

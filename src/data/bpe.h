@@ -1,5 +1,6 @@
-// Byte pair encoding of one piece of text: its bytes are tokens, and of all neighbours that have a
-// merge, the pair of the lowest rank (the leftmost of several) becomes one token, until none has.
+// Byte pair encoding of one piece of text: its bytes or its characters are tokens, and of all
+// neighbours that have a merge, the pair of the lowest rank (the leftmost of several) becomes one
+// token, until none has.
 #pragma once
 
 #include <array>
@@ -7,12 +8,26 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
+
+#include "data/span.h"
 
 namespace veil::data {
 
 struct Merge {
   int32_t left = 0, right = 0, result = 0;  // tokens; a merge's rank is its place in the list
+};
+
+// The tokens that a piece begins as. No token is -1.
+struct FirstTokens {
+  // Byte-level BPE: the bytes of a piece are its tokens. Otherwise its characters are, and one that
+  // is not in the vocabulary becomes its bytes if all of them have a token (byte fallback).
+  bool by_byte = true;
+  std::array<int32_t, 256> of_byte{};
+  std::unordered_map<char32_t, int32_t> of_character = {};
+  int32_t unknown = -1;       // for what has no token; -1: it is dropped
+  bool fuse_unknown = false;  // neighbouring unknowns become one
 };
 
 class Bpe {
@@ -27,13 +42,17 @@ class Bpe {
       int32_t rank, place, result;
     };
     std::vector<Symbol> symbols;
+    std::vector<Span> spans;  // bytes of the piece that each symbol stands for
     std::vector<Candidate> heap;
   };
 
-  Bpe(const std::array<int32_t, 256>& token_of_byte, const std::vector<Merge>& merges);
+  Bpe(FirstTokens first, const std::vector<Merge>& merges);
 
-  // Appends the tokens of `piece` to `tokens`; n log n in its bytes.
-  void encode(std::string_view piece, Workspace& workspace, std::vector<int32_t>& tokens) const;
+  // Appends the tokens of `piece`, which is UTF-8 unless tokens are bytes, to `tokens` and, unless
+  // it is null, the bytes that each covers to `spans`; n log n in its bytes. Answers whether
+  // something was dropped.
+  bool encode(std::string_view piece, Workspace& workspace, std::vector<int32_t>& tokens,
+              std::vector<Span>* spans = nullptr) const;
 
  private:
   struct Slot {
@@ -42,8 +61,10 @@ class Bpe {
   };
   const Slot* find(int32_t left, int32_t right) const;
   void consider(Workspace& workspace, int32_t place) const;
+  bool begin_with(std::string_view piece, Workspace& workspace) const;
+  bool begin_with_characters(std::string_view piece, Workspace& workspace) const;
 
-  std::array<int32_t, 256> token_of_byte_;
+  FirstTokens first_;
   std::vector<Slot> slots_;  // open addressing, a power of two
 };
 

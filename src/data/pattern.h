@@ -7,11 +7,9 @@
 #include <string>
 #include <string_view>
 
-namespace veil::data {
+#include "data/span.h"
 
-struct Span {
-  size_t begin = 0, end = 0;  // bytes
-};
+namespace veil::data {
 
 class Pattern {
  public:

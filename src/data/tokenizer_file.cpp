@@ -1,6 +1,7 @@
 #include "data/tokenizer_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -26,15 +27,15 @@ class Reader {
   Reader(std::string path, const json& root) : path_(std::move(path)), root_(root) {}
 
   TokenizerFile read() {
+    const json& splitter = part(root_, "pre_tokenizer");
+    file_.first.by_byte = has_byte_level(splitter);
     read_model(root_.at("model"));
     read_normalizer(part(root_, "normalizer"));
-    const json& splitter = part(root_, "pre_tokenizer");
     read_pre_tokenizer(splitter);
-    if (!byte_level_)
-      unsupported(splitter.is_null() ? "BPE without a byte-level pre-tokenizer"
-                                     : "BPE that is not byte-level");
-    check_decoder(part(root_, "decoder"));
+    read_decoder(part(root_, "decoder"));
     read_added_tokens(part(root_, "added_tokens"));
+    file_.single = {{TemplatePart::Kind::text}};
+    file_.pair = {{TemplatePart::Kind::text}, {TemplatePart::Kind::second_text}};
     read_template(part(root_, "post_processor"));
     file_.identity.vocabulary_size = static_cast<int64_t>(file_.known.size());
     return std::move(file_);
@@ -43,8 +44,8 @@ class Reader {
  private:
   [[noreturn]] void unsupported(const std::string& what) const {
     user_error(
-        "tokenizer '{}' is {}: allowed is byte-level BPE, as Llama 3, Qwen2 and GPT-2 have it, or "
-        "the tokenizer `byte`",
+        "tokenizer '{}' is {}: allowed is BPE, byte-level (as Llama 3, Qwen and GPT-2 have it) or "
+        "with byte fallback (Mistral, Gemma, Phi-3), or the tokenizer `byte`",
         path_, what);
   }
 
@@ -65,17 +66,23 @@ class Reader {
     return value.is_null() ? std::string() : value.get<std::string>();
   }
 
-  void remember(int64_t token, std::string bytes) {
+  static bool has_byte_level(const json& splitter) {
+    if (kind(splitter) != "Sequence") return kind(splitter) == "ByteLevel";
+    const json& list = splitter.at("pretokenizers");
+    return std::any_of(list.begin(), list.end(), has_byte_level);
+  }
+
+  void remember(int64_t token, std::string text) {
     if (token < 0 || token > kLargestToken) {
       user_error("tokenizer '{}': token {} is not between 0 and {}", path_, token, kLargestToken);
     }
     const auto index = static_cast<size_t>(token);
     if (index >= file_.known.size()) {
       file_.known.resize(index + 1);
-      file_.bytes_of_token.resize(index + 1);
+      file_.text_of_token.resize(index + 1);
     }
     file_.known[index] = true;
-    file_.bytes_of_token[index] = std::move(bytes);
+    file_.text_of_token[index] = std::move(text);
   }
 
   void read_model(const json& model) {
@@ -86,7 +93,6 @@ class Reader {
     if (!type.empty() && type != "BPE") unsupported("of the kind " + type);
     if (type.empty() && vocabulary.is_array()) unsupported("of the kind Unigram");
     if (type.empty() && merges.is_null()) unsupported("of the kind WordPiece");
-    if (flag(model, "byte_fallback", false)) unsupported("SentencePiece-style BPE (byte_fallback)");
     if (!word(model, "continuing_subword_prefix").empty())
       unsupported("BPE with a continuing_subword_prefix");
     if (!word(model, "end_of_word_suffix").empty()) unsupported("BPE with an end_of_word_suffix");
@@ -95,19 +101,49 @@ class Reader {
       unsupported("BPE with dropout");
     }
     file_.whole_pieces_first = flag(model, "ignore_merges", false);
+    const bool by_byte = file_.first.by_byte;
     for (const auto& [text, token] : vocabulary.get_ref<const json::object_t&>()) {
-      const auto bytes = bytes_of_word(text);
-      remember(token.get<int64_t>(), bytes.value_or(text));
+      remember(token.get<int64_t>(), text);
       by_text_[text] = token.get<int32_t>();
+      const auto bytes = by_byte ? bytes_of_word(text) : text;
       if (bytes) file_.vocabulary[*bytes] = token.get<int32_t>();
     }
     for (const json& merge : merges) read_merge(merge);
+    read_first_tokens(model);
+  }
+
+  void read_first_tokens(const json& model) {
+    FirstTokens& first = file_.first;
+    const bool fallback = flag(model, "byte_fallback", false);
+    const std::string unknown = word(model, "unk_token");
+    if (!unknown.empty()) {
+      const auto found = by_text_.find(unknown);
+      if (found == by_text_.end())
+        user_error("tokenizer '{}': its unknown token '{}' is not in the vocabulary", path_,
+                   unknown);
+      first.unknown = found->second;
+    }
+    first.fuse_unknown = flag(model, "fuse_unk", false);
+    if (first.by_byte && fallback) unsupported("byte-level BPE with byte_fallback");
+    if (!first.by_byte && !fallback && first.unknown < 0)
+      unsupported("BPE without a byte-level pre-tokenizer, byte_fallback or an unknown token");
+    int found_bytes = 0;
     for (int byte = 0; byte < 256; ++byte) {
-      const auto found = file_.vocabulary.find(std::string(1, static_cast<char>(byte)));
-      // Without its bytes it is another kind of BPE, and a text could not be written in it.
-      if (found == file_.vocabulary.end())
-        unsupported(fmt::format("BPE without a token for the byte 0x{:02X}", byte));
-      file_.token_of_byte[static_cast<size_t>(byte)] = found->second;
+      const auto found = first.by_byte
+                             ? file_.vocabulary.find(std::string(1, static_cast<char>(byte)))
+                             : file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
+      const bool known = found != file_.vocabulary.end() && (first.by_byte || fallback);
+      found_bytes += known;
+      first.of_byte[static_cast<size_t>(byte)] = known ? found->second : -1;
+    }
+    // A few bytes may be missing, but a table without any is of another kind.
+    if (first.by_byte && found_bytes == 0) unsupported("BPE whose vocabulary has no bytes");
+    if (first.by_byte) return;
+    for (const auto& [text, token] : file_.vocabulary) {
+      size_t position = 0;
+      if (text.empty() || find_invalid_utf8(text) != std::string::npos) continue;
+      const char32_t character = next_character(text, position);
+      if (position == text.size()) first.of_character[character] = token;
     }
   }
 
@@ -134,52 +170,134 @@ class Reader {
     file_.merges.push_back({token(left), token(right), token(left + right)});
   }
 
+  // A pattern is a text, {"String": ...}, or an expression, {"Regex": ...}.
+  struct WrittenPattern {
+    std::string text;
+    bool is_expression;
+  };
+  static WrittenPattern pattern_of(const json& object) {
+    const json& pattern = object.at("pattern");
+    if (pattern.is_string()) return {pattern.get<std::string>(), false};
+    if (pattern.contains("String")) return {pattern["String"].get<std::string>(), false};
+    return {pattern.at("Regex").get<std::string>(), true};
+  }
+
   void read_normalizer(const json& normalizer) {
     const std::string type = kind(normalizer);
     if (type == "Sequence") {
       for (const json& each : normalizer.at("normalizers")) read_normalizer(each);
     } else if (type == "NFC") {
-      file_.nfc = true;
+      file_.normalizers.push_back({NormalizerRule::Kind::nfc, ""});
+    } else if (type == "Prepend") {
+      file_.normalizers.push_back(
+          {NormalizerRule::Kind::prepend, normalizer.at("prepend").get<std::string>()});
+    } else if (type == "Replace") {
+      const WrittenPattern pattern = pattern_of(normalizer);
+      if (pattern.text.empty()) unsupported("BPE with a Replace of nothing");
+      file_.normalizers.push_back({NormalizerRule::Kind::replace,
+                                   normalizer.at("content").get<std::string>(), pattern.text,
+                                   pattern.is_expression});
     } else if (!normalizer.is_null()) {
-      unsupported(fmt::format("BPE with the normalizer {} (NFC or none is supported)", type));
+      unsupported(fmt::format(
+          "BPE with the normalizer {} (NFC, Prepend, Replace or none is supported)", type));
     }
+  }
+
+  SplitBehavior behavior_of(const json& splitter) const {
+    const auto name = splitter.at("behavior").get<std::string>();
+    if (name == "Isolated") return SplitBehavior::isolated;
+    if (name == "Removed") return SplitBehavior::removed;
+    if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+    if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+    if (name == "Contiguous") return SplitBehavior::contiguous;
+    unsupported(fmt::format("BPE with a Split of behavior {}", name));
   }
 
   void read_pre_tokenizer(const json& splitter) {
     const std::string type = kind(splitter);
+    // The pieces that ByteLevel makes are written in its alphabet, which other rules do not expect.
+    if (!file_.splits.empty() && byte_level_seen_ && type != "Sequence")
+      unsupported(fmt::format("BPE with the pre-tokenizer {} after ByteLevel", type));
     if (type == "Sequence") {
       for (const json& each : splitter.at("pretokenizers")) read_pre_tokenizer(each);
     } else if (type == "ByteLevel") {
-      byte_level_ = true;
+      byte_level_seen_ = true;
       file_.splits.push_back(
           {.prefix_space = flag(splitter, "add_prefix_space", true),
            .expression = flag(splitter, "use_regex", true) ? kByteLevelExpression : ""});
     } else if (type == "Split") {
-      const json& pattern = splitter.at("pattern");
-      if (const auto behavior = splitter.at("behavior").get<std::string>();
-          behavior != "Isolated") {
-        unsupported(
-            fmt::format("BPE with a Split of behavior {} (Isolated is supported)", behavior));
-      }
-      const std::string literal = word(pattern, "String");
-      file_.splits.push_back({.expression = literal.empty() ? pattern.at("Regex").get<std::string>()
-                                                            : "\\Q" + literal + "\\E"});
+      const WrittenPattern pattern = pattern_of(splitter);
+      if (pattern.text.empty()) unsupported("BPE with a Split by nothing");
+      file_.splits.push_back(
+          {.expression = pattern.is_expression ? pattern.text : escaped(pattern.text),
+           .behavior = behavior_of(splitter),
+           .inverted = flag(splitter, "invert", false)});
     } else if (type == "Digits") {
       file_.splits.push_back(
           {.expression = flag(splitter, "individual_digits", false) ? "\\p{N}" : "\\p{N}+"});
     } else if (type == "Metaspace") {
-      unsupported("SentencePiece-style BPE (Metaspace)");
+      read_metaspace(splitter);
     } else if (!splitter.is_null()) {
       unsupported(fmt::format("BPE with the pre-tokenizer {}", type));
     }
   }
 
-  void check_decoder(const json& decoder) const {
-    if (kind(decoder) == "Sequence") {
-      for (const json& each : decoder.at("decoders")) check_decoder(each);
-    } else if (kind(decoder) != "ByteLevel") {
-      unsupported(
-          fmt::format("BPE with the decoder {}", decoder.is_null() ? "none" : kind(decoder)));
+  void read_metaspace(const json& splitter) {
+    SplitRule rule{.space = space_of(splitter), .prepend = prepend_of(splitter)};
+    if (flag(splitter, "split", true)) {
+      rule.expression = escaped(rule.space);
+      rule.behavior = SplitBehavior::merged_with_next;
+    }
+    file_.splits.push_back(std::move(rule));
+  }
+  static std::string space_of(const json& object) {
+    const std::string space = word(object, "replacement");
+    return space.empty() ? "\u2581" : space;
+  }
+  SplitRule::Prepend prepend_of(const json& object) const {
+    const std::string scheme = word(object, "prepend_scheme");
+    if (scheme == "first") return SplitRule::Prepend::first;
+    if (scheme == "never") return SplitRule::Prepend::never;
+    if (!scheme.empty() && scheme != "always")
+      unsupported(fmt::format("BPE with a Metaspace of prepend_scheme {}", scheme));
+    // Older files have no scheme.
+    return flag(object, "add_prefix_space", true) ? SplitRule::Prepend::always
+                                                  : SplitRule::Prepend::never;
+  }
+
+  // An expression that matches the text itself.
+  static std::string escaped(const std::string& text) {
+    std::string result;
+    for (const char letter : text) {
+      if (std::ispunct(static_cast<unsigned char>(letter))) result += '\\';
+      result += letter;
+    }
+    return result;
+  }
+
+  void read_decoder(const json& decoder) {
+    const std::string type = kind(decoder);
+    if (type == "Sequence") {
+      for (const json& each : decoder.at("decoders")) read_decoder(each);
+    } else if (type == "ByteLevel") {
+      file_.decoders.push_back({DecoderRule::Kind::byte_level});
+    } else if (type == "ByteFallback") {
+      file_.decoders.push_back({DecoderRule::Kind::byte_fallback});
+    } else if (type == "Fuse") {
+      file_.decoders.push_back({DecoderRule::Kind::fuse});
+    } else if (type == "Replace" && !pattern_of(decoder).is_expression &&
+               !pattern_of(decoder).text.empty()) {
+      file_.decoders.push_back({DecoderRule::Kind::replace, pattern_of(decoder).text,
+                                decoder.at("content").get<std::string>()});
+    } else if (type == "Strip") {
+      file_.decoders.push_back({DecoderRule::Kind::strip, "",
+                                decoder.at("content").get<std::string>(),
+                                decoder.at("start").get<int>(), decoder.at("stop").get<int>()});
+    } else if (type == "Metaspace") {
+      file_.decoders.push_back({DecoderRule::Kind::metaspace, space_of(decoder), "",
+                                prepend_of(decoder) == SplitRule::Prepend::never ? 0 : 1});
+    } else {
+      unsupported(fmt::format("BPE with the decoder {}", decoder.is_null() ? "none" : type));
     }
   }
 
@@ -190,7 +308,7 @@ class Reader {
       if (content.empty()) continue;
       if (flag(entry, "single_word", false))
         unsupported(fmt::format("BPE whose token '{}' asks for single_word", content));
-      remember(token, bytes_of_word(content).value_or(content));
+      remember(token, content);
       const AddedToken added{.token = static_cast<int32_t>(token),
                              .content = content,
                              .special = flag(entry, "special", false),
@@ -207,20 +325,35 @@ class Reader {
     if (type == "Sequence") {
       for (const json& each : processor.at("processors")) read_template(each);
     } else if (type == "TemplateProcessing") {
-      bool text_seen = false;
-      for (const json& item : processor.at("single")) {
-        if (item.contains("Sequence")) {
-          text_seen = true;
-          continue;
-        }
-        const auto name = item.at("SpecialToken").at("id").get<std::string>();
-        for (const json& token : processor.at("special_tokens").at(name).at("ids")) {
-          (text_seen ? file_.after : file_.before).push_back(known_token(token.get<int64_t>()));
-        }
-      }
+      file_.single = template_parts(processor, "single");
+      if (!part(processor, "pair").is_null()) file_.pair = template_parts(processor, "pair");
+    } else if (type == "RobertaProcessing") {
+      const TemplatePart text{TemplatePart::Kind::text}, second{TemplatePart::Kind::second_text};
+      const auto named = [&](const char* key) {
+        return TemplatePart{TemplatePart::Kind::token,
+                            known_token(processor.at(key).at(1).get<int64_t>())};
+      };
+      const TemplatePart begin = named("cls"), end = named("sep");
+      file_.single = {begin, text, end};
+      file_.pair = {begin, text, end, end, second, end};
     } else if (!processor.is_null() && type != "ByteLevel") {
       unsupported(fmt::format("BPE with the post-processor {}", type));
     }
+  }
+
+  std::vector<TemplatePart> template_parts(const json& processor, const char* key) const {
+    std::vector<TemplatePart> parts;
+    for (const json& item : processor.at(key)) {
+      if (item.contains("Sequence")) {
+        const bool second = item["Sequence"].at("id") == "B";
+        parts.push_back({second ? TemplatePart::Kind::second_text : TemplatePart::Kind::text});
+        continue;
+      }
+      const auto name = item.at("SpecialToken").at("id").get<std::string>();
+      for (const json& token : processor.at("special_tokens").at(name).at("ids"))
+        parts.push_back({TemplatePart::Kind::token, known_token(token.get<int64_t>())});
+    }
+    return parts;
   }
 
   int32_t known_token(int64_t token) const {
@@ -236,7 +369,7 @@ class Reader {
   const json& root_;
   TokenizerFile file_;
   std::unordered_map<std::string, int32_t> by_text_;
-  bool byte_level_ = false;
+  bool byte_level_seen_ = false;
 };
 
 std::optional<int32_t> token_named(const TokenizerFile& file, const std::string& content) {
@@ -379,7 +512,9 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text) const {
     const size_t end = found->strip_right ? space_after(text, end_of_match) : end_of_match;
     if (begin > done) parts.push_back({{done, begin}, -1});
     parts.push_back({{begin, end}, found->token});
-    done = position = end;
+    done = end;
+    // White space that the token takes along may hold another added token, which counts as well.
+    position = end_of_match;
   }
   if (done < text.size()) parts.push_back({{done, text.size()}, -1});
   return parts;

@@ -1,5 +1,5 @@
-// What a Hugging Face tokenizer.json says, checked and in plain fields. Only byte-level BPE gets
-// through.
+// What a Hugging Face tokenizer.json says, checked and in plain fields. Only BPE gets through,
+// byte-level or as SentencePiece has it.
 #pragma once
 
 #include <array>
@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "data/bpe.h"
+#include "data/normalizer.h"
 #include "data/pattern.h"
+#include "data/token_decoder.h"
 #include "data/tokenizer.h"
 
 namespace veil::data {
@@ -43,26 +45,44 @@ class AddedTokens {
   std::array<std::pair<size_t, size_t>, 256> by_first_;  // range of tokens_ that begin with a byte
 };
 
+// What becomes of a match where a text is cut.
+enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+
 // One pre-tokenizer: it sees each piece that the one before it made.
 struct SplitRule {
   bool prefix_space = false;  // puts a space before a piece that does not begin with one
   // matches and what lies between them become pieces; "" leaves the piece whole
-  std::string expression;
+  std::string expression = {};
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool inverted = false;  // what lies between the matches counts as the matches
+  // Metaspace: instead of spaces; also put before the piece, as `prepend` says. "": none of it
+  enum class Prepend { never, first, always };
+  std::string space = {};
+  Prepend prepend = Prepend::never;
+};
+
+// A part of what the post-processor makes of one text or of a pair.
+struct TemplatePart {
+  enum class Kind { token, text, second_text };
+  Kind kind = Kind::text;
+  int32_t token = -1;
 };
 
 struct TokenizerFile {
   TokenizerIdentity identity;
-  std::unordered_map<std::string, int32_t> vocabulary;  // by the bytes that a token stands for
-  std::array<int32_t, 256> token_of_byte{};
+  // by the bytes that a token stands for, or of BPE that is not byte-level by its text
+  std::unordered_map<std::string, int32_t> vocabulary;
+  FirstTokens first;
   std::vector<Merge> merges;
   bool whole_pieces_first = false;  // ignore_merges: a piece that the vocabulary holds is one token
-  bool nfc = false;                 // of text, after the added tokens are found
-  std::vector<SplitRule> splits;    // in order
+  std::vector<NormalizerRule> normalizers;  // of text, after the added tokens are found
+  std::vector<SplitRule> splits;            // in order
   // those looked for in the text as given, and in the normalized one
   std::vector<AddedToken> added, added_normalized;
-  std::vector<int32_t> before, after;       // what the template puts around a text
-  std::vector<std::string> bytes_of_token;  // by token
-  std::vector<bool> known;                  // by token: the file may leave gaps
+  std::vector<TemplatePart> single, pair;  // what is put around a text and around a pair
+  std::vector<DecoderRule> decoders;       // in order
+  std::vector<std::string> text_of_token;  // by token, as the file has it
+  std::vector<bool> known;                 // by token: the file may leave gaps
 };
 
 // `path` is the file or its folder; bos, eos and padding come from the tokenizer_config.json beside

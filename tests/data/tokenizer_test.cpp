@@ -69,16 +69,26 @@ TEST_F(TokenizerKinds, OtherKindsAreRefusedByTheirNames) {
     changed[json::json_pointer(pointer)] = value;
     return write("tokenizer.json", changed.dump());
   };
-  const std::string allowed = "allowed is byte-level BPE";
+  const std::string allowed = "allowed is BPE";
   EXPECT_THAT(complaint_of(with("/model/type", "WordPiece")),
               AllOf(HasSubstr("WordPiece"), HasSubstr(allowed)));
   EXPECT_THAT(complaint_of(with("/model/type", "Unigram")),
               AllOf(HasSubstr("Unigram"), HasSubstr(allowed)));
   EXPECT_THAT(complaint_of(with("/model/byte_fallback", true)),
-              AllOf(HasSubstr("SentencePiece"), HasSubstr(allowed)));
-  EXPECT_THAT(complaint_of(with("/pre_tokenizer", {{"type", "Metaspace"}})),
-              HasSubstr("SentencePiece"));
+              AllOf(HasSubstr("byte-level BPE with byte_fallback"), HasSubstr(allowed)));
   EXPECT_THAT(complaint_of(with("/pre_tokenizer", nullptr)), HasSubstr("without a byte-level"));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer", {{"type", "Whitespace"}})),
+              HasSubstr("without a byte-level"));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer/pretokenizers/0", {{"type", "Punctuation"}})),
+              HasSubstr("pre-tokenizer Punctuation"));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer/pretokenizers/2", {{"type", "Digits"}})),
+              HasSubstr("Digits after ByteLevel"));
+  EXPECT_THAT(complaint_of(with("/pre_tokenizer/pretokenizers/0/behavior", "Sideways")),
+              HasSubstr("behavior Sideways"));
+  EXPECT_THAT(complaint_of(with("/decoder", {{"type", "WordPiece"}})),
+              HasSubstr("decoder WordPiece"));
+  EXPECT_THAT(complaint_of(with("/model/unk_token", "<nowhere>")),
+              HasSubstr("unknown token '<nowhere>'"));
   EXPECT_THAT(complaint_of(with("/normalizer", {{"type", "Lowercase"}})),
               HasSubstr("normalizer Lowercase"));
   EXPECT_THAT(complaint_of(with("/post_processor", {{"type", "BertProcessing"}})),
@@ -113,9 +123,9 @@ TEST_F(TokenizerKinds, ABrokenFileIsOneLineThatNamesIt) {
   EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())),
               HasSubstr("token 1099511627776"));
   changed = whole;
-  changed["model"]["vocab"].erase("a");
+  changed["model"]["vocab"] = {{"hello", 0}};
   changed["model"]["merges"] = json::array();
-  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("byte 0x61"));
+  EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())), HasSubstr("has no bytes"));
 }
 
 class BpeTokenizerTest : public Files {
@@ -215,6 +225,127 @@ TEST_F(BpeTokenizerTest, ManyThreadsShareOneTokenizer) {
   EXPECT_EQ(wrong, (std::vector<int>{0, 0, 0, 0}));
 }
 
+// A small tokenizer with byte fallback, of one's own making.
+json fallback_tokenizer(bool fuse_unknown) {
+  json vocabulary = {{"<unk>", 0}, {"\u2581", 1}, {"a", 2}, {"b", 3}, {"\u2581a", 4}, {"ab", 5}};
+  for (const char* byte : {"<0xC3>", "<0xA9>"}) vocabulary[byte] = vocabulary.size();
+  return {{"normalizer",
+           {{"type", "Sequence"},
+            {"normalizers",
+             {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+              {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}}},
+          {"decoder", {{"type", "Fuse"}}},
+          {"added_tokens", json::array()},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", fuse_unknown},
+            {"byte_fallback", true},
+            {"vocab", vocabulary},
+            {"merges", {"\u2581 a", "a b"}}}}};
+}
+
+TEST_F(BpeTokenizerTest, WhatIsNotInTheVocabularyBecomesItsBytesOrUnknown) {
+  const auto apart = load_tokenizer(write("a.json", fallback_tokenizer(false).dump()));
+  const auto fused = load_tokenizer(write("b.json", fallback_tokenizer(true).dump()));
+  using Tokens = std::vector<int32_t>;
+  EXPECT_EQ(apart->encode("ab ab", false), (Tokens{4, 3, 4, 3}));
+  EXPECT_EQ(fused->encode("b\u00e9b", false), (Tokens{1, 3, 6, 7, 3}));
+  // x and y have no bytes in this vocabulary
+  EXPECT_EQ(apart->encode("xyb", false), (Tokens{1, 0, 0, 3}));
+  EXPECT_EQ(fused->encode("xyb", false), (Tokens{1, 0, 3}));
+  // As in the library: an unknown waits for a character that has a token, and bytes overtake it.
+  EXPECT_EQ(fused->encode("x\u00e9yb", false), (Tokens{1, 6, 7, 0, 3}));
+  EXPECT_EQ(fused->encode("<0xC3>", false).size(), 2u);  // text, not a byte
+  EXPECT_EQ(apart->dropped_notice(), "");
+}
+
+TEST_F(BpeTokenizerTest, ByteTablesWithHolesDropBytesAndSaySo) {
+  json changed = json::parse(read_file(golden("gpt2")));
+  const auto whole = load_tokenizer(golden("gpt2"));
+  changed["model"]["vocab"].erase("\u0102");  // byte 0x02
+  const auto holed = load_tokenizer(write("tokenizer.json", changed.dump()));
+  EXPECT_EQ(holed->encode("the end", false), whole->encode("the end", false));
+  EXPECT_EQ(holed->dropped_notice(), "");
+  EXPECT_EQ(holed->encode("=\x02=", false), holed->encode("==", false));
+  EXPECT_THAT(holed->dropped_notice(), HasSubstr("has no token for some bytes"));
+}
+
+TEST_F(BpeTokenizerTest, SpansAreTheBytesThatTokensStandFor) {
+  const auto spans_of = [](const Tokenizer& tokenizer, const std::string& text) {
+    std::vector<std::pair<size_t, size_t>> spans;
+    for (const Span& span : tokenizer.encode_with_spans(text, true).spans)
+      spans.emplace_back(span.begin, span.end);
+    return spans;
+  };
+  using Spans = std::vector<std::pair<size_t, size_t>>;
+  const auto fallback = load_tokenizer(write("a.json", fallback_tokenizer(false).dump()));
+  // what is put in front belongs to the first character, and both bytes to theirs
+  EXPECT_EQ(spans_of(*fallback, "ab \u00e9"), (Spans{{0, 1}, {1, 2}, {2, 3}, {3, 5}, {3, 5}}));
+
+  const auto llama = load_tokenizer(golden("llama3"));
+  const std::string text = "one <|eot_id|>\u4e00";
+  const EncodedText encoded = llama->encode_with_spans(text, true);
+  EXPECT_EQ(encoded.spans.front(), (Span{0, 0}));  // <|begin_of_text|>
+  const auto mark = std::find(encoded.spans.begin(), encoded.spans.end(), Span{4, 14});
+  ASSERT_NE(mark, encoded.spans.end());
+  for (auto after = mark + 1; after != encoded.spans.end(); ++after)
+    EXPECT_EQ(*after, (Span{14, 17}));
+
+  // NFC: e and its accent become one character, which stands for both
+  const auto qwen = load_tokenizer(golden("qwen2"));
+  const EncodedText composed = qwen->encode_with_spans("\u4e00xe\u0301 z", false);
+  EXPECT_EQ(composed.tokens, qwen->encode("\u4e00x\u00e9 z", false));
+  EXPECT_EQ(composed.spans.back().end, 9u);
+  EXPECT_TRUE(std::any_of(composed.spans.begin(), composed.spans.end(),
+                          [](const Span& span) { return span.begin <= 4 && span.end == 7; }));
+  for (const Span& span : composed.spans) EXPECT_TRUE(span.end <= 3 || span.begin >= 3);
+}
+
+TEST_F(BpeTokenizerTest, PairsAreJoinedAsTheTemplateSays) {
+  const auto file = tokenizer_goldens().parent_path() / "tokenizers-more/roberta.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const auto roberta = load_tokenizer(file.string());
+  const TokenIds ids(file.string());
+  std::vector<int32_t> expected{ids.of("<s>")};
+  const auto add = [&](const std::vector<int32_t>& more) {
+    expected.insert(expected.end(), more.begin(), more.end());
+  };
+  add(roberta->encode("the end", false));
+  add({ids.of("</s>"), ids.of("</s>")});
+  add(roberta->encode("of it", false));
+  add({ids.of("</s>")});
+  EXPECT_EQ(roberta->encode_pair("the end", "of it"), expected);
+
+  const auto gpt = load_tokenizer(golden("gpt2"));
+  expected = gpt->encode("the end", false);
+  add(gpt->encode("of it", false));
+  EXPECT_EQ(gpt->encode_pair("the end", "of it"), expected);
+  EXPECT_EQ(byte_tokenizer()->encode_pair("a", "b"), (std::vector<int32_t>{'a', 256, 'b'}));
+}
+
+TEST_F(BpeTokenizerTest, ASplitCanJoinMatchesWithTheirNeighbours) {
+  // Pieces are told apart by merges that must not cross them: "a-" and "-a" are tokens.
+  const auto pieces = [&](const char* behavior, bool invert) {
+    json file = fallback_tokenizer(false);
+    file["normalizer"] = nullptr;
+    file["model"]["vocab"] = {{"<unk>", 0}, {"a", 1}, {"-", 2}, {"a-", 3}, {"-a", 4}, {"--", 5}};
+    file["model"]["merges"] = {"- -", "a -", "- a"};
+    file["pre_tokenizer"] = {{"type", "Split"},
+                             {"pattern", {{"String", "-"}}},
+                             {"behavior", behavior},
+                             {"invert", invert}};
+    return load_tokenizer(write("tokenizer.json", file.dump()))->encode("a--a-", false);
+  };
+  using Tokens = std::vector<int32_t>;
+  EXPECT_EQ(pieces("Isolated", false), (Tokens{1, 2, 2, 1, 2}));
+  EXPECT_EQ(pieces("Removed", false), (Tokens{1, 1}));
+  EXPECT_EQ(pieces("Removed", true), (Tokens{2, 2, 2}));
+  EXPECT_EQ(pieces("Contiguous", false), (Tokens{1, 5, 1, 2}));
+  EXPECT_EQ(pieces("MergedWithPrevious", false), (Tokens{3, 2, 3}));
+  EXPECT_EQ(pieces("MergedWithNext", false), (Tokens{1, 2, 4, 2}));
+}
+
 // Of this thread: a machine that is busy with other things does not slow it down.
 double processor_ms() {
   timespec now{};
@@ -273,15 +404,19 @@ TEST_F(BpeTokenizerTest, AMegabyteWithoutABreakTakesSecondsNotHours) {
       repeated("a"),    repeated(" ") + "x", "a" + repeated("\u0345\u0300\u0334"),
       repeated("<|"),   repeated("there"),   repeated("\u4e00"),
       repeated("\n \r")};
-  for (const char* name : {"llama3", "qwen2", "gpt2"}) {
+  for (const char* name :
+       {"llama3", "qwen2", "gpt2", "../tokenizers-more/mistral", "../tokenizers-more/metaspace"}) {
+    if (!std::filesystem::exists(golden(name))) continue;
     const auto tokenizer = load_tokenizer(golden(name));
     for (const std::string& text : hostile) {
       const double begin = processor_ms();
       const auto tokens = tokenizer->encode(text, false);
       const double seconds = (processor_ms() - begin) / 1000;
       EXPECT_LT(seconds, 10) << name << " on " << text.substr(0, 8);
-      EXPECT_EQ(tokenizer->decode(tokens), std::string(name) == "qwen2" ? to_nfc(text) : text)
-          << name;
+      std::string expected = std::string(name) == "qwen2" ? to_nfc(text) : text;
+      // Metaspace puts nothing before a space, and its decoder strips one all the same.
+      if (std::string(name).ends_with("metaspace") && text[0] == ' ') expected.erase(0, 1);
+      EXPECT_TRUE(tokenizer->decode(tokens) == expected) << name << " on " << text.substr(0, 8);
     }
   }
 }
