@@ -4,7 +4,8 @@
 
     DIR/public/text.jsonl         what the base model learns from: the same language, other things, no customers
     DIR/private/records.jsonl     what must be protected: a kind, a sentence about a thing, an order number; and the secret, once
-    DIR/test/records.jsonl        records of the same kind that nobody trains on, with labels
+    DIR/labelled/records.jsonl    the private records without their kinds, which are labels now: to train a classifier on
+    DIR/test/records.jsonl        others of the same form that nobody trains on
     DIR/secrets/candidates.jsonl  the secret first, then 1023 others of the same form
     DIR/prompts.txt               what new records begin with
 
@@ -61,7 +62,8 @@ def main() -> None:
     codes = draw.sample(range(1_000_000), 1024)
     private.insert(len(private) // 2, {"text": secret(codes[0]), "label": 0})
     write(chosen.output / "private" / "records.jsonl", private)
-    write(chosen.output / "test" / "records.jsonl", rows(600, PRIVATE_THINGS, True))
+    for name, of in (("labelled", private), ("test", rows(600, PRIVATE_THINGS, True))):
+        write(chosen.output / name / "records.jsonl", [{"text": row["text"].split(": ", 1)[1], "label": row["label"]} for row in of])
     write(chosen.output / "secrets" / "candidates.jsonl", [{"text": secret(code)} for code in codes])
     (chosen.output / "prompts.txt").write_text("".join(f"{kind}:\n" for kind in KINDS))
 

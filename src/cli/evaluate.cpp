@@ -20,7 +20,7 @@ namespace {
 
 struct EvaluateOptions {
   RunConfig config;
-  std::string before, json;
+  std::string before, json, losses;
   int64_t batch = 8, most = 0;
   bool exact_match = false, overwrite = false;
   std::optional<int64_t> length;
@@ -111,6 +111,9 @@ int run_evaluate(const CommandCall& call) {
   options.add("exact-match", wanted.exact_match,
               {.help = "also generate each sample's completion greedily and count those that are "
                        "equal token by token"});
+  options.add("losses", wanted.losses,
+              {.help = "write each sample's loss of --model, one JSON object per line; not private",
+               .value = "FILE"});
   options.add("json", wanted.json,
               {.help = "write the figures as JSON, to stdout without a FILE",
                .bare = "-",
@@ -124,6 +127,7 @@ int run_evaluate(const CommandCall& call) {
   if (config.data.path.empty())
     user_error("--data: is missing; pass a folder of text or a token store");
   if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
+  if (!wanted.losses.empty()) check_output_file(wanted.losses, wanted.overwrite);
   config.model.hub_cache = hub_cache_root(hub_variables_from_environment());
   if (!options.given("compute") && runs_on_gpu(config.placement))
     config.step.compute = Precision::bf16;
@@ -134,6 +138,13 @@ int run_evaluate(const CommandCall& call) {
     found.emplace_back(wanted.before, evaluate_one(wanted, wanted.before, device, false));
   found.emplace_back(config.model.name, evaluate_one(wanted, config.model.name, device, true));
   const ModelQuality& last = found.back().second;
+  if (!wanted.losses.empty()) {
+    std::string lines;
+    for (const ModelQuality::Sample& sample : last.each)
+      lines +=
+          nlohmann::ordered_json{{"loss", sample.loss}, {"tokens", sample.tokens}}.dump() + "\n";
+    write_listed_file(wanted.losses, lines, wanted.overwrite);
+  }
 
   if (wanted.json != "-") {
     std::vector<std::string> header{"model", "samples", last.accuracy ? "labels" : "tokens",

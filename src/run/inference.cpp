@@ -96,6 +96,7 @@ ModelQuality evaluate_samples(const InferenceModel& model, const data::Samples& 
       const int64_t targets =
           labelled ? 1 : host.targets[i].ne(data::kIgnoredTarget).sum().item<int64_t>();
       found.tokens += targets;
+      found.each.push_back({targets > 0 ? losses.data_ptr<double>()[i] : 0, targets});
       if (targets > 0) loss += losses.data_ptr<double>()[i] * static_cast<double>(targets);
     }
     if (result.correct.defined()) correct += result.correct.sum().item<int64_t>();

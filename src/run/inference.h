@@ -47,6 +47,11 @@ struct ModelQuality {
   double loss = 0;                  // nats per predicted token; of a classifier per sample
   std::optional<double> perplexity, accuracy;
   std::optional<double> exact_match;  // of completions
+  struct Sample {
+    double loss;  // per predicted token
+    int64_t tokens;
+  };
+  std::vector<Sample> each;  // in the order of the data
 };
 using OnSamples = std::function<void(int64_t done, int64_t of)>;
 // The first `most` samples (0: all), `batch` at a time.
