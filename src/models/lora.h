@@ -1,0 +1,37 @@
+// Low-rank adapters (Hu et al., "LoRA", 2021): the weight of a chosen projection is W + s B A, and
+// of the model's parameters A and B alone are trained.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace veil {
+
+class Model;
+
+struct LoraSettings {
+  int64_t rank = 16;
+  double alpha = 32;
+  bool rslora = false;  // s = alpha / sqrt(rank) instead of alpha / rank
+  // Which projections: "all", "attention", ends of their names ("q_proj" is
+  // "model.layers.3.self_attn.q_proj"), or patterns with '*'.
+  std::vector<std::string> targets = {"all"};
+
+  double scale() const;
+};
+
+// Whether a projection, named without ".weight", has an adapter.
+bool adapts(const LoraSettings& lora, const std::string& module);
+
+inline constexpr const char* kLoraA = ".lora_A.weight";
+inline constexpr const char* kLoraB = ".lora_B.weight";
+bool is_adapter(const std::string& parameter);
+// The names of the projections that have adapters, in the model's order.
+std::vector<std::string> adapted_modules(const Model& model);
+
+// Of a model that was built with adapters: freezes all but these and the parameters whose names
+// match one of `also` (as in a shell). UserError for a target or a pattern that matches nothing.
+void train_adapters(Model& model, const std::vector<std::string>& also);
+
+}  // namespace veil
