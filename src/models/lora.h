@@ -8,8 +8,6 @@
 
 namespace veil {
 
-class Model;
-
 struct LoraSettings {
   int64_t rank = 16;
   double alpha = 32;
@@ -21,17 +19,12 @@ struct LoraSettings {
   double scale() const;
 };
 
-// Whether a projection, named without ".weight", has an adapter.
+// Whether one of the targets, or any of them, means a projection, named without ".weight".
+bool is_target(const std::string& target, const std::string& module);
 bool adapts(const LoraSettings& lora, const std::string& module);
 
 inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 bool is_adapter(const std::string& parameter);
-// The names of the projections that have adapters, in the model's order.
-std::vector<std::string> adapted_modules(const Model& model);
-
-// Of a model that was built with adapters: freezes all but these and the parameters whose names
-// match one of `also` (as in a shell). UserError for a target or a pattern that matches nothing.
-void train_adapters(Model& model, const std::vector<std::string>& also);
 
 }  // namespace veil

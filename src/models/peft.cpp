@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "models/adapters.h"
 #include "models/config_fields.h"
 #include "models/weight_tensors.h"
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/text.h"
+#include "models/adapters.h"
 #include "models/dit.h"
 #include "models/family.h"
 #include "models/linear_stack.h"
@@ -226,17 +227,13 @@ std::optional<LoraSettings> lora_settings(const ModelConfig& model, const ModelS
 
 // What is trained besides adapters: what was asked for, what the adapter's folder has whole, and a
 // classifier's head, as PEFT does it.
-std::vector<std::string> trained_whole(const Model& model, const ModelConfig& config,
-                                       const ModelSource& source) {
+std::vector<std::string> trained_whole(const ModelConfig& config, const ModelSource& source) {
   std::vector<std::string> also = config.train_also;
   if (source.adapter)
     also.insert(also.end(), source.adapter->also.begin(), source.adapter->also.end());
   if (source.config->task != Task::sequence_classification) return also;
-  for (const char* const head : {"score.", "classifier."}) {
-    if (std::any_of(model.params.begin(), model.params.end(),
-                    [&](const ParamShape& param) { return param.name.starts_with(head); }))
-      also.push_back(head + std::string("*"));
-  }
+  const std::vector<std::string>& head = family_of(*source.config).classifier_head;
+  also.insert(also.end(), head.begin(), head.end());
   return also;
 }
 
@@ -250,7 +247,7 @@ Model make_model(const RunConfig& config, const ModelSource& source, int world) 
                                                       .lora = lora_settings(config.model, source)})
                     : linear_stack(config.model.input_size, layer_count(config, world));
   if (source.diffusion || source.config) model.name = source.name;
-  if (model.lora) train_adapters(model, trained_whole(model, config.model, source));
+  if (model.lora) train_adapters(model, trained_whole(config.model, source));
   if (!config.model.frozen.empty()) freeze(model, config.model.frozen, /*others=*/false);
   if (!config.model.train_only.empty()) freeze(model, config.model.train_only, /*others=*/true);
   return model;

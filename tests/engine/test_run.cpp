@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "kernels/random.h"
+#include "models/adapters.h"
 #include "models/dit.h"
 #include "models/family.h"
 #include "models/linear_stack.h"

@@ -1,6 +1,7 @@
 // The goldens of adapters: a base model, an adapter as PEFT saves it, and what they are together.
 #pragma once
 
+#include "models/adapters.h"
 #include "models/peft.h"
 #include "models/test_language_golden.h"
 
