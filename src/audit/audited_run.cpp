@@ -63,7 +63,8 @@ class OrderTaker final : public Feed {
   std::unique_ptr<data::Order>& taken_;
 };
 
-// The table that tokens are looked up in: its place among the model-wide indices, rows and width.
+// The table that tokens are looked up in, where it is trained: its place among the model-wide
+// indices, rows and width.
 struct TokenTable {
   int64_t first = 0, rows = 0, width = 0;
   bool tied = false;
@@ -75,6 +76,7 @@ std::optional<TokenTable> token_table(Executor& executor) {
     for (const ParamId id : block.params) {
       const ParamShape& param = shape.params[static_cast<size_t>(id)];
       if (param.dims.size() != 2 || param.dims[0] != shape.input.classes) continue;
+      if (param.frozen) return {};  // its rows stay as they are
       const UnitLayout& unit =
           layout.units[static_cast<size_t>(layout.unit_of_param[static_cast<size_t>(id)])];
       return TokenTable{unit.base + layout.offset_of_param[static_cast<size_t>(id)], param.dims[0],

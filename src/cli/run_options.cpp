@@ -51,6 +51,34 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
   options.add(
       "train-only", c.model.train_only,
       {.help = "the opposite: freeze all parameters except these, as in --train-only 'score.*'"});
+  options.add("lora", c.model.lora_rank,
+              {.aliases = {"lora_r", "lora_rank"},
+               .help = "train low-rank adapters (LoRA) of this rank instead of the model, and a "
+                       "classifier's head",
+               .value = "RANK",
+               .minimum = 1,
+               .maximum = 1 << 16});
+  options.add(
+      "lora-alpha", c.model.lora_alpha,
+      {.help = "adapters are scaled by this over the rank; by default twice the rank (PEFT: "
+               "8)",
+       .minimum = 0,
+       .maximum = 1e9});
+  options.add("lora-targets", c.model.lora_targets,
+              {.aliases = {"lora_target_modules", "target_modules"},
+               .help = "projections that have adapters: all, attention, or names and patterns, as "
+                       "in q_proj,v_proj; by default all"});
+  options.add("lora-rslora", c.model.lora_rslora,
+              {.aliases = {"use_rslora"},
+               .help = "scale adapters by alpha over the square root of the rank"});
+  options.add("train-also", c.model.train_also,
+              {.aliases = {"modules_to_save"},
+               .help = "parameters that are trained besides the adapters, by name, as in "
+                       "--train-also 'lm_head.*'"});
+  options.add("adapter", c.model.adapter,
+              {.help = "a folder with adapters of the model as PEFT writes them "
+                       "(adapter_config.json): they are loaded and trained on",
+               .value = "DIR"});
   add_attention_option(options, c);
   options.add("input-size", c.model.input_size,
               {.aliases = {"hidden_size", "width"},

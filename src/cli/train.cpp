@@ -146,8 +146,12 @@ void add_train_options(Options& options, TrainCommand& command) {
       "export", c.training.export_folder,
       {.help = "at the end, write the model here (with --ema its average): config.json, "
                "model.safetensors and the tokenizer's files. --model DIR takes it again, and "
-               "transformers loads a language model",
+               "transformers loads a language model. With --lora or --adapter only the adapters "
+               "are written, as PEFT reads them",
        .value = "DIR"});
+  options.add(
+      "merge", c.training.merge,
+      {.help = "let --export write the whole model with the adapters added to its weights"});
   add_overwrite_option(options, c.training.overwrite,
                        "let --export replace the files of an earlier export in its folder; other "
                        "files there stay");
@@ -172,7 +176,7 @@ void add_train_options(Options& options, TrainCommand& command) {
                  "steps",         "epochs",        "epsilon",
                  "delta",         "clip-norm",     "checkpoint-every",
                  "output-dir",    "resume",        "export",
-                 "dry-run"},
+                 "lora",          "adapter",       "dry-run"},
                 {"veil train --model Qwen/Qwen2.5-0.5B --data my_texts --export tuned",
                  "veil train --model Qwen/Qwen2.5-0.5B --data my_texts --epsilon 8 --delta 1e-6"});
 }
@@ -595,7 +599,9 @@ void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
                       {"layer-norms", "clip-norm"},
                       {"clip-norm", "layer-norms"},
                       {"freeze", "train-only"},
-                      {"train-only", "freeze"}});
+                      {"train-only", "freeze"},
+                      {"lora", "adapter"},
+                      {"adapter", "lora"}});
 }
 
 int train_here(TrainCommand& command, Options& options, const RankInfo& info) {

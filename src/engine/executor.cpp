@@ -1,5 +1,7 @@
 #include "engine/executor.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "base/error.h"
 #include "engine/step_graphs.h"
 
@@ -174,11 +176,13 @@ std::vector<Tensor> Executor::gradients() {
   wait();
   std::vector<Tensor> found(context_.shape.params.size());
   for (int u = 0; u < units_.count(); ++u) {
-    const Tensor flat = summed_gradient(u);
+    const bool frozen = context_.unit(u).frozen;
+    const Tensor flat = frozen ? Tensor() : summed_gradient(u);
     for (const ParamSlot& slot : context_.unit(u).slots) {
       const ParamShape& param = context_.shape.params[slot.param];
-      found[slot.param] = flat.narrow(0, slot.offset, slot.numel).view(param.dims).cpu().clone();
-      if (param.frozen) found[slot.param].zero_();  // nobody has written there
+      found[slot.param] =
+          frozen ? at::zeros(param.dims, at::TensorOptions(context_.schedule.grad_dtype))
+                 : flat.narrow(0, slot.offset, slot.numel).view(param.dims).cpu().clone();
     }
   }
   rows_->drop_step_buffers();

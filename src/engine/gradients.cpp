@@ -29,10 +29,6 @@ Gradients::Gradients(const ExecutorContext& context, UnitBuffers& units)
     clip_ = make_clip_state();
     return;
   }
-  if (context.some_frozen) {
-    CategoryScope scope(Category::data);
-    no_noise_ = empty_tensor({kNoiseKnobs}, at::kDouble, context.device).zero_();
-  }
   std::vector<int64_t> numel;
   for (const ParamShape& param : context.shape.params) numel.push_back(param.numel());
   sums_ = std::make_unique<SummedSink>(std::move(numel), context.schedule.accumulates_whole,
@@ -116,8 +112,7 @@ void Gradients::combine(const Op& op) {
 }
 
 void Gradients::add_norm(const Op& op) {
-  for (const Tensor& part : units_.trained_parts(units_.update_gradient(op.unit), op.unit))
-    add_squared_norm(part, squared_norm_);
+  add_squared_norm(units_.update_gradient(op.unit), squared_norm_);
 }
 
 void Gradients::coefficients(const Op& op) {
@@ -141,19 +136,13 @@ void Gradients::update(const Op& op) {
                                                     : unit.params;
   const Tensor& state = unit.staged_optimizer.defined() ? unit.staged_optimizer : unit.optimizer;
   const int64_t first = context_.first_of(param, op.unit);
-  const bool some_frozen =
-      std::any_of(layout.slots.begin(), layout.slots.end(),
-                  [&](const ParamSlot& slot) { return shape.params[slot.param].frozen; });
-  if (!clip_ && !some_frozen) {
+  if (!clip_) {
     update_shard(param, units_.update_gradient(op.unit), state, knobs_, rule_, layout.base + first);
     return;
   }
   // Parameter by parameter: noise is keyed by the element of the whole parameter.
-  const Tensor noise_knobs = clip_ ? clip_->noise_knobs() : no_noise_;
-  const NoiseSource noise = clip_ ? clip_->noise() : NoiseSource{};
   const int states = optimizer_states(context_.options.optimizer.kind);
   for (const ParamSlot& slot : layout.slots) {
-    if (shape.params[slot.param].frozen) continue;
     const int64_t begin = std::max(slot.offset, first),
                   end = std::min(slot.offset + slot.numel, first + param.numel());
     if (begin >= end) continue;
@@ -172,7 +161,7 @@ void Gradients::update(const Op& op) {
     of.first_index = layout.base + begin;
     of.parameter = static_cast<uint32_t>(slot.param);
     of.first_element = begin - slot.offset;
-    noisy_update(of, knobs_, rule_, noise_knobs, noise);
+    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());
   }
 }
 

@@ -69,10 +69,9 @@ class Gradients {
   UnitBuffers& units_;
   UpdateRule rule_;
   Tensor knobs_, loss_sum_, squared_norm_;  // the others are views of knobs_
-  Tensor no_noise_;  // NoiseKnobs of 0, where parameters are updated one by one without noise
-  std::unique_ptr<SummedSink> sums_;  // of a step that is not private
-  std::unique_ptr<ClipState> clip_;   // of one that is
-  TrainedSink trained_;               // used where some parameters are frozen
+  std::unique_ptr<SummedSink> sums_;        // of a step that is not private
+  std::unique_ptr<ClipState> clip_;         // of one that is
+  TrainedSink trained_;                     // used where some parameters are frozen
 };
 
 }  // namespace veil

@@ -195,6 +195,7 @@ void RowRunner::run_compute(const Op& op, int micro_batch) {
       Tape tape;
       flow_[op.block] =
           context_.model.blocks[op.block]->forward(units_.params(), input_of(op.block), tape);
+      if (op.block < context_.schedule.lowest_trained) return;  // nothing is read again
       if (checkpointing == Checkpointing::none) {
         tape_[op.block] = std::move(tape);
       } else if (checkpointing == Checkpointing::selective) {
@@ -272,9 +273,10 @@ void RowRunner::run_loss(const Op& op) {
 
 void RowRunner::run_backward(const Op& op) {
   GradSink& sink = sink_for(op);
+  const bool goes_on = op.block > context_.schedule.lowest_trained;
   Flow grad = context_.model.blocks[op.block]->backward(units_.params(), flow_grad_[op.block],
-                                                        tape_[op.block], sink, op.block > 0);
-  if (op.block > 0) flow_grad_[op.block - 1] = std::move(grad);
+                                                        tape_[op.block], sink, goes_on);
+  if (goes_on) flow_grad_[op.block - 1] = std::move(grad);
   after_reports(op);
 }
 

@@ -11,7 +11,7 @@ void StoredState::initialise() {
   for (int u = 0; u < units_.count(); ++u) {
     const int64_t shard = context_.unit(u).shard_numel;
     initialise(u, units_[u].params,
-               context_.schedule.whole_params ? 0 : context_.ranks.rank() * shard);
+               context_.schedule.stored(u).whole ? 0 : context_.ranks.rank() * shard);
   }
   synchronize(context_.device);
 }
@@ -27,14 +27,15 @@ void StoredState::initialise(int unit, const Tensor& stored, int64_t first) {
     if (begin >= end) continue;
     const Tensor piece = stored.narrow(0, begin - first, end - begin);
     const Init& init = context_.shape.params[param.param].init;
+    const int64_t index = context_.schedule.layout.initial_index[param.param] +  // of the first
+                          begin - param.offset;
     if (options.initial && options.initial(param.param, begin - param.offset, piece)) continue;
     switch (init.kind) {
       case Init::Kind::uniform:
-        fill_uniform(piece, init.scale, options.seed, RandomDomain::parameters,
-                     layout.base + begin);
+        fill_uniform(piece, init.scale, options.seed, RandomDomain::parameters, index);
         break;
       case Init::Kind::normal:
-        fill_normal(piece, init.scale, options.seed, RandomDomain::parameters, layout.base + begin);
+        fill_normal(piece, init.scale, options.seed, RandomDomain::parameters, index);
         break;
       case Init::Kind::constant:
         piece.fill_(init.scale);
@@ -60,6 +61,7 @@ std::vector<StatePiece> StoredState::pieces() {
   std::vector<StatePiece> pieces;
   for (int u = 0; u < units_.count(); ++u) {
     const UnitLayout& layout = context_.unit(u);
+    if (layout.frozen) continue;
     const int64_t first = context_.ranks.rank() * layout.shard_numel;
     const int64_t count = std::min(layout.shard_numel, layout.numel - first);
     if (count <= 0) continue;
@@ -81,6 +83,7 @@ void StoredState::restore(const ReadState& read) {
     if (count > 0) read(kind, layout.base + first, flat.narrow(0, 0, count));
   };
   for (int u = 0; u < units_.count(); ++u) {
+    if (context_.unit(u).frozen) continue;
     fill(-1, units_[u].params, u);
     for (int s = 0; s < optimizer_states(context_.options.optimizer.kind); ++s)
       fill(s, optimizer_state(u, s), u);
@@ -93,9 +96,9 @@ Tensor StoredState::parameter(ParamId id) {
   const int u = context_.schedule.layout.unit_of_param[id];
   const UnitLayout& layout = context_.unit(u);
   Tensor flat = units_[u].params;
-  if (context_.schedule.reduces && context_.options.step.strategy != Strategy::ddp) {
-    Tensor whole =
-        empty_tensor({layout.padded_numel}, context_.options.step.storage, context_.device);
+  const bool here = layout.frozen && context_.schedule.stored(u).whole;
+  if (context_.schedule.reduces && context_.options.step.strategy != Strategy::ddp && !here) {
+    Tensor whole = empty_tensor({layout.padded_numel}, flat.scalar_type(), context_.device);
     context_.own_part(whole, u).copy_(context_.own_part(flat, u));
     context_.ranks.gather->all_gather(context_.own_part(whole, u), whole)->wait();
     flat = whole;

@@ -9,7 +9,7 @@
 
 namespace veil {
 
-// What a checkpoint holds: this rank's part of a unit, without padding. `first` is the model-wide
+// What a checkpoint holds: this rank's part of a trained unit, without padding. `first` is the model-wide
 // index (shard/layout.h), which does not depend on world, strategy or wrap policy, so any other run
 // of the model can read it. Views of the executor's own memory.
 struct StatePiece {

@@ -48,17 +48,19 @@ void UnitBuffers::allocate_resident() {
     create(buffer);
     slot(buffer).zero_();
   }
-  const bool bound =
-      schedule.access == ParamAccess::resident || schedule.access == ParamAccess::refreshed;
-  for (int u = 0; bound && u < count(); ++u) params_.bind(u, units_[u].params);
+  for (int u = 0; u < count(); ++u) {
+    const ParamAccess access = schedule.stored(u).access;
+    if (access == ParamAccess::resident || access == ParamAccess::refreshed)
+      params_.bind(u, units_[u].params);
+  }
 }
 
-DType UnitBuffers::dtype_of(BufferRole role) const {
+DType UnitBuffers::dtype_of(BufferRole role, int unit) const {
   const StepOptions& step = context_.options.step;
   switch (role) {
     case BufferRole::params:
     case BufferRole::staged_params:
-      return step.storage;
+      return context_.schedule.stored(unit).dtype;
     case BufferRole::optimizer:
     case BufferRole::staged_optimizer:
       return step.optimizer_state();
@@ -112,7 +114,7 @@ void UnitBuffers::create(const Buffer& buffer) {
   if (made_by_blocks(buffer.role)) return;
   Tensor& tensor = slot(buffer);
   VEIL_CHECK(!tensor.defined(), "{}.{} is created twice", name_of(buffer.role), buffer.index);
-  const DType dtype = dtype_of(buffer.role);
+  const DType dtype = dtype_of(buffer.role, buffer.index);
   const bool host = buffer.space != space_of(context_.device);
   CategoryScope scope(buffer.category);
   tensor = empty_tensor({buffer.bytes / dtype_bytes(dtype)}, dtype,
@@ -177,19 +179,6 @@ const Tensor& UnitBuffers::update_gradient(int unit) const {
   // ddp reduces the wire's copy in place
   const bool whole_on_the_wire = u.wire.defined() && u.wire.numel() == u.grad_shard.numel();
   return whole_on_the_wire ? u.wire : u.grad_shard;
-}
-
-std::vector<Tensor> UnitBuffers::trained_parts(const Tensor& flat, int unit) const {
-  if (!context_.some_frozen) return {flat};
-  const int64_t first = context_.first_of(flat, unit);
-  std::vector<Tensor> parts;
-  for (const ParamSlot& slot : context_.unit(unit).slots) {
-    const int64_t begin = std::max(slot.offset, first),
-                  end = std::min(slot.offset + slot.numel, first + flat.numel());
-    if (begin < end && !context_.shape.params[slot.param].frozen)
-      parts.push_back(flat.narrow(0, begin - first, end - begin));
-  }
-  return parts;
 }
 
 }  // namespace veil

@@ -57,12 +57,9 @@ class UnitBuffers {
   Tensor kept_target(ParamId id, int64_t first, int64_t count);
   // What the update of a unit reads: the sum over samples and ranks.
   const Tensor& update_gradient(int unit) const;
-  // What of a unit's flat tensor, or of this rank's shard of it, belongs to parameters that are
-  // trained; all of it where none is frozen.
-  std::vector<Tensor> trained_parts(const Tensor& flat, int unit) const;
 
  private:
-  DType dtype_of(BufferRole role) const;
+  DType dtype_of(BufferRole role, int unit) const;
 
   const ExecutorContext& context_;
   std::vector<UnitTensors> units_;

@@ -103,8 +103,10 @@ std::string manifest_text(const std::map<std::string, uintmax_t>& files, const s
 
 // Whether exports write files of this name.
 bool is_export_name(const std::string& name) {
-  static const std::set<std::string> names = {"config.json", "privacy.json", "model.safetensors",
-                                              "model.safetensors.index.json"};
+  static const std::set<std::string> names = {
+      "config.json",         "privacy.json",
+      "adapter_config.json", "adapter_model.safetensors",
+      "model.safetensors",   "model.safetensors.index.json"};
   return names.count(name) > 0 || is_companion_file(name) ||
          (name.rfind("model-", 0) == 0 && name.ends_with(".safetensors"));
 }
@@ -159,14 +161,15 @@ std::vector<std::vector<TensorSource>> cut(const std::vector<TensorSource>& tens
 }
 
 void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource>& tensors,
-                   int64_t limit) {
+                   const std::string& file, int64_t limit) {
   const auto shards = cut(tensors, limit);
-  if (shards.size() == 1) return write_safetensors(folder.inside("model.safetensors"), shards[0]);
+  if (shards.size() == 1) return write_safetensors(folder.inside(file + ".safetensors"), shards[0]);
   nlohmann::ordered_json index = {{"metadata", {{"total_size", 0}}},
                                   {"weight_map", nlohmann::ordered_json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string name =
+        fmt::format("{}-{:05}-of-{:05}.safetensors", file, i + 1, shards.size());
     write_safetensors(folder.inside(name), shards[i]);
     for (const TensorSource& tensor : shards[i]) {
       VEIL_CHECK(!index["weight_map"].contains(tensor.name), "tensor {} is written twice",
@@ -176,7 +179,7 @@ void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource
     }
   }
   index["metadata"]["total_size"] = total;
-  write_file_atomically(folder.inside("model.safetensors.index.json"), index.dump(2) + "\n");
+  write_file_atomically(folder.inside(file + ".safetensors.index.json"), index.dump(2) + "\n");
 }
 
 }  // namespace
@@ -188,7 +191,7 @@ void export_model(const std::string& folder,
   check_export_folder(folder, options);
   const fs::path place = place_of(folder);
   TemporaryFolder whole(place);
-  write_weights(whole, tensors, options.shard_bytes);
+  write_weights(whole, tensors, options.weights, options.shard_bytes);
   for (const auto& [name, content] : files) write_file_atomically(whole.inside(name), content);
   write_file_atomically(whole.inside(kExportManifest), manifest_text(whole.files(), options.owner));
   std::error_code error;

@@ -15,6 +15,7 @@ struct ExportOptions {
   bool overwrite = false;  // replace an earlier export
   // Who exports, if not empty: an earlier export with the same one is replaced without `overwrite`.
   std::string owner = "";
+  std::string weights = "model";  // the weights' file, without .safetensors
 };
 
 // Lists an export's files with their sizes: {"written_by": "veil", "owner": "5f3a...", "files":
@@ -25,7 +26,7 @@ inline constexpr const char* kExportManifest = "veil_export.json";
 // then renamed. An earlier export in the folder is replaced with `overwrite` only, file by file;
 // what its manifest does not list is never touched. `files` are whole small files by name,
 // config.json among them. Tensors are written in the order given (see write_safetensors), as
-// model.safetensors or as model-00001-of-0000N.safetensors with model.safetensors.index.json.
+// model.safetensors (ExportOptions::weights) or as model-00001-of-0000N.safetensors with model.safetensors.index.json.
 // UserError as of check_export_folder.
 void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,

@@ -1,5 +1,7 @@
 #include "models/family.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -130,6 +132,7 @@ Projection Parameters::projection(const std::vector<Part>& parts, int64_t in, bo
         in_out ? std::vector{in, parts[i].out} : std::vector{parts[i].out, in};
     const ParamId id =
         add(parts[i].name + ".weight", dims, {Init::Kind::normal, deviation_}, /*joined=*/i > 0);
+    model_.params.back().in_out = in_out;
     if (i == 0) projection.weight = id;
     projection.out += parts[i].out;
   }
@@ -138,7 +141,35 @@ Projection Parameters::projection(const std::vector<Part>& parts, int64_t in, bo
         add(parts[i].name + ".bias", {parts[i].out}, {Init::Kind::constant, 0}, /*joined=*/i > 0);
     if (i == 0) projection.bias = id;
   }
+  add_adapters(parts, projection);
   return projection;
+}
+
+// New adapters start as PEFT's do: A uniform in 1 / sqrt(in), B at 0.
+void Parameters::add_adapters(const std::vector<Part>& parts, Projection& projection) {
+  if (parts.front().name.starts_with("classifier.")) return;  // a head is trained whole
+  for (const Part& part : parts) model_.projections.push_back(part.name);
+  if (!model_.lora) return;
+  Adapters& adapters = projection.adapters;
+  adapters.rank = model_.lora->rank;
+  adapters.scale = model_.lora->scale();
+  const double start = 1 / std::sqrt(static_cast<double>(projection.in));
+  std::vector<std::string> names;
+  int64_t first = 0;
+  for (const Part& part : parts) {
+    if (adapts(*model_.lora, part.name)) {
+      const ParamId a = add(part.name + kLoraA, {adapters.rank, projection.in},
+                            {Init::Kind::uniform, start}, /*joined=*/!names.empty());
+      if (names.empty()) adapters.a = a;
+      names.push_back(part.name);
+      adapters.parts.push_back({-1, first, part.out});
+    }
+    first += part.out;
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    adapters.parts[i].b =
+        add(names[i] + kLoraB, {adapters.parts[i].out, adapters.rank}, {Init::Kind::constant, 0});
+  }
 }
 
 Norm Parameters::norm(const std::string& name, int64_t width, double epsilon, bool bias,
@@ -180,6 +211,7 @@ Model language_model(const LanguageConfig& config, const LanguageModelOptions& o
   const bool classifies = config.task == Task::sequence_classification;
   model.target = {classifies ? std::vector<int64_t>{} : std::vector{options.tokens}, at::kLong,
                   classifies ? config.labels : config.vocabulary};
+  model.lora = options.lora;
   family.build(config, options, model);
   return model;
 }

@@ -20,6 +20,7 @@ struct LanguageModelOptions {
   int64_t tokens = 1024;  // in a sequence; samples are padded to it on the right
   AttentionKind attention = AttentionKind::automatic;
   int64_t logit_piece_bytes = 0;  // LmHead::Layers::piece_bytes
+  std::optional<LoraSettings> lora = {};
 };
 
 struct LanguagePreset {
@@ -100,6 +101,7 @@ class Parameters {
 
  private:
   ParamId add(const std::string& name, std::vector<int64_t> dims, Init init, bool joined = false);
+  void add_adapters(const std::vector<Part>& parts, Projection& projection);
   Model& model_;
   double deviation_;
 };

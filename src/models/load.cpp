@@ -37,7 +37,9 @@ std::vector<std::string> take_matching(std::vector<std::string>& list,
 
 std::vector<WantedTensor> wanted(const std::vector<ParamShape>& params) {
   std::vector<WantedTensor> list;
-  for (const ParamShape& param : params) list.push_back({param.name, param.dims});
+  for (const ParamShape& param : params) {
+    if (!is_adapter(param.name)) list.push_back({param.name, param.dims});
+  }
   return list;
 }
 
@@ -92,7 +94,7 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
   expect_no_difference(*weights, difference);
 
   initial.fill = filling(weights, params, rule);
-  initial.tensors = std::ssize(params) - std::ssize(initial.random);
+  initial.tensors = std::ssize(wanted(params)) - std::ssize(initial.random);
   return initial;
 }
 

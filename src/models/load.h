@@ -20,7 +20,8 @@ struct InitialWeights {
   std::vector<std::string> random;  // names of those that start at random: a new head
 };
 
-// `path`: a folder or file as Weights takes it. Every tensor must fit the model, or it is a
+// `path`: a folder or file as Weights takes it. Adapters are not in it and start by their own rules
+// (models/peft.h reads them). Every other tensor must fit the model, or it is a
 // UserError that names it, with one exception: a causal-LM checkpoint opened for sequence
 // classification drops its head and starts `score` at random. A tied model ignores a head stored
 // beside its table.

@@ -25,6 +25,12 @@ int64_t ModelShape::param_count() const {
   return count;
 }
 
+int64_t ModelShape::trained_count() const {
+  int64_t count = 0;
+  for (const ParamShape& param : params) count += param.frozen ? 0 : param.numel();
+  return count;
+}
+
 int64_t ModelShape::forward_flops() const {
   int64_t flops = loss.forward_flops;
   for (const BlockShape& block : blocks) flops += block.forward_flops;
@@ -57,8 +63,21 @@ ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
   return shape;
 }
 
-void freeze(Model& model, const std::vector<std::string>& patterns, bool others) {
-  const char* field = others ? "train_only" : "freeze";
+void settle_trained(Model& model) {
+  std::vector<bool> trained;
+  for (const ParamShape& param : model.params) trained.push_back(!param.frozen);
+  bool below = false;
+  for (const auto& block : model.blocks) {
+    block->set_trained(trained, below);
+    for (ParamId id : block->shape(1, at::kFloat, /*on_gpu=*/false).params)
+      below = below || trained[static_cast<size_t>(id)];
+  }
+  model.loss->set_trained(trained, below);
+}
+
+void freeze(Model& model, const std::vector<std::string>& patterns, bool others,
+            const std::string& called) {
+  const std::string field = !called.empty() ? called : others ? "train_only" : "freeze";
   std::vector<bool> matched(model.params.size(), false);
   for (const std::string& pattern : patterns) {
     bool any = false;
@@ -85,6 +104,7 @@ void freeze(Model& model, const std::vector<std::string>& patterns, bool others)
   if (std::all_of(model.params.begin(), model.params.end(),
                   [](const ParamShape& param) { return param.frozen; }))
     field_error(field, "{}: nothing is left to train", join(patterns, ","));
+  settle_trained(model);
 }
 
 std::vector<std::string> frozen_names(const Model& model) {

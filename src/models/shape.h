@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/lora.h"
 #include "nn/block.h"
 
 namespace veil {
@@ -26,7 +27,8 @@ struct ParamShape {
   // lies directly behind the parameter before it, so that their rows make one matrix (q, k and v;
   // gate and up)
   bool joined = false;
-  bool frozen = false;  // read, but neither clipped nor noised nor updated
+  bool frozen = false;  // read, but it has no gradient, no norms, no noise and no update
+  bool in_out = false;  // a projection's weight stored [in, out]
   int64_t numel() const {
     int64_t n = 1;
     for (int64_t d : dims) n *= d;
@@ -52,6 +54,7 @@ struct ModelShape {
   DataShape input, target;
   std::optional<DataShape> condition;
   int64_t param_count() const;
+  int64_t trained_count() const;
   int64_t forward_flops() const;  // as run
   int64_t model_flops() const;    // without what is made twice: the convention of MFU
 };
@@ -63,7 +66,9 @@ class Model {
   std::vector<std::unique_ptr<Block>> blocks;
   std::unique_ptr<Loss> loss;
   DataShape input, target;
-  std::optional<DataShape> condition;  // Batch::conditions
+  std::optional<DataShape> condition;    // Batch::conditions
+  std::optional<LoraSettings> lora;      // of the adapters that its projections have
+  std::vector<std::string> projections;  // by name: those that can have adapters
   // Frozen parameters are reported by nobody.
   ModelShape shape(int64_t batch, DType compute, bool on_gpu) const;
 };
@@ -71,7 +76,11 @@ class Model {
 // Freezes the parameters whose names match one of `patterns` (as in a shell: *, ?, [...]), or with
 // `others` all that match none. UserError for a pattern that matches nothing, where nothing is left
 // to train, and where parameters of one product (q, k and v; gate and up) would part.
-void freeze(Model& model, const std::vector<std::string>& patterns, bool others);
+// `field` is what errors call the patterns; "": `freeze` or `train_only`.
+void freeze(Model& model, const std::vector<std::string>& patterns, bool others,
+            const std::string& field = "");
+// Tells the model's blocks which parameters are frozen; freeze() does so itself.
+void settle_trained(Model& model);
 std::vector<std::string> frozen_names(const Model& model);
 
 }  // namespace veil

@@ -41,16 +41,17 @@ struct BlockShape {
   std::string name;
   std::vector<ParamId> params;
   std::vector<Report> reports;
-  int64_t output_bytes = 0;           // what it adds to the flow
-  int64_t output_grad_bytes = 0;      // the gradient of its output; 0: as large as the output
-  int64_t input_grad_bytes = 0;       // the gradient that its backward makes; 0 for the first block
-  int64_t saved_bytes = 0;            // the tape's own tensors, without the kept ones
-  int64_t kept_bytes = 0;             // what selective checkpointing keeps of it (Tape::kept)
-  bool keeps_input = false;           // backward reads the input flow
-  bool keeps_output = false;          // backward reads the output flow
-  int64_t forward_scratch_bytes = 0;  // largest sum of temporaries inside forward
-  int64_t late_scratch_bytes = 0;     // of a loss: likewise, after its last report of a product
-  int64_t backward_scratch_bytes = 0;  // likewise in backward, without what the sink takes
+  int64_t output_bytes = 0;             // what it adds to the flow
+  int64_t output_grad_bytes = 0;        // the gradient of its output; 0: as large as the output
+  int64_t input_grad_bytes = 0;         // the gradient that its backward makes; 0: none
+  int64_t saved_bytes = 0;              // the tape's own tensors, without the kept ones
+  int64_t kept_bytes = 0;               // what selective checkpointing keeps of it (Tape::kept)
+  bool keeps_input = false;             // backward reads the input flow
+  bool keeps_output = false;            // backward reads the output flow
+  int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward
+  int64_t late_scratch_bytes = 0;       // of a loss: likewise, after its last report of a product
+  int64_t recompute_scratch_bytes = 0;  // likewise inside recompute, where that skips the output
+  int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
   int64_t booked_bytes = 0;  // what its reports hold besides tape and gradient of its output
   // as backward_scratch_bytes, where the reports are held; without what they hold
   int64_t book_scratch_bytes = 0;
@@ -64,6 +65,9 @@ struct BlockShape {
 class Block {
  public:
   virtual ~Block() = default;
+  // Which parameters are trained, by ParamId, and whether any that the blocks before this one read
+  // is. A block that is not told takes all for trained.
+  virtual void set_trained(const std::vector<bool>& /*trained*/, bool /*below*/) {}
   // Fills `tape`, its input and output included where the shape keeps them.
   virtual Flow forward(const Params& params, const Flow& in, Tape& tape) const = 0;
   // Fills `tape` again from the input and what was kept, with the same bits. The output is made
@@ -90,13 +94,15 @@ struct Evaluation {
 class Loss {
  public:
   virtual ~Loss() = default;
+  // As Block::set_trained.
+  virtual void set_trained(const std::vector<bool>& /*trained*/, bool /*below*/) {}
   // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of
-  // the sum of the losses.
+  // the sum of the losses; it may be undefined where nothing below is trained.
   virtual Flow run(const Params& params, const Flow& last, const Batch& batch,
                    const Tensor& loss_sum, GradSink& sink) const = 0;
   // Without a gradient.
   virtual Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const = 0;
-  // output_bytes: the gradient it returns.
+  // output_bytes: the gradient it makes; 0: none.
   virtual BlockShape shape(int64_t batch, DType compute, bool on_gpu) const = 0;
 };
 

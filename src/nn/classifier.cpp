@@ -42,12 +42,17 @@ Evaluation Classifier::evaluate(const Params& params, const Flow& last, const Ba
   return {losses, scores.argmax(1).eq(batch.targets)};
 }
 
+void Classifier::set_trained(const std::vector<bool>& trained, bool below) {
+  below_ = below;
+  makes_grad_ = below || l_.norm.trains(trained);
+}
+
 Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
                      const Tensor& loss_sum, GradSink& sink) const {
   const Tensor& hidden = last.hidden;
   const int64_t samples = hidden.size(0);
   const DType real = sum_dtype(hidden.scalar_type());
-  const Tensor grad = at::zeros_like(hidden);
+  const Tensor grad = below_ ? at::zeros_like(hidden) : Tensor();
   CategoryScope scope(Category::temporary);
   const Tensor at_token = positions(batch.inputs), token = pooled(hidden, at_token);
   Norm::Statistics statistics;
@@ -61,8 +66,10 @@ Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
   add_losses(losses, loss_sum);
   cross_entropy_grad(scores, 0, batch.targets, state, weights);
   sink.linear({l_.score}, x, scores.view({samples, 1, l_.labels}));
+  if (!makes_grad_) return {};
   const Tensor d_token = at::mm(scores, params[l_.score]).view({samples, 1, l_.hidden});
   l_.norm.backward(params, d_token, token, statistics, /*residual=*/{}, sink);
+  if (!below_) return {};
   grad.scatter_(1, at_token.view({-1, 1, 1}).expand({samples, 1, l_.hidden}), d_token);
   return {grad};
 }
@@ -74,7 +81,7 @@ BlockShape Classifier::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.params.push_back(l_.score);
   shape.reports.push_back(
       {l_.score, l_.labels * l_.hidden, Report::By::linear, false, batch, 1, l_.labels, l_.hidden});
-  shape.output_bytes = batch * l_.tokens * l_.hidden * dtype_bytes(compute);
+  shape.output_bytes = below_ ? batch * l_.tokens * l_.hidden * dtype_bytes(compute) : 0;
   // Finding the last token: a mask, positions and their product. Then a few rows per sample.
   shape.forward_scratch_bytes = batch * l_.tokens * (1 + 8) + l_.tokens * 8 +
                                 batch * (3 * l_.hidden + l_.labels) * dtype_bytes(compute) +

@@ -16,6 +16,7 @@ class Classifier final : public Loss {
   };
   explicit Classifier(Layers layers) : l_(layers) {}
   // batch.inputs [batch, tokens] ids, batch.targets [batch] labels.
+  void set_trained(const std::vector<bool>& trained, bool below) override;
   Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
            GradSink& sink) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
@@ -27,6 +28,7 @@ class Classifier final : public Loss {
   Tensor pooled(const Tensor& hidden, const Tensor& positions) const;  // [batch, 1, hidden]
   Tensor positions(const Tensor& ids) const;                           // [batch]
   Layers l_;
+  bool below_ = true, makes_grad_ = true;
 };
 
 }  // namespace veil

@@ -12,6 +12,7 @@ class LinearRelu final : public Block {
   Flow forward(const Params& params, const Flow& in, Tape& tape) const override;
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                 bool needs_input_grad) const override;
+  void set_trained(const std::vector<bool>&, bool below) override { first_ = !below; }
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
 
  private:

@@ -63,12 +63,16 @@ Evaluation LmHead::evaluate(const Params& params, const Flow& last, const Batch&
   return {losses, {}};
 }
 
+void LmHead::set_trained(const std::vector<bool>& trained, bool below) {
+  makes_grad_ = below || l_.norm.trains(trained);
+}
+
 Flow LmHead::run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
                  GradSink& sink) const {
   const Tensor& hidden = last.hidden;  // [batch, tokens, hidden]
   const int64_t samples = hidden.size(0);
   const DType real = sum_dtype(hidden.scalar_type());
-  const Tensor grad = at::empty_like(hidden);
+  const Tensor grad = makes_grad_ ? at::empty_like(hidden) : Tensor();
   CategoryScope scope(Category::temporary);
   Norm::Statistics statistics;
   const Tensor x = l_.norm.forward(params, hidden, {}, statistics);
@@ -84,7 +88,7 @@ Flow LmHead::run(const Params& params, const Flow& last, const Batch& batch, con
     const Tensor targets = batch.targets.narrow(0, i, n).view({-1}),
                  weight = weights.narrow(0, i, n);
     const Tensor own = state.narrow(0, i * l_.tokens, n * l_.tokens);
-    Tensor grad_rows = grad.narrow(0, i, n).view({-1, l_.hidden});
+    Tensor grad_rows = makes_grad_ ? grad.narrow(0, i, n).view({-1, l_.hidden}) : Tensor();
     auto columns = [&](int64_t v) {
       return head.narrow(0, v, std::min(piece.columns, l_.vocabulary - v));
     };
@@ -101,6 +105,7 @@ Flow LmHead::run(const Params& params, const Flow& last, const Batch& batch, con
       }
       cross_entropy_grad(logits, v, targets, own, weight);
       sink.linear({l_.head, v, i}, a, logits.view({n, l_.tokens, -1}));
+      if (!makes_grad_) continue;
       if (v == 0) {
         at::mm_out(grad_rows, logits, columns(v));
       } else {
@@ -110,6 +115,7 @@ Flow LmHead::run(const Params& params, const Flow& last, const Batch& batch, con
   }
   cross_entropy_losses(state, batch.targets, weights, losses);
   add_losses(losses, loss_sum);
+  if (!makes_grad_) return {};
   l_.norm.backward(params, grad, hidden, statistics, /*residual=*/{}, sink);
   return {grad};
 }
@@ -124,7 +130,7 @@ BlockShape LmHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.reports.push_back({l_.head, piece.columns * l_.hidden, Report::By::linear,
                            piece.samples < batch, piece.samples, l_.tokens, piece.columns,
                            l_.hidden});
-  shape.output_bytes = rows * l_.hidden * dtype_bytes(compute);
+  shape.output_bytes = makes_grad_ ? rows * l_.hidden * dtype_bytes(compute) : 0;
   const int64_t lasting = rows * l_.hidden * dtype_bytes(compute) +
                           l_.norm.statistics_bytes(rows, compute) +
                           rows * kStateColumns * dtype_bytes(sum_dtype(compute)) +
@@ -132,7 +138,7 @@ BlockShape LmHead::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.forward_scratch_bytes =
       lasting + piece.samples * l_.tokens * piece.columns * dtype_bytes(compute);
   shape.late_scratch_bytes =
-      lasting + l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu);
+      makes_grad_ ? lasting + l_.norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu) : 0;
   const bool twice = piece.columns < l_.vocabulary;
   const int64_t product = 2 * rows * l_.hidden * l_.vocabulary;
   shape.forward_flops = product * (twice ? 2 : 1);

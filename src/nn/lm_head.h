@@ -16,6 +16,7 @@ class LmHead final : public Loss {
     int64_t piece_bytes = 0;  // the largest piece of logits; 0: piece_bytes_for(compute type)
   };
   explicit LmHead(Layers layers) : l_(layers) {}
+  void set_trained(const std::vector<bool>& trained, bool below) override;
   Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
            GradSink& sink) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
@@ -33,6 +34,7 @@ class LmHead final : public Loss {
   };
   Pieces pieces(int64_t batch, DType compute) const;
   Layers l_;
+  bool makes_grad_ = true;
 };
 
 }  // namespace veil

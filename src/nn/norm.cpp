@@ -46,6 +46,25 @@ void Norm::backward_into(const Params& params, const Tensor& dy, const Tensor& x
   sink.direct(bias, bias_grad);
 }
 
+Tensor Norm::again(const Params& params, const Tensor& x) const {
+  CategoryScope scope(Category::temporary);
+  Statistics unused;
+  return forward(params, x, {}, unused);
+}
+
+void Norm::backward_moments(Moments& moments, BlockShape& shape, int64_t batch, int64_t tokens,
+                            DType compute, bool on_gpu) const {
+  const int64_t sums = batch * width * dtype_bytes(sum_dtype(compute));
+  const Moments::Id of_weight = moments.make(sums),
+                    of_bias = bias < 0 ? Moments::kNone : moments.make(sums);
+  moments.pass(norm_backward_scratch_bytes(batch, tokens, width, compute, on_gpu) *
+               (bias < 0 ? 1 : 2));
+  moments.report(shape, weight, {of_weight});
+  moments.report(shape, bias, {of_bias});
+  moments.drop(of_weight);
+  moments.drop(of_bias);
+}
+
 void Norm::add_shape(BlockShape& shape, int64_t batch) const {
   for (ParamId id : {weight, bias}) {
     if (id < 0) continue;

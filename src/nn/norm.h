@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nn/block.h"
+#include "nn/moments.h"
 
 namespace veil {
 
@@ -14,6 +15,11 @@ struct Norm {
   double offset = 0;  // added to RMSNorm's weight: 1 in Gemma
 
   bool exists() const { return weight >= 0; }
+
+  bool trains(const std::vector<bool>& trained) const {
+    return (exists() && trained[static_cast<size_t>(weight)]) ||
+           (bias >= 0 && trained[static_cast<size_t>(bias)]);
+  }
 
   // What backward needs in addition to the input.
   struct Statistics {
@@ -32,7 +38,13 @@ struct Norm {
                      const Statistics& statistics, const Tensor& residual, const Tensor& dx,
                      GradSink& sink) const;
 
+  // The same normalised rows once more, from what was normalised.
+  Tensor again(const Params& params, const Tensor& x) const;
+
   void add_shape(BlockShape& shape, int64_t batch) const;
+  // What backward makes, reports and lets go of.
+  void backward_moments(Moments& moments, BlockShape& shape, int64_t batch, int64_t tokens,
+                        DType compute, bool on_gpu) const;
   int64_t statistics_bytes(int64_t rows, DType compute) const;
   int64_t backward_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
 };

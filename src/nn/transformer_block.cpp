@@ -17,61 +17,18 @@ Tensor like(const Tensor& x, int64_t last) {
   return empty_tensor(dims, x.scalar_type(), x.device());
 }
 
-// Backward's bytes, followed from moment to moment: what lives, and what lives no more but is held
-// where reports are. The gradient that backward returns is among what lives once it is made.
-class BackwardBytes {
- public:
-  explicit BackwardBytes(BlockShape& shape, int64_t batch, DType compute)
-      : shape_(shape), sample_bytes_(batch * dtype_bytes(sum_dtype(compute))) {}
-
-  void make(int64_t bytes) { peak(0), live_ += bytes, peak(0); }
-  void drop(int64_t bytes) { live_ -= bytes; }
-  void drop_reported(int64_t bytes) { drop(bytes), held_ += bytes; }
-  // so much more for a moment
-  void peak(int64_t bytes) {
-    largest_ = std::max(largest_, live_ + bytes);
-    largest_held_ = std::max(largest_held_, live_ + held_ + bytes);
-  }
-  // The parameter is reported; a direct report is made of sums, which are held.
-  void report(ParamId id) {
-    for (Report& report : shape_.reports) {
-      if (id < 0 || report.param != id) continue;
-      const int64_t sums = report.by == Report::By::direct ? report.numel * sample_bytes_ : 0;
-      held_ += sums;
-      report.live_bytes = live_ + sums;
-      report.held_bytes = live_ + held_;
-    }
-  }
-  void report(const Norm& norm, int64_t scratch) {
-    if (!norm.exists()) return;
-    peak(scratch);
-    report(norm.weight);
-    report(norm.bias);
-  }
-  void report(const Projection& map, int64_t scratch) {
-    peak(scratch);
-    report(map.weight);
-    report(map.bias);
-  }
-  // `returned`: bytes of the gradient that backward returns, counted as made from the start
-  // (estimate/estimator.cpp).
-  void finish(int64_t returned) {
-    shape_.backward_scratch_bytes = std::max<int64_t>(0, largest_ - returned);
-    shape_.booked_bytes = held_;
-    shape_.book_scratch_bytes = std::max<int64_t>(0, largest_held_ - held_ - returned);
-  }
-
- private:
-  BlockShape& shape_;
-  int64_t sample_bytes_;
-  int64_t live_ = 0, held_ = 0, largest_ = 0, largest_held_ = 0;
-};
-
 }  // namespace
 
 TransformerBlock::TransformerBlock(TransformerLayers layers) : l_(std::move(layers)) {
   VEIL_CHECK(!l_.output_norm.exists() || (l_.feed_norm.exists() && !l_.feed_post_norm.exists()),
              "{}: a norm of the sum needs one of the first sum, and no other at the end", l_.name);
+}
+
+void TransformerBlock::set_trained(const std::vector<bool>& trained, bool below) {
+  for (Projection* map : {&l_.qkv, &l_.attention_out, &l_.up, &l_.down}) map->set_trained(trained);
+  trained_ = trained;
+  below_ = below;
+  makes_input_grad_ = below || l_.attention_norm.trains(trained);
 }
 
 TransformerBlock::Saved::Saved(const Tape& tape)
@@ -156,6 +113,7 @@ TransformerBlock::Saved TransformerBlock::run(const Params& params, const Flow& 
   if (l_.masks_padding) s.mask = padding_mask(in.ids, l_.padding_id, x.scalar_type());
   if (l_.attention_norm.exists()) s.normed = l_.attention_norm.forward(params, x, {}, s.first);
   s.qkv = l_.qkv.forward(params, s.normed.defined() ? s.normed : x);
+  if (!l_.qkv.trains_weight) s.normed.reset();
   if (!l_.head_norms.exist()) {
     l_.attention.forward(s.qkv, /*turned=*/false, tape.kept, s.mask);
   } else if (tape.kept.empty()) {
@@ -173,6 +131,8 @@ TransformerBlock::Saved TransformerBlock::run(const Params& params, const Flow& 
     s.middle.add_(x);
   }
   s.up = l_.up.forward(params, s.middle_normed.defined() ? s.middle_normed : s.middle);
+  const bool is_residual = l_.output_norm.exists();
+  if (!l_.up.trains_weight && !is_residual) s.middle_normed.reset();
   tape.input = x;
   return s;
 }
@@ -189,9 +149,18 @@ Flow TransformerBlock::forward(const Params& params, const Flow& in, Tape& tape)
     out = of_sum ? l_.output_norm.forward(params, s.middle_normed, s.fed, s.fed_stats)
                  : l_.feed_post_norm.forward(params, s.fed, {}, s.fed_stats);
     if (!of_sum) out.add_(s.middle);
+    if (!l_.up.trains_weight) s.middle_normed.reset();
   }
   tape.saved = s.list();
   return {out, in.condition, in.ids};
+}
+
+// What a projection reports as its input: what is saved where its weight is trained; what adapters
+// alone read is normalised again.
+Tensor TransformerBlock::reported_input(const Params& params, const Projection& map,
+                                        const Norm& norm, const Tensor& saved, const Tensor& x) {
+  if (!norm.exists()) return x;
+  return saved.defined() || !map.reads_input() ? saved : norm.again(params, x);
 }
 
 Flow TransformerBlock::recompute(const Params& params, const Flow& in, Tape& tape) const {
@@ -216,16 +185,19 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
       l_.feed_post_norm.backward_into(params, dy, s.fed, s.fed_stats, {}, d_fed, sink);
     }
     // first the gradient of the activation, then the activation itself
-    Tensor active = like(dy, l_.feed);
-    l_.down.input_grad(params, d_fed, active);
+    Tensor active = like(dy, l_.feed), narrow = l_.down.adapter_grad(params, d_fed);
+    l_.down.input_grad(params, d_fed, active, narrow);
     const Tensor d_up = at::empty_like(s.up);
     activation_backward(s.up, active, d_up, active);
-    l_.down.report(sink, active, d_fed);
+    l_.down.report(params, sink, active, d_fed, narrow);
     active.reset();
     d_fed.reset();
-    l_.up.report(sink, s.middle_normed.defined() ? s.middle_normed : s.middle, d_up);
+    narrow = l_.up.adapter_grad(params, d_up);
+    l_.up.report(params, sink,
+                 reported_input(params, l_.up, l_.feed_norm, s.middle_normed, s.middle), d_up,
+                 narrow);
     d_middle = at::empty_like(dy);
-    l_.up.input_grad(params, d_up, d_middle);
+    l_.up.input_grad(params, d_up, d_middle, narrow);
   }
   if (of_sum || !l_.feed_norm.exists()) d_middle.add_(dy);
   if (l_.feed_norm.exists())
@@ -239,18 +211,25 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
       l_.attention_post_norm.backward_into(params, d_middle, s.attended, s.attended_stats, {},
                                            d_out, sink);
     }
-    l_.attention_out.report(sink, tape.kept[0], d_out);
+    Tensor narrow = l_.attention_out.adapter_grad(params, d_out);
+    l_.attention_out.report(params, sink, tape.kept[0], d_out, narrow);
     const Tensor d_attended = like(dy, l_.attention.width());
-    l_.attention_out.input_grad(params, d_out, d_attended);
+    l_.attention_out.input_grad(params, d_out, d_attended, narrow);
     d_out.reset();
+    narrow.reset();
     const Tensor heads = prepared_heads(params, s.qkv);
     d_qkv = l_.attention.backward(d_attended, heads, tape.kept, s.mask);
   }
   if (l_.head_norms.exist()) l_.head_norms.backward(params, l_.attention, d_qkv, s.qkv, sink);
-  l_.qkv.report(sink, s.normed.defined() ? s.normed : tape.input, d_qkv);
+  Tensor narrow = l_.qkv.adapter_grad(params, d_qkv);
+  l_.qkv.report(params, sink,
+                reported_input(params, l_.qkv, l_.attention_norm, s.normed, tape.input), d_qkv,
+                narrow);
+  if (!makes_input_grad_) return {};
   Tensor dx = at::empty_like(dy);
-  l_.qkv.input_grad(params, d_qkv, dx);
+  l_.qkv.input_grad(params, d_qkv, dx, narrow);
   d_qkv.reset();
+  narrow.reset();
   if (l_.attention_norm.exists()) {
     l_.attention_norm.backward(params, dx, tape.input, s.first, /*residual=*/d_middle, sink);
   } else {
@@ -259,10 +238,93 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
   return {dx};
 }
 
+// backward() above, line by line.
+void TransformerBlock::add_moments(BlockShape& shape, int64_t batch, DType compute,
+                                   bool on_gpu) const {
+  const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
+  const int64_t hidden = row * l_.hidden, joint = row * l_.qkv.out;
+  const int64_t mask = on_gpu ? 0 : l_.attention.window_bytes(l_.tokens, compute);
+  constexpr Moments::Id kNone = Moments::kNone;
+  Moments moments;
+  const auto narrow_of = [&](const Projection& map) {
+    return map.adapters.count() > 0 ? moments.make(map.adapter_bytes(rows, compute)) : kNone;
+  };
+  const auto remade = [&](const Projection& map, const Norm& norm) {
+    if (!norm.exists() || map.trains_weight || !map.reads_input()) return kNone;
+    const Moments::Id normed = moments.make(hidden);
+    moments.pass(norm.statistics_bytes(rows, compute));
+    return normed;
+  };
+  const auto report = [&](const Projection& map, Moments::Id a, Moments::Id g, Moments::Id narrow) {
+    map.report_moments(moments, shape, batch, l_.tokens, compute, on_gpu, a, g, narrow);
+  };
+  const auto back_through = [&](const Norm& norm) {
+    if (norm.exists()) norm.backward_moments(moments, shape, batch, l_.tokens, compute, on_gpu);
+  };
+
+  back_through(l_.output_norm);
+  const Moments::Id d_fed = l_.feed_post_norm.exists() ? moments.make(hidden) : kNone;
+  back_through(l_.feed_post_norm);
+  const Moments::Id active = moments.make(row * l_.feed);
+  Moments::Id narrow = narrow_of(l_.down);
+  const Moments::Id d_up = moments.make(row * l_.up.out);
+  report(l_.down, active, d_fed, narrow);
+  moments.drop(active);
+  moments.drop(d_fed);
+  const Moments::Id next = narrow_of(l_.up);  // made before the one that it replaces is let go of
+  moments.drop(narrow);
+  narrow = next;
+  Moments::Id normed = remade(l_.up, l_.feed_norm);
+  report(l_.up, normed, d_up, narrow);
+  moments.drop(normed);
+  const Moments::Id d_middle = moments.make(hidden);
+  moments.drop(d_up);
+  moments.drop(narrow);
+  back_through(l_.feed_norm);
+
+  const bool attended_normed = l_.attention_post_norm.exists();
+  const Moments::Id d_out = attended_normed ? moments.make(hidden) : d_middle;
+  back_through(l_.attention_post_norm);
+  narrow = narrow_of(l_.attention_out);
+  report(l_.attention_out, kNone, d_out, narrow);
+  const Moments::Id d_attended = moments.make(row * l_.attention.width());
+  if (attended_normed) moments.drop(d_out);
+  moments.drop(narrow);
+  Moments::Id heads = kNone;
+  if (l_.head_norms.exist()) {
+    heads = moments.make(joint);
+    moments.pass(l_.head_norms.forward_scratch_bytes(l_.attention, rows, compute));
+  }
+  moments.pass(joint + std::max(joint, mask));  // the library's gradients, and those joined
+  moments.drop(d_attended);
+  moments.drop(heads);
+  const Moments::Id d_qkv = moments.make(joint);
+  if (l_.head_norms.exist()) {
+    moments.pass(
+        l_.head_norms.backward_scratch_bytes(l_.attention, batch, l_.tokens, compute, on_gpu));
+    for (const Norm* norm : {&l_.head_norms.query, &l_.head_norms.key}) {
+      const Moments::Id sums = moments.make(batch * norm->width * dtype_bytes(sum_dtype(compute)));
+      moments.report(shape, norm->weight, {sums});
+      moments.drop(sums);
+    }
+  }
+  narrow = narrow_of(l_.qkv);
+  normed = remade(l_.qkv, l_.attention_norm);
+  report(l_.qkv, normed, d_qkv, narrow);
+  moments.drop(normed);
+  if (makes_input_grad_) {
+    moments.make(hidden);
+    moments.drop(d_qkv);
+    moments.drop(narrow);
+    back_through(l_.attention_norm);
+  }
+  moments.finish(shape);
+}
+
 BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
   const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
   const int64_t hidden = row * l_.hidden, feed = row * l_.feed, up = row * l_.up.out,
-                joint = row * l_.qkv.out, attended = row * l_.attention.width();
+                joint = row * l_.qkv.out;
   const Norm* const norms[] = {&l_.attention_norm, &l_.feed_norm, &l_.attention_post_norm,
                                &last_norm()};
   BlockShape shape;
@@ -280,7 +342,10 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   l_.down.add_shape(shape, batch, l_.tokens);
   add_norm(last_norm());
   shape.output_bytes = hidden;
-  shape.input_grad_bytes = hidden;
+  shape.input_grad_bytes = below_ ? hidden : 0;
+  // what adapters alone read is not saved
+  const int64_t normed = l_.attention_norm.exists() && !l_.qkv.trains_weight ? hidden : 0,
+                middle_normed = l_.feed_norm.exists() && !l_.up.trains_weight ? hidden : 0;
   // the middle residual, and one tensor and its statistics for each norm
   shape.saved_bytes = hidden + joint + up + (l_.masks_padding ? row : 0);
   for (const Norm* norm : norms) {
@@ -289,61 +354,22 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   shape.kept_bytes = l_.attention.kept_bytes(batch, l_.tokens, compute, on_gpu, l_.masks_padding);
   shape.keeps_input = true;
   shape.recompute_skips_output = !ends_with_norm();
-  const int64_t mask = on_gpu ? 0 : l_.attention.window_bytes(l_.tokens, compute);
-  // The activation lives until `down` is done; a norm behind it makes its result afterwards.
-  shape.forward_scratch_bytes =
-      ends_with_norm()
-          ? std::max<int64_t>(0, feed - hidden - last_norm().statistics_bytes(rows, compute))
-          : feed;
-
-  // backward() above, line by line
-  const auto norm_scratch = [&](const Norm& norm) {
-    return norm.exists() ? norm.backward_scratch_bytes(batch, l_.tokens, compute, on_gpu) : 0;
-  };
-  const auto bias_scratch = [&](const Projection& map) {
-    return map.report_scratch_bytes(batch, l_.tokens, compute, on_gpu);
-  };
-  BackwardBytes bytes(shape, batch, compute);
-  bytes.report(l_.output_norm, norm_scratch(l_.output_norm));
-  const bool fed_normed = l_.feed_post_norm.exists();
-  if (fed_normed) bytes.make(hidden);
-  bytes.report(l_.feed_post_norm, norm_scratch(l_.feed_post_norm));
-  bytes.make(feed);
-  bytes.make(up);
-  bytes.report(l_.down, bias_scratch(l_.down));
-  bytes.drop_reported(feed);
-  if (fed_normed) bytes.drop_reported(hidden);
-  bytes.report(l_.up, bias_scratch(l_.up));
-  bytes.make(hidden);  // d_middle
-  bytes.drop_reported(up);
-  bytes.report(l_.feed_norm, norm_scratch(l_.feed_norm));
-  const bool attended_normed = l_.attention_post_norm.exists();
-  if (attended_normed) bytes.make(hidden);
-  bytes.report(l_.attention_post_norm, norm_scratch(l_.attention_post_norm));
-  bytes.report(l_.attention_out, bias_scratch(l_.attention_out));
-  bytes.make(attended);
-  if (attended_normed) bytes.drop_reported(hidden);
-  if (l_.head_norms.exist()) {
-    bytes.make(joint);
-    bytes.peak(l_.head_norms.forward_scratch_bytes(l_.attention, rows, compute));
-  }
-  bytes.peak(joint + std::max(joint, mask));  // the library's gradients, and those joined
-  bytes.drop(attended);
-  if (l_.head_norms.exist()) bytes.drop(joint);
-  bytes.make(joint);  // d_qkv
-  if (l_.head_norms.exist()) {
-    bytes.peak(
-        l_.head_norms.backward_scratch_bytes(l_.attention, batch, l_.tokens, compute, on_gpu));
-    bytes.report(l_.head_norms.query, 0);
-    bytes.report(l_.head_norms.key, 0);
-  }
-  bytes.report(l_.qkv, bias_scratch(l_.qkv));
-  bytes.make(hidden);  // what is returned
-  bytes.drop_reported(joint);
-  bytes.report(l_.attention_norm, norm_scratch(l_.attention_norm));
-  attended_normed ? bytes.drop(hidden) : bytes.drop_reported(hidden);  // d_middle
-  bytes.finish(/*returned=*/hidden);
-  shape.reports_output_grad = !fed_normed;
+  shape.saved_bytes -= normed + middle_normed;
+  shape.reports_output_grad = !l_.feed_post_norm.exists() && l_.down.reads_input();
+  // The activation lives until `down` is done; a norm behind it makes its result afterwards. What
+  // the last norm adds is let go of at the end.
+  const int64_t last_stats = ends_with_norm() ? last_norm().statistics_bytes(rows, compute) : 0,
+                residual = l_.output_norm.exists() ? middle_normed : 0,
+                at_up = middle_normed + l_.up.adapter_bytes(rows, compute),
+                after_up = hidden + (ends_with_norm() ? hidden + last_stats : 0),
+                at_down = feed + l_.down.adapter_bytes(rows, compute) -
+                          (ends_with_norm() ? hidden + last_stats : 0) + residual;
+  shape.recompute_scratch_bytes = at_up;
+  shape.forward_scratch_bytes = std::max({int64_t{0}, at_up - after_up, at_down, residual});
+  std::erase_if(shape.reports, [&](const Report& report) {
+    return !trained_.empty() && !trained_[static_cast<size_t>(report.param)];
+  });
+  add_moments(shape, batch, compute, on_gpu);
   shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) +
                         l_.down.flops(rows) + l_.attention.flops(batch, l_.tokens);
   return shape;

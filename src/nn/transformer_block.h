@@ -42,6 +42,7 @@ class TransformerBlock final : public Block, public Decodes {
   Flow recompute(const Params& params, const Flow& in, Tape& tape) const override;
   Flow backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                 bool needs_input_grad) const override;
+  void set_trained(const std::vector<bool>& trained, bool below) override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;
   const TransformerLayers& layers() const { return l_; }
 
@@ -56,7 +57,8 @@ class TransformerBlock final : public Block, public Decodes {
   struct Saved {
     // [batch, tokens, ...]. qkv: turned, or as projected where there are norms of heads. middle: the
     // residual between the two halves (on the sum: what is normalised to be it). attended, fed: what
-    // the post norms normalise, and the sum that output_norm does.
+    // the post norms normalise, and the sum that output_norm does. normed and middle_normed are
+    // there where the weights that read them are trained.
     Tensor normed, qkv, middle, middle_normed, up, attended, fed;
     Norm::Statistics first, second, attended_stats, fed_stats;
     Tensor mask;  // padding_mask()
@@ -77,7 +79,12 @@ class TransformerBlock final : public Block, public Decodes {
   Tensor activated(const Tensor& up) const;
   void activation_backward(const Tensor& up, const Tensor& grad, const Tensor& d_up,
                            const Tensor& out) const;
+  static Tensor reported_input(const Params& params, const Projection& map, const Norm& norm,
+                               const Tensor& saved, const Tensor& x);
+  void add_moments(BlockShape& shape, int64_t batch, DType compute, bool on_gpu) const;
   TransformerLayers l_;
+  std::vector<bool> trained_;  // by ParamId; empty: all
+  bool below_ = true, makes_input_grad_ = true;
 };
 
 }  // namespace veil

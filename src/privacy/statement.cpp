@@ -168,6 +168,14 @@ std::string line_with_base(const std::string& own, const Statement& base, const 
   return line;
 }
 
+Statement on_top_of(const Statement& adapter, const Statement& model) {
+  if (adapter.json.contains("base")) return adapter;
+  Statement both = adapter;
+  both.json["base"] = model.json;
+  both.trainings.insert(both.trainings.begin(), model.trainings.begin(), model.trainings.end());
+  return both;
+}
+
 Json plain_statement(const Statement& base) {
   return {{"WARNING",
            "the last training was not private: the data it was trained on has no "

@@ -51,6 +51,9 @@ nlohmann::json with_base(nlohmann::json own, const Statement& base, const Togeth
 // The same in a line for a person.
 std::string line_with_base(const std::string& own, const Statement& base, const Together& how,
                            AccountantKind accountant, double delta);
+// Of adapters that were trained on a model, both with a statement: the model's counts as their base
+// unless they name theirs.
+Statement on_top_of(const Statement& adapter, const Statement& model);
 // privacy.json of a training that is not private, on a model that has a statement.
 nlohmann::json plain_statement(const Statement& base);
 // What a person must know before such a training.

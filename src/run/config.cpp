@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/text.h"
+#include "models/adapters.h"
 #include "models/dit.h"
 #include "models/family.h"
 #include "models/linear_stack.h"
@@ -186,10 +187,17 @@ ModelSource model_source(const RunConfig& config) {
   source.from_scratch = config.model.from_scratch;
   set_diffusion(config, source);
   if (!source.config) {
+    if (config.model.has_adapters())
+      field_error(
+          config.model.lora_rank ? "lora" : "adapter",
+          "{}: adapters belong to a language model, and {} is none",
+          config.model.lora_rank ? std::to_string(*config.model.lora_rank) : config.model.adapter,
+          config.model.name);
     if (config.model.task || config.model.labels)
       user_error("`task` and `labels`: {} has neither", config.model.name);
     return source;
   }
+  if (!config.model.adapter.empty()) source.adapter = read_adapter(config.model.adapter);
   if (config.model.task) source.config->task = *config.model.task;
   if (config.model.labels) {
     if (source.config->task != Task::sequence_classification)
@@ -204,13 +212,42 @@ ModelSource model_source(const RunConfig& config) {
   return source;
 }
 
+namespace {
+
+std::optional<LoraSettings> lora_settings(const ModelConfig& model, const ModelSource& source) {
+  if (source.adapter) return source.adapter->lora;
+  if (!model.lora_rank) return {};
+  LoraSettings lora;
+  lora.rank = *model.lora_rank;
+  lora.alpha = model.lora_alpha.value_or(2 * static_cast<double>(lora.rank));
+  lora.rslora = model.lora_rslora;
+  if (!model.lora_targets.empty()) lora.targets = model.lora_targets;
+  return lora;
+}
+
+// What is trained besides adapters: what was asked for, what the adapter's folder has whole, and a
+// classifier's head, as PEFT does it.
+std::vector<std::string> trained_whole(const ModelConfig& config, const ModelSource& source) {
+  std::vector<std::string> also = config.train_also;
+  if (source.adapter)
+    also.insert(also.end(), source.adapter->also.begin(), source.adapter->also.end());
+  if (source.config->task != Task::sequence_classification) return also;
+  const std::vector<std::string>& head = family_of(*source.config).classifier_head;
+  also.insert(also.end(), head.begin(), head.end());
+  return also;
+}
+
+}  // namespace
+
 Model make_model(const RunConfig& config, const ModelSource& source, int world) {
   Model model = source.diffusion ? dit_model(*source.diffusion, config.model.attention)
                 : source.config
                     ? language_model(*source.config, {.tokens = config.model.seq_length,
-                                                      .attention = config.model.attention})
+                                                      .attention = config.model.attention,
+                                                      .lora = lora_settings(config.model, source)})
                     : linear_stack(config.model.input_size, layer_count(config, world));
   if (source.diffusion || source.config) model.name = source.name;
+  if (model.lora) train_adapters(model, trained_whole(config.model, source));
   if (!config.model.frozen.empty()) freeze(model, config.model.frozen, /*others=*/false);
   if (!config.model.train_only.empty()) freeze(model, config.model.train_only, /*others=*/true);
   return model;
@@ -236,6 +273,32 @@ void check_optimizer(const OptimizerConfig& optimizer) {
 
 }  // namespace
 
+namespace {
+
+void check_adapters(const ModelConfig& model) {
+  if (model.has_adapters() && (!model.frozen.empty() || !model.train_only.empty()))
+    field_error(model.frozen.empty() ? "train_only" : "freeze",
+                "{}: adapters freeze the rest of the model; name with `train_also` what else is "
+                "trained",
+                join(model.frozen.empty() ? model.train_only : model.frozen, ","));
+  if (model.lora_rank && !model.adapter.empty())
+    field_error("lora", "{}: `adapter` {} decides the rank; leave one of them out",
+                *model.lora_rank, model.adapter);
+  if (model.lora_rank) return;
+  const char* const field = model.lora_alpha              ? "lora_alpha"
+                            : !model.lora_targets.empty() ? "lora_targets"
+                            : model.lora_rslora           ? "lora_rslora"
+                                                          : nullptr;
+  if (field)
+    field_error(field, "belongs to new adapters: pass `lora` RANK too{}",
+                model.adapter.empty() ? "" : ", or leave it to those of `adapter`");
+  if (!model.train_also.empty() && model.adapter.empty())
+    field_error("train_also", "{}: it goes with `lora` or `adapter`; without them use `train_only`",
+                join(model.train_also, ","));
+}
+
+}  // namespace
+
 void check_step(const RunConfig& config) {
   check_optimizer(config.optimizer);
   const PrivacyConfig& p = config.privacy;
@@ -249,6 +312,7 @@ void check_step(const RunConfig& config) {
     field_error("total_batch_size", "must be positive, got {}", *s.total_batch_size);
   if (!config.model.frozen.empty() && !config.model.train_only.empty())
     user_error("`freeze` and `train_only`: each says all; allowed is one of them");
+  check_adapters(config.model);
   if (config.step.storage == Precision::fp16)
     field_error("storage", "fp16: parameters are stored in fp32, bf16 or fp64");
   if (config.step.moments != Precision::fp32 && config.step.moments != Precision::bf16)

@@ -58,6 +58,16 @@ struct ModelConfig {
   std::optional<int64_t> layers;  // of the linear stack: as many as there are ranks
   // Patterns of parameter names: those that are not trained, or all but those that are.
   std::vector<std::string> frozen, train_only;
+  // Adapters of this rank are made and trained, and nothing else but what matches `train_also` and
+  // a classifier's head. The rest is LoraSettings; alpha is twice the rank if not set.
+  std::optional<int64_t> lora_rank;
+  std::optional<double> lora_alpha;
+  std::vector<std::string> lora_targets;  // empty: all
+  bool lora_rslora = false;
+  std::vector<std::string> train_also;
+  std::string adapter;  // a folder with an adapter as PEFT writes it, which is trained on; "": none
+
+  bool has_adapters() const { return lora_rank || !adapter.empty(); }
 };
 
 // How one step is computed and what it keeps in memory. Defaults are those of the FSDP tutorial of
@@ -172,6 +182,7 @@ struct TrainingConfig {
   std::string resume;                   // a run's folder; of output_dir: "latest" or "auto"
   std::string export_folder;            // gets the trained model; "": none
   bool overwrite = false;               // replace an earlier export there
+  bool merge = false;                   // export the whole model instead of its adapters
   std::optional<int64_t> profile_step;  // a trace of its kernels is written
 };
 

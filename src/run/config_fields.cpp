@@ -45,7 +45,8 @@ const std::vector<std::string>& idle_fields() {
       "data", "hub_cache", "output_dir", "resume", "export", "secret_file", "roofline_cache",
       // what is reported, kept or refused
       "evaluate_every", "evaluation_samples", "checkpoint_every", "keep_checkpoints",
-      "profile_step", "held_out_required", "overwrite", "ignore_memory", "allow_insecure_noise",
+      "profile_step", "held_out_required", "overwrite", "merge", "ignore_memory",
+      "allow_insecure_noise",
       // what only a measurement reads
       "warmup", "iterations", "profile"};
   return names;

@@ -17,7 +17,8 @@ void visit_fields(Config& config, Visit&& visit) {
   auto& [model, step, optimizer, data, privacy, placement, measure, training, seed] = config;
   {
     auto& [name, hub_cache, shapes_do, from_scratch, seq_length, task, labels, attention, diffusion,
-           input_size, layers, frozen, train_only] = model;
+           input_size, layers, frozen, train_only, lora_rank, lora_alpha, lora_targets, lora_rslora,
+           train_also, adapter] = model;
     auto& [image_size, patch, channels, classes, hidden, heads] = diffusion;
     visit("model", name);
     visit("hub_cache", hub_cache);
@@ -37,6 +38,12 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("layers", layers);
     visit("freeze", frozen);
     visit("train_only", train_only);
+    visit("lora", lora_rank);
+    visit("lora_alpha", lora_alpha);
+    visit("lora_targets", lora_targets);
+    visit("lora_rslora", lora_rslora);
+    visit("train_also", train_also);
+    visit("adapter", adapter);
   }
   {
     auto& [batch_size, total_batch_size, accumulation, accumulate_in, strategy, cpu_offload,
@@ -148,7 +155,7 @@ void visit_fields(Config& config, Visit&& visit) {
   }
   {
     auto& [steps, epochs, evaluate_every, checkpoint_every, evaluation_samples, keep_checkpoints,
-           output_dir, resume, export_folder, overwrite, profile_step] = training;
+           output_dir, resume, export_folder, overwrite, merge, profile_step] = training;
     visit("steps", steps);
     visit("epochs", epochs);
     visit("evaluate_every", evaluate_every);
@@ -159,6 +166,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("resume", resume);
     visit("export", export_folder);
     visit("overwrite", overwrite);
+    visit("merge", merge);
     visit("profile_step", profile_step);
   }
   visit("seed", seed);

@@ -19,6 +19,7 @@ constexpr ConditionPart kConditionParts[] = {
     {&When::language, "language model", "no language model"},
     {&When::diffusion, "diffusion", "no diffusion model"},
     {&When::linear, "linear stack", "other models"},
+    {&When::adapters, "adapters", "whole model"},
     {&When::sgd, "sgd", "adamw"},
     {&When::on_gpu, "on a GPU", "on a CPU"},
 };
@@ -49,6 +50,7 @@ bool applies(const When& when, const RunConfig& config, const ModelSource& sourc
   return is(when.is_private, p.is_private() || p.epsilon || p.sigma) &&
          is(when.from_scratch, !source.has_weights()) && is(when.language, language) &&
          is(when.diffusion, diffusion) && is(when.linear, !language && !diffusion) &&
+         is(when.adapters, config.model.has_adapters()) &&
          is(when.sgd, config.optimizer.kind != OptimizerKind::adamw) &&
          is(when.on_gpu, runs_on_gpu(config.placement));
 }
@@ -112,11 +114,16 @@ const std::vector<UsualValue>& training_defaults() {
       {"learning-rate",
        {.is_private = true, .from_scratch = true},
        [](RunConfig& c) { c.optimizer.learning_rate = 2e-3; }},
+      {"learning-rate", {.adapters = true}, [](RunConfig& c) { c.optimizer.learning_rate = 2e-4; }},
+      {"learning-rate",
+       {.is_private = true, .adapters = true},
+       [](RunConfig& c) { c.optimizer.learning_rate = 1e-3; }},
       {"learning-rate", {.sgd = true}, [](RunConfig& c) { c.optimizer.learning_rate = 0.01; }},
       {"learning-rate",
        {.is_private = true, .sgd = true},
        [](RunConfig& c) { c.optimizer.learning_rate = 0.5; }},
       {"weight-decay", {}, [](RunConfig& c) { c.optimizer.weight_decay = 0.1; }},
+      {"weight-decay", {.adapters = true}, [](RunConfig& c) { c.optimizer.weight_decay = 0; }},
       {"weight-decay", {.diffusion = true}, [](RunConfig& c) { c.optimizer.weight_decay = 0; }},
       {"weight-decay", {.sgd = true}, [](RunConfig& c) { c.optimizer.weight_decay = 0; }},
       {"schedule", {}, [](RunConfig& c) { c.optimizer.schedule = LearningRateKind::cosine; }},

@@ -17,8 +17,9 @@ struct When {
   std::optional<bool> is_private = {};
   std::optional<bool> from_scratch = {};  // the model has no weights to start from
   std::optional<bool> language = {}, diffusion = {};
-  std::optional<bool> linear = {};  // the linear stack, which has neither
-  std::optional<bool> sgd = {};     // with or without momentum
+  std::optional<bool> linear = {};    // the linear stack, which has neither
+  std::optional<bool> adapters = {};  // are trained instead of the model
+  std::optional<bool> sgd = {};       // with or without momentum
   std::optional<bool> on_gpu = {};
 
   bool always() const;

@@ -80,9 +80,11 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
 }
 
 InitialWeights initial_weights(const ModelSource& source, const Model& model) {
-  if (!source.has_weights()) return {};
-  return source.config ? load_weights(source.folder, *source.config, model.params)
-                       : load_weights(source.folder, model.params);
+  InitialWeights initial;
+  if (source.has_weights())
+    initial = source.config ? load_weights(source.folder, *source.config, model.params)
+                            : load_weights(source.folder, model.params);
+  return source.adapter ? with_adapter(std::move(initial), *source.adapter, model.params) : initial;
 }
 
 void require_weights(const ModelSource& source) {
@@ -105,9 +107,10 @@ void require_weights(const ModelSource& source) {
 }
 
 std::string weights_text(const ModelSource& source, const InitialWeights& initial) {
-  if (!source.has_weights())
+  if (!source.has_weights() && !source.adapter)
     return source.from_scratch ? "random (--from-scratch)" : "random (measured only)";
-  return fmt::format("{} from {}{}", quantity(initial.tensors, "tensor"), source.folder,
+  return fmt::format("{} from {}{}{}", quantity(initial.tensors, "tensor"), source.folder,
+                     source.adapter ? " and " + source.adapter->folder : "",
                      initial.random.empty() ? ""
                                             : fmt::format("; {} is new and starts at random",
                                                           join(initial.random, ", ")));

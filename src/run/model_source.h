@@ -7,6 +7,7 @@
 #include "models/config.h"
 #include "models/dit.h"
 #include "models/load.h"
+#include "models/peft.h"
 #include "models/shape.h"
 
 namespace veil {
@@ -17,6 +18,7 @@ struct ModelSource {
   std::optional<DitConfig> diffusion;  // neither: the linear stack
   std::string folder;                  // with weights and perhaps a tokenizer; "" for a preset
   bool from_scratch = false;           // weights of the folder are not read
+  std::optional<PeftAdapter> adapter;  // on top of it
 
   bool is_language_model() const { return config.has_value(); }
   bool has_weights() const;  // in its folder, and to be read

@@ -109,8 +109,10 @@ std::string facts_of_all_ranks(Communicator* lane, Device device, const nlohmann
   return digest_text(digest.digest());
 }
 
-Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
-                            DType storage) {
+namespace {
+
+Sha256Digest digest_of_weights(const InitialWeights& initial, const std::vector<ParamShape>& params,
+                               DType storage, bool frozen_alone) {
   constexpr int64_t kPiece = int64_t{1} << 20;  // elements
   struct Piece {
     ParamId param;
@@ -118,6 +120,7 @@ Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<Par
   };
   std::vector<Piece> pieces;
   for (size_t p = 0; p < params.size(); ++p) {
+    if (frozen_alone && !params[p].frozen) continue;
     for (int64_t first = 0; first < params[p].numel(); first += kPiece)
       pieces.push_back(
           {static_cast<ParamId>(p), first, std::min(kPiece, params[p].numel() - first)});
@@ -133,6 +136,22 @@ Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<Par
     if (initial.fill && initial.fill(piece.param, piece.first, values)) digest.add(bytes);
     return digest.digest();
   });
+}
+
+}  // namespace
+
+Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
+                            DType storage) {
+  return digest_of_weights(initial, params, storage, /*frozen_alone=*/false);
+}
+
+Sha256Digest frozen_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
+                           int64_t seed) {
+  Sha256 digest;
+  digest.add(digest_of_weights(initial, params, at::kFloat, /*frozen_alone=*/true));
+  const bool random = initial.random.size() > 0 || !initial.fill;
+  digest.add(fmt::format("seed {}", random ? seed : 0));
+  return digest.digest();
 }
 
 }  // namespace veil

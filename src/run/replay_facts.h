@@ -26,5 +26,9 @@ std::string facts_of_all_ranks(Communicator* lane, Device device, const nlohmann
 // them.
 Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
                             DType storage);
+// The same of frozen parameters alone, as fp32, whatever they are stored in; with the seed, which
+// decides those that start by their own rule.
+Sha256Digest frozen_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
+                           int64_t seed);
 
 }  // namespace veil

@@ -68,21 +68,22 @@ void check_disk_space(const std::vector<PlannedFiles>& planned) {
 }
 
 std::vector<PlannedFiles> planned_files(const RunConfig& config, const std::string& folder,
-                                        int64_t parameters, int64_t steps) {
+                                        int64_t parameters, int64_t trained, int64_t steps) {
   const StepOptions step = step_options(config, 1, /*on_gpu=*/false);
   const bool average = config.optimizer.average > 0;
   const int64_t stored = dtype_bytes(step.storage),
                 state =
                     optimizer_states(config.optimizer.kind) * dtype_bytes(step.optimizer_state());
-  const int64_t checkpoint = parameters * (stored + state + (average ? 4 : 0));
+  const int64_t checkpoint = trained * (stored + state + (average ? 4 : 0));
   const TrainingConfig& training = config.training;
+  const int64_t exported = config.model.has_adapters() && !training.merge ? trained : parameters;
   // One more than is kept is there for a moment.
   const int64_t written = training.checkpoint_every > 0 ? steps / training.checkpoint_every + 1 : 1;
   const int64_t count = std::min<int64_t>(written, int64_t{training.keep_checkpoints} + 1);
   std::vector<PlannedFiles> planned = {{folder, checkpoint * count, quantity(count, "checkpoint")}};
   if (!training.export_folder.empty())
     planned.push_back({training.export_folder,
-                       parameters * (average ? 4 : std::min<int64_t>(stored, 4)), "the export"});
+                       exported * (average ? 4 : std::min<int64_t>(stored, 4)), "the export"});
   return planned;
 }
 

@@ -29,6 +29,6 @@ struct PlannedFiles {
 void check_disk_space(const std::vector<PlannedFiles>& planned);
 // Of a training run with so many parameters: its checkpoints in `folder`, and its export.
 std::vector<PlannedFiles> planned_files(const RunConfig& config, const std::string& folder,
-                                        int64_t parameters, int64_t steps);
+                                        int64_t parameters, int64_t trained, int64_t steps);
 
 }  // namespace veil

@@ -17,6 +17,7 @@
 #include "run/metrics_log.h"
 #include "run/opened_run.h"
 #include "run/ranks.h"
+#include "run/replay_facts.h"
 #include "run/resources.h"
 #include "run/run_canaries.h"
 #include "run/run_folder.h"
@@ -81,6 +82,7 @@ void check_places(const PreparedRun& prepared) {
   check_apart("export", config.training.export_folder,
               {{data, "the data"},
                {model_source(config).folder, "the model that is trained"},
+               {config.model.adapter, "the adapter that is trained on"},
                {prepared.folder, "the run's folder"}});
 }
 
@@ -132,8 +134,8 @@ class TrainRun {
     TrainOptions options = set_up(notice);
     const Model& model = *model_;
     if (speaks())
-      check_disk_space(
-          planned_files(config_, folder_, executor_->shape().param_count(), options.steps));
+      check_disk_space(planned_files(config_, folder_, executor_->shape().param_count(),
+                                     executor_->shape().trained_count(), options.steps));
     for (const std::string& line : task_->warnings()) notice(line);
     if (privacy_) {
       for (const std::string& line : privacy_->warnings(model)) notice(line);
@@ -214,6 +216,8 @@ class TrainRun {
   void make_executor(const Model& model, const OnNotice& notice) {
     Ranks ranks = make_ranks(config_, info_, device_);
     origin_ = {initial_weights(task_->source(), model), base_statement()};
+    if (!frozen_names(model).empty())
+      frozen_digest_ = digest_text(frozen_digest(origin_.initial, model.params, config_.seed));
     std::optional<PrivateParts> parts;
     if (config_.privacy.is_private()) {
       privacy_ = std::make_unique<PrivateRun>(
@@ -248,9 +252,14 @@ class TrainRun {
   std::optional<privacy::Statement> base_statement() const {
     const auto checkpoint =
         config_.training.resume.empty() ? std::nullopt : newest_checkpoint(folder_);
-    if (!checkpoint)
-      return task_->source().has_weights() ? privacy::read_statement(task_->source().folder)
-                                           : std::nullopt;
+    if (!checkpoint) {
+      const ModelSource& source = task_->source();
+      const auto base =
+          source.has_weights() ? privacy::read_statement(source.folder) : std::nullopt;
+      if (!source.adapter) return base;
+      const auto adapter = privacy::read_statement(source.adapter->folder);
+      return adapter && base ? privacy::on_top_of(*adapter, *base) : adapter ? adapter : base;
+    }
     const nlohmann::json state = checkpoint_state(*checkpoint);
     if (!state.contains("base")) return {};
     return privacy::statement_from_json(state["base"], *checkpoint);
@@ -267,6 +276,7 @@ class TrainRun {
           "rank 0 resumes '{}', rank {} finds '{}': allowed is one folder that all ranks see",
           theirs, info_.rank, mine);
     if (checkpoint) {
+      check_frozen(checkpoint_state(*checkpoint), *checkpoint);
       state = load_checkpoint(*checkpoint, *executor_);
       start = data::position_from_json(state.at("position"));
     }
@@ -282,6 +292,16 @@ class TrainRun {
     }
     executor_->prepare();
     return start;
+  }
+
+  // Checkpoints do not hold what is frozen: it comes from where the run began.
+  void check_frozen(const Json& state, const std::string& checkpoint) const {
+    const std::string before = state.value("frozen", std::string());
+    if (before.empty() || before == frozen_digest_) return;
+    user_error(
+        "{}: the frozen parameters are not those that the run was begun with; pass the same "
+        "`model`{} as before, with its weights unchanged",
+        checkpoint, config_.model.adapter.empty() ? "" : " and `adapter`");
   }
 
   TrainOptions train_options() const {
@@ -309,6 +329,7 @@ class TrainRun {
     options.folder = folder_;
     options.settings = settings_json(config_);
     if (origin_.base) options.base = origin_.base->json;
+    options.frozen = frozen_digest_;
     options.stop = events_.stop;
     return options;
   }
@@ -372,31 +393,51 @@ class TrainRun {
     if (privacy_) fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write, ignored);
   }
 
+  bool exports_adapters(const Model& model) const { return model.lora && !config_.training.merge; }
+  std::vector<ParamId> exported(const Model& model) const {
+    return exports_adapters(model) ? adapter_params(model) : base_params(model);
+  }
+
   // Rank 0 writes while the others take part in gathering, parameter by parameter in one order.
   // Where an average of the weights is kept, it is the model.
   void export_trained(const Model& model, const std::optional<PrivateResult>& privacy) {
-    auto whole = [this](size_t i) {
-      const auto id = static_cast<ParamId>(i);
+    auto whole = [this](ParamId id) {
       return average_ ? average_->parameter(id) : executor_->parameter(id);
     };
+    auto values = [&model, whole, merges = model.lora && config_.training.merge](ParamId id) {
+      return merges ? merged_parameter(model, id, whole) : whole(id);
+    };
     if (!speaks()) {
-      for (size_t i = 0; i < model.params.size(); ++i) whole(i);
+      for (const ParamId id : exported(model)) values(id);
       return;
     }
     std::vector<TensorSource> sources;
     const DType storage = dtype_of(config_.step.storage);
-    // the input's type, or where there was none the one that the run keeps
+    const bool adapters = exports_adapters(model);
+    // the input's type, or where there was none the one that the run keeps; adapters are small
+    const bool given = task_->source().has_weights() && !adapters;
     const StoredType type =
-        stored_weights_type(task_->source().has_weights() ? task_->source().folder : "")
+        stored_weights_type(given ? task_->source().folder : "")
             .value_or(stored_type(average_ || storage == at::kDouble ? at::kFloat : storage));
-    for (size_t i = 0; i < model.params.size(); ++i) {
-      TensorSource source{model.params[i].name, type, model.params[i].dims, {}};
-      source.produce = [whole, i, name = source.name, type](const AppendBytes& append) {
-        tensor_source(name, whole(i), type).produce(append);
+    for (const ParamId id : exported(model)) {
+      const ParamShape& param = model.params[static_cast<size_t>(id)];
+      const std::string name = adapters ? adapter_name(param.name) : param.name;
+      TensorSource source{name, type, param.dims, {}};
+      source.produce = [values, id, name, type](const AppendBytes& append) {
+        tensor_source(name, values(id), type).produce(append);
       };
       sources.push_back(std::move(source));
     }
-    std::vector<std::pair<std::string, std::string>> files = task_->export_files(type);
+    std::vector<std::pair<std::string, std::string>> files;
+    if (adapters) {
+      const ModelSource& source = task_->source();
+      const bool classifies = source.config->task == Task::sequence_classification;
+      const Json before = source.adapter ? source.adapter->config : Json();
+      files = {{kAdapterConfig,
+                adapter_config(model, config_.model.name, classifies, before).dump(2) + "\n"}};
+    } else {
+      files = task_->export_files(type);
+    }
     if (privacy) {
       nlohmann::json guarantee = privacy->guarantee_json;
       const std::vector<std::string> frozen = frozen_names(model);
@@ -413,7 +454,9 @@ class TrainRun {
     std::string owner = export_owner(folder_);
     if (owner.empty()) owner = make_export_owner(folder_);
     export_model(config_.training.export_folder, files, sources,
-                 {.overwrite = config_.training.overwrite, .owner = owner});
+                 {.overwrite = config_.training.overwrite,
+                  .owner = owner,
+                  .weights = adapters ? kAdapterWeights : "model"});
   }
 
   const RunConfig& config_;
@@ -425,6 +468,7 @@ class TrainRun {
   std::unique_ptr<RunCanaries> canaries_;  // of a private run that has some
   std::shared_ptr<const Feed> samples_;
   RunOrigin origin_;
+  std::string frozen_digest_;            // "" where all is trained
   std::unique_ptr<PrivateRun> privacy_;  // of a private run
   std::unique_ptr<Model> model_;         // outlives the executor
   std::unique_ptr<Executor> executor_;
@@ -449,8 +493,10 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   prepared.folder = text_of_rank_0(info.rank == 0 ? run_folder(config.training) : "");
   check_resumed(prepared.config, prepared.folder, info.world);
   check_places(prepared);
-  // A run that goes on has its weights in its checkpoint.
-  if (config.training.resume.empty() || !newest_checkpoint(prepared.folder))
+  // A run that goes on has its weights in its checkpoint, unless some are frozen.
+  const ModelConfig& of = config.model;
+  const bool some_frozen = of.has_adapters() || !of.frozen.empty() || !of.train_only.empty();
+  if (some_frozen || config.training.resume.empty() || !newest_checkpoint(prepared.folder))
     require_weights(model_source(prepared.config));
   return prepared;
 }
@@ -550,8 +596,10 @@ TrainedModel read_trained(const RunConfig& config, const std::string& folder) {
   alone.step.accumulation = 1;
   alone.step.graph = GraphMode::off;
   alone.measure.profile = {ProfileKind::none};
-  const Model model = make_model(alone, model_source(alone), 1);
-  const ExecutorOptions options = executor_options(alone, 1, cpu_device());
+  const ModelSource source = model_source(alone);
+  const Model model = make_model(alone, source, 1);
+  ExecutorOptions options = executor_options(alone, 1, cpu_device());
+  if (!frozen_names(model).empty()) options.initial = initial_weights(source, model).fill;
   Executor executor(model, 1, options, cpu_device(),
                     empty_batch(model, 1, options.step.compute, cpu_device()), {});
   TrainedModel trained;

@@ -238,6 +238,10 @@ RunConfig settled_for_training(RunConfig config, int world) {
     field_error("samples", "labelled: pass `task` sequence-classification too");
   }
   if (!samples) samples = data::SampleKind::packed;
+  if (training.merge && (!config.model.has_adapters() || training.export_folder.empty()))
+    field_error("merge",
+                "adds adapters to the model that `export` writes: pass `export` DIR and "
+                "`lora` RANK or `adapter` DIR too");
   if (training.resume.empty() || training.resume == "auto")
     check_folder_can_be_made(training.output_dir);
   return config;
@@ -269,10 +273,12 @@ void check_resumed(const RunConfig& config, const std::string& run_folder, int w
   const nlohmann::json state = checkpoint_state(*checkpoint),
                        begun = state.value("settings", nlohmann::json::object()),
                        now = settings_json(config);
-  for (const char* field : {"model",      "task",       "labels",   "layers",     "seq_length",
-                            "seed",       "samples",    "held_out", "optimizer",  "image_size",
-                            "patch_size", "channels",   "classes",  "hidden_dim", "heads",
-                            "shapes",     "label_drop", "ema",      "freeze",     "train_only"}) {
+  for (const char* field :
+       {"model",      "task",       "labels",    "layers",     "seq_length",   "seed",
+        "samples",    "held_out",   "optimizer", "image_size", "patch_size",   "channels",
+        "classes",    "hidden_dim", "heads",     "shapes",     "label_drop",   "ema",
+        "freeze",     "train_only", "lora",      "lora_alpha", "lora_targets", "lora_rslora",
+        "train_also", "adapter"}) {
     const std::string key = stored_key(field);
     if (!begun.contains(key) || same_setting(begun[key], now[key])) continue;
     field_error(

@@ -14,6 +14,7 @@ Builder::Builder(const ModelShape& shape, const StepOptions& options)
   schedule_.options = options_;
   schedule_.layout = make_layout(shape, options.wrap, options.min_params, options.world);
   choose_access();
+  choose_lowest();
   choose_gradients();
   if (clips()) choose_clipping();
 }
@@ -27,17 +28,32 @@ Schedule Builder::build() {
 }
 
 void Builder::choose_access() {
-  const bool as_stored = options_.storage == options_.compute && !options_.offload_params;
   const bool sharded = options_.world > 1 && options_.strategy != Strategy::ddp;
-  if (options_.strategy == Strategy::zero3 && !(as_stored && !sharded)) {
-    schedule_.access = ParamAccess::per_use;
-  } else if (!as_stored) {
-    schedule_.access = ParamAccess::per_step;
-  } else {
-    schedule_.access = sharded ? ParamAccess::refreshed : ParamAccess::resident;
-  }
-  schedule_.whole_params = !sharded || schedule_.access == ParamAccess::refreshed;
   gathers_ = sharded;
+  const bool wide = options_.storage == at::kDouble;
+  schedule_.trained = stored(options_.storage, ParamAccess::refreshed);
+  schedule_.frozen = stored(wide ? options_.storage : options_.compute, ParamAccess::resident);
+}
+
+// `sharded`: how parameters are reached that zero2 stores whole.
+Schedule::Stored Builder::stored(DType dtype, ParamAccess sharded) const {
+  const bool as_stored = dtype == options_.compute && !options_.offload_params;
+  Schedule::Stored stored;
+  stored.dtype = dtype;
+  if (options_.strategy == Strategy::zero3 && !(as_stored && !gathers_)) {
+    stored.access = ParamAccess::per_use;
+  } else if (!as_stored) {
+    stored.access = ParamAccess::per_step;
+  } else {
+    stored.access = gathers_ ? sharded : ParamAccess::resident;
+  }
+  stored.whole = !gathers_ || stored.access == sharded;
+  return stored;
+}
+
+void Builder::choose_lowest() {
+  int& lowest = schedule_.lowest_trained;
+  while (lowest < blocks() && shape_.blocks[lowest].reports.empty()) ++lowest;
 }
 
 void Builder::choose_gradients() {
@@ -129,7 +145,6 @@ std::vector<ParamId> Builder::covered(const Report& report) const {
 }
 
 void Builder::choose_kept() {
-  const auto& units_of_block = schedule_.layout.units_of_block;
   books_table_.assign(static_cast<size_t>(blocks()), false);
   booked_copies_.assign(static_cast<size_t>(blocks()), 0);
   for (int b = 0; b < blocks(); ++b) {
@@ -143,7 +158,7 @@ void Builder::choose_kept() {
       const int64_t copies =
           report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);
       const bool product =
-          report.by == Report::By::linear && report.tokens == 1 && units_of_block[b].size() == 1 &&
+          report.by == Report::By::linear && report.tokens == 1 && trained_units(b).size() == 1 &&
           report.live_bytes + copies + report_scratch(report, GradUse::norm) <= largest;
       if (!table && !product) continue;
       for (ParamId id : covered(report)) schedule_.booked_param[static_cast<size_t>(id)] = true;
@@ -159,7 +174,7 @@ void Builder::choose_kept() {
     for (const ParamSlot& slot : unit(u).slots) {
       const auto id = static_cast<size_t>(slot.param);
       if (schedule_.booked_param[id]) has_booked_[u] = true;
-      if (schedule_.booked_param[id] || shape_.params[id].frozen) continue;
+      if (schedule_.booked_param[id] || frozen(u)) continue;
       schedule_.kept_offset[id] = end;
       end += slot.numel;
     }
@@ -191,7 +206,7 @@ void Builder::begin(Part part) {
 // first compute operation to wait for.
 void Builder::gather(int u, std::vector<int> after) {
   std::vector<Buffer> creates;
-  if (schedule_.access != ParamAccess::refreshed) creates = gathered(u);
+  if (access(u) != ParamAccess::refreshed) creates = gathered(u);
   if (options_.offload_params) {
     const int copied = emit({.kind = OpKind::copy_in,
                              .lane = Lane::copy,
@@ -257,41 +272,43 @@ void Builder::build_prologue() {
   Op zero{.kind = OpKind::zero, .note = "loss"};
   if (accumulates_whole_ || accumulates_shard_) {
     zero.note = "loss and gradients";
-    for (int u = 0; u < units(); ++u)
+    for (int u : trained_units())
       zero.creates.push_back(accumulates_whole_ ? sink_target(u) : grad_shard(u));
   }
   emit(zero);
-  if (schedule_.access == ParamAccess::refreshed || schedule_.access == ParamAccess::per_step) {
-    for (int u = 0; u < units(); ++u) gather(u);
+  for (int u = 0; u < units(); ++u) {
+    if (access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step) gather(u);
   }
 }
 
 // An offloaded parameter of another type comes in as it is stored and is cast on the device.
 std::vector<Buffer> Builder::gathered(int u) const {
   std::vector<Buffer> list = {whole(u)};
-  if (options_.offload_params && options_.storage != options_.compute)
+  if (options_.offload_params && schedule_.stored(u).dtype != options_.compute)
     list.push_back(staged_params(u));
   return list;
 }
 
 void Builder::build_tail() {
   begin(Part::tail);
-  if (schedule_.access == ParamAccess::per_step) {
-    for (int u = 0; u < units(); ++u) release_params(u);
+  for (int u = 0; u < units(); ++u) {
+    if (access(u) == ParamAccess::per_step) release_params(u);
   }
   if (options_.grad_norm) take_norm();
   // Units in the order in which backward finished them; the next one's copies and reduction run
   // under this one's update.
   copied_by_.assign(static_cast<size_t>(units()), -1);
-  const int n = units();
+  const std::vector<int> trained = trained_units();
+  const int n = static_cast<int>(trained.size());
   auto bring = [&](int u) {
     if (options_.offload_params || options_.offload_optimizer) copy_in_for_update(u);
     if (schedule_.reduces && accumulates_whole_ && !options_.grad_norm) emit_reduce(u);
   };
   int to_release = -1, copied_out = -1;
-  bring(n - 1);
-  for (int u = n - 1; u >= 0; --u) {
-    if (u > 0) bring(u - 1);
+  if (n > 0) bring(trained[n - 1]);
+  for (int i = n - 1; i >= 0; --i) {
+    const int u = trained[i];
+    if (i > 0) bring(trained[i - 1]);
     if (combines_late() && has_booked_[u]) sum_kept(u);
     emit_update(u);
     const int copied = copy_out_after_update(u);
@@ -304,8 +321,12 @@ void Builder::build_tail() {
 
 // The norm of the whole gradient needs every unit's sum before the first update.
 void Builder::take_norm() {
-  for (int u = units() - 1; u >= 0 && schedule_.reduces && accumulates_whole_; --u) emit_reduce(u);
-  for (int u = units() - 1; u >= 0; --u) {
+  std::vector<int> trained = trained_units();
+  std::reverse(trained.begin(), trained.end());
+  for (int u : trained) {
+    if (schedule_.reduces && accumulates_whole_) emit_reduce(u);
+  }
+  for (int u : trained) {
     Op op{.kind = OpKind::norm,
           .unit = u,
           .scratch_bytes = squared_norm_scratch_bytes(updated_numel(u), options_.on_gpu)};

@@ -15,6 +15,7 @@ std::vector<Visit> Builder::visits(const std::vector<int>& order) const {
   std::vector<int> open(static_cast<size_t>(units()), -1);
   for (size_t i = 0; i < order.size(); ++i) {
     for (int u : schedule_.layout.units_of_block[order[i]]) {
+      if (access(u) != ParamAccess::per_use) continue;
       const bool goes_on = i > 0 && open[u] >= 0 && found[open[u]].last == order[i - 1];
       if (goes_on) {
         found[open[u]].last = order[i];
@@ -30,18 +31,16 @@ std::vector<Visit> Builder::visits(const std::vector<int>& order) const {
 void Builder::build_body() {
   begin(Part::body);
   if (options_.micro_batches > 1 || options_.varying) emit({.kind = OpKind::load});
-  const bool per_use = schedule_.access == ParamAccess::per_use;
   std::vector<int> forward_order, backward_order;
   for (int b = 0; b <= blocks(); ++b) forward_order.push_back(b);
-  backward_order.assign(forward_order.rbegin(), forward_order.rend());
-  const std::vector<Visit> forward_visits = per_use ? visits(forward_order) : std::vector<Visit>{};
-  const std::vector<Visit> backward_visits =
-      per_use ? visits(backward_order) : std::vector<Visit>{};
+  for (int b = blocks(); runs_backward(b); --b) backward_order.push_back(b);
+  const std::vector<Visit> forward_visits = visits(forward_order),
+                           backward_visits = visits(backward_order);
   held_.assign(static_cast<size_t>(units()), false);
   has_target_ = held_;
   adding_left_.assign(static_cast<size_t>(units()), 0);
-  for (const auto& of_block : schedule_.layout.units_of_block) {
-    for (int u : of_block) ++adding_left_[u];
+  for (int b = schedule_.lowest_trained; b <= blocks(); ++b) {
+    for (int u : trained_units(b)) ++adding_left_[u];
   }
 
   size_t next = 0;  // the first visit that is not gathered yet
@@ -55,7 +54,7 @@ void Builder::build_body() {
     emit_forward(b);
     // The last block's unit, and what the loss reads, stay for backward.
     for (const Visit& visit : forward_visits) {
-      if (visit.last == b && b + 1 < blocks()) drop(visit.unit);
+      if (visit.last == b && (b + 1 < blocks() || !runs_backward(b))) drop(visit.unit);
     }
   }
   for (; next < forward_visits.size(); ++next) hold(forward_visits[next].unit);
@@ -69,7 +68,10 @@ void Builder::build_body() {
   } else if (clips_by(privacy::PassKind::keep)) {
     build_backward(backward_visits, GradUse::keep);
     emit_coefficients(-1);
-    for (int u = units() - 1; u >= 0 && !combines_late(); --u) {
+    std::vector<int> trained = trained_units();
+    std::reverse(trained.begin(), trained.end());
+    for (int u : trained) {
+      if (combines_late()) break;
       sum_kept(u);
       if (!reduces_in_body()) continue;
       finish_reductions();
@@ -98,13 +100,15 @@ void Builder::emit_forward(int b) {
         .after = waits_for_params(b),
         .creates = {flow(b)},
         .scratch_bytes = block.forward_scratch_bytes};
-  if (checkpointed()) {
-    op.scratch_bytes += block.saved_bytes + (selective() ? 0 : block.kept_bytes);
-    if (selective()) add(op.creates, kept(b));
-  } else {
+  if (tapes(b)) {
     add(op.creates, tape(b));
+  } else {
+    const bool keeps = selective() && runs_backward(b);
+    op.scratch_bytes += block.saved_bytes + (keeps ? 0 : block.kept_bytes);
+    if (keeps) add(op.creates, kept(b));
   }
-  if (b > 0 && !checkpointed() && !block.keeps_input && !output_outlives_forward(b - 1))
+  const bool reads_input_again = runs_backward(b) && (checkpointed() || block.keeps_input);
+  if (b > 0 && !reads_input_again && !output_outlives_forward(b - 1))
     op.frees.push_back(flow(b - 1));
   emit(std::move(op));
 }
@@ -112,7 +116,7 @@ void Builder::emit_forward(int b) {
 void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
   const bool sums = use == GradUse::sum || use == GradUse::clip;
   size_t next = 0;
-  for (int b = blocks(); b >= 0; --b) {
+  for (int b = blocks(); runs_backward(b); --b) {
     for (size_t i = 0; i < visits.size(); ++i) {
       if (visits[i].first != b) continue;
       const size_t ahead = std::min(
@@ -136,8 +140,8 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
     if (use == GradUse::book) {
       const std::vector<int>& layer_of = schedule_.layers.of_block;
       const int layer = layer_of[b];
-      const bool ends =
-          std::find(layer_of.begin(), layer_of.begin() + b, layer) == layer_of.begin() + b;
+      const auto first = layer_of.begin() + schedule_.lowest_trained, here = layer_of.begin() + b;
+      const bool ends = std::find(first, here, layer) == here;
       if (ends) sum_booked(layer);
     }
     // Without prefetch the next gather waits until the gradients are gone: nothing of the two
@@ -156,7 +160,7 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
 
 // Block b has added its gradients: units that wait for no other are reduced.
 void Builder::reduce_finished(int b) {
-  for (int u : schedule_.layout.units_of_block[b]) {
+  for (int u : trained_units(b)) {
     if (--adding_left_[u] > 0 || !reduces_in_body()) continue;
     finish_reductions();
     emit_reduce(u);
@@ -167,7 +171,7 @@ void Builder::reduce_finished(int b) {
 void Builder::create_targets(Op& op, int b, GradUse use) {
   const bool sums = use == GradUse::sum || use == GradUse::clip;
   if (!sums && use != GradUse::keep) return;
-  for (int u : schedule_.layout.units_of_block[b]) {
+  for (int u : trained_units(b)) {
     if (has_target_[u]) continue;
     has_target_[u] = true;
     if (sums && !accumulates_whole_) op.creates.push_back(sink_target(u));
@@ -184,9 +188,10 @@ void Builder::emit_loss(GradUse use) {
         .after = waits_for_params(blocks()),
         .scratch_bytes = loss.forward_scratch_bytes};
   const bool again = use == GradUse::clip && books();  // the gradient went on long ago
+  const bool wanted = runs_backward(last) && !again;
   Buffer grad = flow_grad(last);
   grad.bytes = loss.output_bytes;
-  if (again) {
+  if (!wanted) {
     op.scratch_bytes += loss.output_bytes;
   } else {
     op.creates.push_back(grad);
@@ -196,7 +201,7 @@ void Builder::emit_loss(GradUse use) {
   if (!comes_again && !block_frees_output(last)) op.frees.push_back(flow(last));
   // The loss reports from the midst of its own temporaries.
   op.scratch_bytes = std::max(op.scratch_bytes + sink_scratch(loss, use),
-                              loss.late_scratch_bytes + (again ? loss.output_bytes : 0));
+                              loss.late_scratch_bytes + (wanted ? 0 : loss.output_bytes));
   if (use == GradUse::norm) add(op.creates, tied_rows());
   create_targets(op, blocks(), use);
   emit(std::move(op));
@@ -208,7 +213,8 @@ void Builder::emit_recompute(int b, bool revives) {
   Op op{.kind = OpKind::recompute,
         .block = b,
         .after = waits_for_params(b),
-        .scratch_bytes = block.recompute_skips_output ? 0 : block.forward_scratch_bytes};
+        .scratch_bytes = block.recompute_skips_output ? block.recompute_scratch_bytes
+                                                      : block.forward_scratch_bytes};
   add(op.creates, tape(b));
   if (block.keeps_output && revives) {
     op.creates.push_back(flow(b));
@@ -230,7 +236,11 @@ void Builder::emit_backward(int b, GradUse use) {
                              ? block.book_scratch_bytes
                              : block.backward_scratch_bytes,
         .sink_scratch_bytes = sink_scratch(block, use)};
-  if (b > 0) op.creates.push_back(flow_grad(b - 1));
+  if (b > schedule_.lowest_trained) {
+    op.creates.push_back(flow_grad(b - 1));
+  } else {
+    op.scratch_bytes += block.input_grad_bytes;  // where it is made all the same
+  }
   if (use == GradUse::book) {
     add(op.creates, booked(b));
     if (schedule_.remakes_tape[b]) add(op.frees, tape(b));
@@ -317,12 +327,12 @@ void Builder::emit_coefficients(int layer) {
 // gradient once more.
 void Builder::sum_booked(int layer) {
   emit_coefficients(options_.clip->layers ? layer : -1);
-  for (int b = blocks(); b >= 0; --b) {
+  for (int b = blocks(); runs_backward(b); --b) {
     if (schedule_.layers.of_block[b] != layer) continue;
     const bool reads = b == blocks() ? !shape_.loss.params.empty() : schedule_.remakes_tape[b];
     std::vector<int> gathered;
     for (int u : schedule_.layout.units_of_block[b]) {
-      if (!reads || schedule_.access != ParamAccess::per_use || held_[u]) continue;
+      if (!reads || access(u) != ParamAccess::per_use || held_[u]) continue;
       hold(u);
       gathered.push_back(u);
     }

@@ -22,6 +22,8 @@ class Builder {
  private:
   // Decisions, taken once (build.cpp).
   void choose_access();
+  void choose_lowest();
+  Schedule::Stored stored(DType dtype, ParamAccess sharded) const;
   void choose_gradients();
   void choose_clipping();
   void choose_kept();
@@ -46,12 +48,15 @@ class Builder {
   bool selective() const { return options_.checkpointing == Checkpointing::selective; }
   // Whether block b's backward reads its output as forward left it.
   bool output_outlives_forward(int b) const {
-    return shape_.blocks[b].keeps_output && !checkpointed();
+    return runs_backward(b) && shape_.blocks[b].keeps_output && !checkpointed();
   }
   // Whether block b lets go of its output itself; otherwise whoever reads it as an input does.
   bool block_frees_output(int b) const {
-    return books() ? shape_.blocks[b].keeps_output : output_outlives_forward(b);
+    return books() ? runs_backward(b) && shape_.blocks[b].keeps_output : output_outlives_forward(b);
   }
+  // Blocks below the first that is trained keep nothing.
+  bool runs_backward(int b) const { return b >= schedule_.lowest_trained; }
+  bool tapes(int b) const { return runs_backward(b) && !checkpointed(); }
   std::vector<ParamId> covered(const Report& report) const;
   // keep: whether block b's reports are booked in part, and whether the gradient of its output is
   // among what they hold.
@@ -70,8 +75,25 @@ class Builder {
   const UnitLayout& unit(int u) const { return schedule_.layout.units[u]; }
   int units() const { return static_cast<int>(schedule_.layout.units.size()); }
   int blocks() const { return static_cast<int>(shape_.blocks.size()); }
+  bool frozen(int u) const { return unit(u).frozen; }
+  ParamAccess access(int u) const { return schedule_.stored(u).access; }
+  // The units whose gradients block b adds to.
+  std::vector<int> trained_units(int b) const {
+    std::vector<int> list;
+    for (int u : schedule_.layout.units_of_block[b]) {
+      if (!frozen(u)) list.push_back(u);
+    }
+    return list;
+  }
+  std::vector<int> trained_units() const {
+    std::vector<int> list;
+    for (int u = 0; u < units(); ++u) {
+      if (!frozen(u)) list.push_back(u);
+    }
+    return list;
+  }
   int64_t stored_numel(int u) const {
-    return schedule_.whole_params ? unit(u).padded_numel : unit(u).shard_numel;
+    return schedule_.stored(u).whole ? unit(u).padded_numel : unit(u).shard_numel;
   }
   // zero2 stores parameters whole where it can, but updates its shard of them only.
   int64_t updated_numel(int u) const {
@@ -79,10 +101,11 @@ class Builder {
   }
 
   Buffer params(int u) const {
-    return {BufferRole::params, u, stored_numel(u) * dtype_bytes(options_.storage),
+    return {BufferRole::params, u, stored_numel(u) * dtype_bytes(schedule_.stored(u).dtype),
             Category::parameters, options_.offload_params ? offloaded() : device()};
   }
   int64_t optimizer_bytes(int u) const {
+    if (frozen(u)) return 0;
     return optimizer_states(options_.optimizer) * updated_numel(u) *
            dtype_bytes(options_.optimizer_state());
   }
@@ -113,7 +136,7 @@ class Builder {
             Category::communication, device()};
   }
   Buffer staged_params(int u) const {
-    return {BufferRole::staged_params, u, updated_numel(u) * dtype_bytes(options_.storage),
+    return {BufferRole::staged_params, u, updated_numel(u) * dtype_bytes(schedule_.stored(u).dtype),
             Category::parameters, device()};
   }
   Buffer staged_optimizer(int u) const {

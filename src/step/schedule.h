@@ -146,7 +146,8 @@ enum class Part { prologue, body, tail };
 inline constexpr int kParts = 3;
 const NameTable<Part>& names(Part);
 
-// How a unit's parameters come into reach of the blocks.
+// How a unit's parameters come into reach of the blocks. Frozen ones never change: zero2 has nothing
+// to refresh of them.
 enum class ParamAccess {
   resident,   // stored whole in the compute type
   refreshed,  // stored whole, the peers' shards gathered in place once per step (zero2)
@@ -160,8 +161,16 @@ struct Schedule {
   std::vector<Op> parts[kParts];
 
   // What the interpreters need besides the list.
-  ParamAccess access = ParamAccess::resident;
-  bool whole_params = false;       // the stored parameters are whole on every rank
+  // How parameters are stored and reached; of frozen ones and of the others.
+  struct Stored {
+    ParamAccess access = ParamAccess::resident;
+    bool whole = false;  // on every rank
+    DType dtype = at::kFloat;
+  };
+  Stored trained, frozen;
+  // The first block that has parameters to train: those before it run forward only. As many as
+  // there are blocks: the loss alone has some.
+  int lowest_trained = 0;
   bool reduces = false;            // there is a reduction over ranks
   bool accumulates_whole = false;  // whole gradients are summed over the micro-batches
   // Of a private step.
@@ -182,6 +191,9 @@ struct Schedule {
   StepOptions options;
   Layout layout;
 
+  const Stored& stored(int unit) const {
+    return layout.units[static_cast<size_t>(unit)].frozen ? frozen : trained;
+  }
   const std::vector<Op>& part(Part p) const { return parts[static_cast<int>(p)]; }
   std::vector<Op>& part(Part p) { return parts[static_cast<int>(p)]; }
 };

@@ -144,6 +144,7 @@ void Trainer::checkpoint(const data::Position& next) {
   state["position"] = data::position_json(next);
   state["settings"] = options_.settings;
   if (!options_.base.is_null()) state["base"] = options_.base;
+  if (!options_.frozen.empty()) state["frozen"] = options_.frozen;
   if (p) {
     state["privacy"] = p->state ? p->state(executor_.steps()) : nlohmann::ordered_json::object();
     state["privacy"]["clip_norm"] = p->clip_norm;

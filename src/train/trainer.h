@@ -47,6 +47,7 @@ struct TrainOptions {
   std::string folder;               // of the run; "" writes no checkpoints
   nlohmann::ordered_json settings;  // stored with each checkpoint
   nlohmann::ordered_json base;      // as well: the statement of the model it began with, if any
+  std::string frozen;               // as well: a digest of the frozen parameters, if any
   std::function<bool()> stop;  // asked after each step: a checkpoint is written and the run ends
   std::optional<PrivateTraining> privacy;
 };

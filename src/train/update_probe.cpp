@@ -11,10 +11,13 @@ namespace veil {
 UpdateProbe::UpdateProbe(Executor& executor, const OptimizerOptions& optimizer, double deviation)
     : executor_(executor), optimizer_(optimizer) {
   for (const UnitLayout& unit : executor.schedule().layout.units) {
-    elements_ = std::max(elements_, unit.base + unit.numel);
+    if (!unit.frozen) elements_ = std::max(elements_, unit.base + unit.numel);
     for (const ParamSlot& slot : unit.slots) {
-      const bool frozen = executor.shape().params[static_cast<size_t>(slot.param)].frozen;
-      (frozen ? frozen_ : places_).push_back({slot.param, unit.base + slot.offset, slot.numel});
+      if (unit.frozen) {
+        frozen_.emplace_back(slot.param, executor.parameter(slot.param));
+      } else {
+        places_.push_back({slot.param, unit.base + slot.offset, slot.numel});
+      }
     }
   }
   start_ = gathered([](const StatePiece& piece) { return piece.params; });
@@ -73,11 +76,8 @@ Tensor UpdateProbe::gradient() {
     return !a.nan_to_num(0, 0, 0).equal(b.nan_to_num(0, 0, 0));
   };
   frozen_moved_ = false;
-  for (const Place& place : frozen_) {
-    const auto part = [&](const Tensor& all) { return all.narrow(0, place.first, place.numel); };
-    if (differs(part(params), part(current_)) ||
-        (has_state && !part(state).eq(0).all().item<bool>()))
-      frozen_moved_ = true;
+  for (const auto& [param, start] : frozen_) {
+    if (differs(executor_.parameter(param), start)) frozen_moved_ = true;
   }
   Tensor all = at::zeros({elements_}, at::kDouble);
   for (const Place& place : places_) {

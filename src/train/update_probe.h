@@ -26,10 +26,11 @@ class UpdateProbe {
   double learning_rate(double wanted) const;
 
   // The gradient of the one step that was taken since rewind(): fp64 on CPU, one element for each
-  // model-wide index (shard/layout.h), the same on every rank; 0 between parameters, and with SGD
-  // where a parameter of the start is not a number. Every rank must call it.
+  // model-wide index of what is trained (shard/layout.h), the same on every rank; 0 between
+  // parameters, and with SGD where a parameter of the start is not a number. Every rank must call
+  // it.
   Tensor gradient();
-  // Whether a frozen parameter was moved, or got optimizer state, in that step; after gradient().
+  // Whether a frozen parameter was moved in that step; after gradient().
   bool frozen_moved() const { return frozen_moved_; }
   // How finely what is read is known, relative to it; and how far a gradient's norm may be off for
   // it. What SGD leaves behind holds the weight decay as well.
@@ -49,7 +50,8 @@ class UpdateProbe {
   OptimizerOptions optimizer_;
   double large_rate_ = 1;
   int64_t elements_ = 0;
-  std::vector<Place> places_, frozen_;
+  std::vector<Place> places_;
+  std::vector<std::pair<ParamId, Tensor>> frozen_;  // with their values at the start
   Tensor start_;    // fp64 [elements]: parameters as first found; whole on every rank
   Tensor current_;  // as of the last rewind
   DType read_from_ = at::kFloat;

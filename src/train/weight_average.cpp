@@ -53,6 +53,7 @@ Tensor WeightAverage::own_part(int64_t begin, int64_t end) const {
 
 Tensor WeightAverage::parameter(ParamId id) {
   const ParamShape& param = executor_.shape().params[static_cast<size_t>(id)];
+  if (param.frozen) return executor_.parameter(id);
   CategoryScope scope(Category::temporary);
   // The ranks' pieces do not overlap: their sum is the whole.
   const Tensor whole = own_part(place_of(id), place_of(id) + param.numel());
@@ -64,7 +65,7 @@ void WeightAverage::read(int64_t first, const Tensor& out) {
   CategoryScope scope(Category::temporary);
   const Tensor part = own_part(first, first + out.numel());
   Communicator* const lane = executor_.communicator();
-  if (lane && executor_.schedule().whole_params) lane->all_reduce(part)->wait();
+  if (lane && executor_.schedule().trained.whole) lane->all_reduce(part)->wait();
   out.copy_(part);
 }
 

@@ -78,12 +78,13 @@ std::vector<RowSetting> row_settings(const VerifyOptions& options) {
   return settings;
 }
 
-// A diffusion transformer starts with nothing but zeros in what lets gradients through, which would
-// leave little to verify: here that is random.
+// Diffusion transformers and new adapters start with nothing but zeros in what lets gradients
+// through, which would leave little to verify: here that is random.
 Model verified_model(const VerifyOptions& options, const ModelSource& source, int world) {
   Model model = make_model(options.config, source, world);
   for (ParamShape& param : model.params) {
-    if (model.condition && param.init.kind == Init::Kind::constant && param.init.scale == 0)
+    const bool opens = model.condition || param.name.ends_with(kLoraB);
+    if (opens && param.init.kind == Init::Kind::constant && param.init.scale == 0)
       param.init = {Init::Kind::normal, kZeroDeviation};
   }
   return model;

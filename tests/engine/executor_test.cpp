@@ -162,5 +162,69 @@ TEST_F(ExecutorTest, TheEstimatorsBytesHoldWhereBlocksAreFrozen) {
   }
 }
 
+// Models with adapters, and models of which little is trained, in every plan: what is frozen has
+// neither gradient nor state, what nobody reads is not kept, and backward ends where it can.
+TEST_F(ExecutorTest, TheEstimatorsBytesHoldWithAdaptersAndFrozenParts) {
+  using privacy::NormRule, privacy::PassKind;
+  struct Part {
+    const char* model;
+    std::vector<std::string> targets, frozen, also;
+  };
+  const std::vector<Part> parts = {
+      {"llama-tiny", {"all"}, {}, {}},
+      {"llama-tiny", {"q_proj", "v_proj"}, {}, {"lm_head.*"}},
+      {"llama-tiny-tied", {"up_proj", "o_proj"}, {}, {}},
+      {"qwen2-tiny", {"attention"}, {}, {}},
+      {"qwen2-tiny", {"model.layers.1.*down_proj"}, {}, {"*layers.0.input_layernorm.weight"}},
+      {"gpt2-tiny", {"all"}, {}, {"*.bias"}},
+      {"llama-tiny", {}, {"model.*"}, {}},
+      {"llama-tiny", {}, {"model.[el]*"}, {}},
+      {"gpt2-tiny", {}, {"*wte*", "*wpe*", "*.weight"}, {}},
+      {"llama-tiny", {}, {"*embed*", "*layers.0.*", "*layers.1.mlp.*"}, {}}};
+  size_t turn = 0;
+  for (const Part& part : parts) {
+    for (int plan = 0; plan < 5; ++plan) {
+      for (const Checkpointing checkpointing :
+           {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+        for (const int world : {1, 3}) {
+          TestCase test;
+          test.model = part.model;
+          test.step = TestCase::all_of(at::kFloat);
+          test.step.min_params = 3000;
+          test.step.checkpointing = checkpointing;
+          test.step.world = world;
+          test.step.strategy = static_cast<Strategy>(turn % 3);
+          test.step.micro_batches = turn % 4 == 1 ? 2 : 1;
+          test.step.wrap = turn % 5 == 3   ? WrapPolicy::size
+                           : turn % 7 == 5 ? WrapPolicy::none
+                                           : WrapPolicy::module;
+          test.step.forward_prefetch = static_cast<int>(turn % 3);
+          test.step.offload_params = turn % 11 == 6;
+          if (turn % 2 == 1) test.step.compute = at::kBFloat16;
+          if (turn % 13 == 7) test.task = Task::sequence_classification;
+          test.batch = 2;
+          test.optimizer.kind = test.step.optimizer = OptimizerKind::adamw;
+          test.frozen = part.frozen;
+          if (!part.targets.empty()) {
+            test.lora = LoraSettings{3, 6, false, part.targets};
+            if (test.task == Task::causal_lm) test.train_also = part.also;
+          }
+          if (plan < 4) {
+            test.clipped.emplace();
+            test.clipped->pass = static_cast<PassKind>(plan);
+            test.clipped->rule = static_cast<NormRule>(turn % 3);
+            if (test.clipped->pass == PassKind::per_layer)
+              test.clipped->clip = privacy::ClipFunction::per_layer;
+          }
+          ++turn;
+          const bool classifies = test.task == Task::sequence_classification;
+          expect_bytes_as_estimated(test, classifies ? 24 * test.batch * test.tokens : 0);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace veil

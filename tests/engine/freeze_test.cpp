@@ -90,6 +90,62 @@ TEST(Freeze, NoNoiseReachesFrozenParametersInAnyPlan) {
   }
 }
 
+// A frozen parameter costs what its numbers take in the compute type, and no row works on it but
+// forward, backward and, under zero3, its gathers.
+TEST(Freeze, FrozenUnitsHaveNoRowsAndNoBuffersOfTheirOwn) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+    for (const bool clipped : {false, true}) {
+      TestCase test = half_frozen("llama-tiny");
+      test.step.strategy = strategy;
+      test.step.world = 3;
+      test.step.storage = test.step.reduce = at::kFloat;
+      test.step.compute = at::kBFloat16;
+      if (clipped) test.clipped.emplace();
+      SCOPED_TRACE(test.name());
+      TestRun run(test, simulated_ranks(test));
+      const Schedule& schedule = run.executor->schedule();
+      int64_t frozen_units = 0;
+      for (size_t u = 0; u < schedule.layout.units.size(); ++u) {
+        const UnitLayout& unit = schedule.layout.units[u];
+        if (!unit.frozen) continue;
+        ++frozen_units;
+        auto is_of_unit = [&](const Buffer& buffer) {
+          return buffer.index == static_cast<int>(u) && !made_by_blocks(buffer.role) &&
+                 buffer.role != BufferRole::data && buffer.role != BufferRole::input &&
+                 buffer.role != BufferRole::knobs && buffer.role != BufferRole::norms;
+        };
+        for (const Buffer& buffer : schedule.resident) {
+          if (!is_of_unit(buffer)) continue;
+          EXPECT_EQ(buffer.role, BufferRole::params);
+          const int64_t numel = strategy == Strategy::zero3 ? unit.shard_numel : unit.padded_numel;
+          EXPECT_EQ(buffer.bytes, numel * dtype_bytes(at::kBFloat16));
+        }
+        for (const auto& part : schedule.parts) {
+          for (const Op& op : part) {
+            if (op.unit == static_cast<int>(u)) {
+              EXPECT_EQ(strategy, Strategy::zero3);
+              EXPECT_TRUE(op.kind == OpKind::gather || op.kind == OpKind::release);
+            }
+            for (const Buffer& buffer : op.creates) {
+              if (is_of_unit(buffer)) {
+                EXPECT_EQ(buffer.role, BufferRole::whole);
+              }
+            }
+          }
+        }
+      }
+      EXPECT_GT(frozen_units, 0);
+      // embedding and first layer are frozen: nothing flows back into them
+      EXPECT_EQ(schedule.lowest_trained, 2);
+      for (const Op& op : schedule.part(Part::body)) {
+        if (op.kind == OpKind::backward) {
+          EXPECT_GE(op.block, 2);
+        }
+      }
+    }
+  }
+}
+
 // Trained parameters have the gradients that they have when nothing is frozen.
 TEST(Freeze, GradientsOfTheOthersAreAsBefore) {
   for (const std::string& model : kModels) {

@@ -58,6 +58,12 @@ std::vector<PrivateGolden> private_goldens() {
       return load_weights(golden.weight_files.front(), golden.config, model.params);
     };
   }
+  for (const LoraGolden& lora : lora_goldens()) {
+    all.push_back(common(lora.golden));
+    all.back().name = "lora/" + lora.golden.name;
+    all.back().model = [lora] { return lora.model(); };
+    all.back().weights = [lora](const Model& model) { return lora.weights(model); };
+  }
   for (const DiffusionGolden& golden : diffusion_goldens()) {
     all.push_back(common(golden));
     all.back().model = [golden] { return dit_model(golden.config); };

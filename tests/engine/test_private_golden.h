@@ -8,6 +8,7 @@
 #include "models/load.h"
 #include "models/test_diffusion_golden.h"
 #include "models/test_language_golden.h"
+#include "models/test_lora_golden.h"
 
 namespace veil {
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "kernels/random.h"
+#include "models/adapters.h"
 #include "models/dit.h"
 #include "models/family.h"
 #include "models/linear_stack.h"
@@ -17,7 +19,9 @@ StepOptions TestCase::all_of(DType dtype) {
 }
 
 std::string TestCase::name() const {
-  return (model.empty() ? ""
+  return (lora ? fmt::format("adapters of {} on {} ", lora->rank, join(lora->targets, ",")) : "") +
+         (frozen.empty() ? "" : fmt::format("without {} ", join(frozen, ","))) +
+         (model.empty() ? ""
                         : fmt::format("{} {} pieces of {} clipped at {} ", model, name_of(task),
                                       logit_piece_bytes, max_grad_norm)) +
          (clipped ? fmt::format("{} {} {} tile {} noise {} ", name_of(clipped->pass),
@@ -60,14 +64,16 @@ Model test_model(const TestCase& test) {
   config.feed = 20;
   config.vocabulary = 37;
   config.initial_deviation = 0.2;
-  return language_model(config,
-                        {.tokens = test.tokens, .logit_piece_bytes = test.logit_piece_bytes});
+  return language_model(
+      config,
+      {.tokens = test.tokens, .logit_piece_bytes = test.logit_piece_bytes, .lora = test.lora});
 }
 
 }  // namespace
 
 TestRun::TestRun(const TestCase& test, Ranks ranks, int64_t first_sample)
     : model(test_model(test)), test_(test) {
+  if (model.lora) train_adapters(model, test.train_also);
   if (!test.frozen.empty()) freeze(model, test.frozen, /*others=*/false);
   const int64_t samples = test.batch * test.step.micro_batches;
   const int64_t first = first_sample + samples * ranks.rank();

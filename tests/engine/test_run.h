@@ -29,8 +29,10 @@ struct TestCase {
     NoiseGenerator generator = NoiseGenerator::secure;
   };
   std::optional<Private> clipped = {};
-  std::vector<std::string> frozen = {};  // patterns
-  int64_t width = 13, layers = 4;        // 13: no world divides it
+  std::vector<std::string> frozen = {};   // patterns
+  std::optional<LoraSettings> lora = {};  // of a language model
+  std::vector<std::string> train_also = {};
+  int64_t width = 13, layers = 4;  // 13: no world divides it
   int64_t batch = 6;
   StepOptions step = all_of(at::kDouble);
   OptimizerOptions optimizer;

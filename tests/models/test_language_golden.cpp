@@ -89,39 +89,44 @@ void expect_near_as_pytorch(const std::map<std::string, Tensor>& got,
   }
 }
 
+LanguageGolden language_golden(const fs::path& folder, const fs::path& model) {
+  const SafetensorsFile file((folder / "golden.safetensors").string());
+  LanguageGolden golden;
+  golden.name = folder.filename().string();
+  golden.folder = model.string();
+  golden.config = read_config((model / "config.json").string());
+  for (const auto& weights : fs::directory_iterator(model)) {
+    const std::string name = weights.path().filename().string();
+    if (name.rfind("model", 0) == 0 && weights.path().extension() == ".safetensors")
+      golden.weight_files.push_back(weights.path().string());
+  }
+  golden.batch.inputs = golden_tensor(file, "input.input_ids");
+  golden.mask = golden_tensor(file, "input.attention_mask");
+  golden.batch.targets = golden_tensor(file, "input.labels");
+  if (golden.config.task == Task::causal_lm) {
+    const int64_t tokens = golden.batch.inputs.size(1);
+    const Tensor next = at::full_like(golden.batch.targets, kIgnoreTarget);
+    next.narrow(1, 0, tokens - 1).copy_(golden.batch.targets.narrow(1, 1, tokens - 1));
+    golden.batch.targets = next;
+  }
+  golden.logits = golden_tensor(file, "expected.logits");
+  golden.losses = golden_tensor(file, "expected.loss");
+  golden.grad_sum = golden_tensors(file, "expected.grad_sum.");
+  golden.squared_norms = golden_tensors(file, "expected.sq_norm.");
+  golden.grad_clipped_sum = golden_tensors(file, "expected.grad_clipped_sum.");
+  golden.norms = golden_tensor(file, "expected.norm");
+  golden.clip_coefficients = golden_tensor(file, "expected.clip_coef");
+  golden.clip_norm =
+      nlohmann::json::parse(read_file((folder / "golden.json").string())).at("clip_norm");
+  return golden;
+}
+
 std::vector<LanguageGolden> language_goldens() {
   std::vector<LanguageGolden> found;
   for (const fs::path& folder : golden_model_folders()) {
     const SafetensorsFile file((folder / "golden.safetensors").string());
     if (!file.find("input.input_ids")) continue;  // a model of images
-    LanguageGolden golden;
-    golden.name = folder.filename().string();
-    golden.folder = folder.string();
-    golden.config = read_config((folder / "config.json").string());
-    for (const auto& weights : fs::directory_iterator(folder)) {
-      const std::string name = weights.path().filename().string();
-      if (name.rfind("model", 0) == 0 && weights.path().extension() == ".safetensors")
-        golden.weight_files.push_back(weights.path().string());
-    }
-    golden.batch.inputs = golden_tensor(file, "input.input_ids");
-    golden.mask = golden_tensor(file, "input.attention_mask");
-    golden.batch.targets = golden_tensor(file, "input.labels");
-    if (golden.config.task == Task::causal_lm) {
-      const int64_t tokens = golden.batch.inputs.size(1);
-      const Tensor next = at::full_like(golden.batch.targets, kIgnoreTarget);
-      next.narrow(1, 0, tokens - 1).copy_(golden.batch.targets.narrow(1, 1, tokens - 1));
-      golden.batch.targets = next;
-    }
-    golden.logits = golden_tensor(file, "expected.logits");
-    golden.losses = golden_tensor(file, "expected.loss");
-    golden.grad_sum = golden_tensors(file, "expected.grad_sum.");
-    golden.squared_norms = golden_tensors(file, "expected.sq_norm.");
-    golden.grad_clipped_sum = golden_tensors(file, "expected.grad_clipped_sum.");
-    golden.norms = golden_tensor(file, "expected.norm");
-    golden.clip_coefficients = golden_tensor(file, "expected.clip_coef");
-    golden.clip_norm =
-        nlohmann::json::parse(read_file((folder / "golden.json").string())).at("clip_norm");
-    found.push_back(std::move(golden));
+    found.push_back(language_golden(folder, folder));
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -172,9 +177,14 @@ std::vector<int64_t> FlatParams::numel() const {
 
 HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights,
                     DType dtype, Device device) {
-  const FlatParams params(model, dtype, device), grads(model, sum_dtype(dtype), device);
   const InitialWeights initial = load_weights(weights, golden.config, model.params);
   EXPECT_TRUE(initial.notices.empty());
+  return run_by_hand(golden, model, initial, dtype, device);
+}
+
+HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const InitialWeights& initial,
+                    DType dtype, Device device) {
+  const FlatParams params(model, dtype, device), grads(model, sum_dtype(dtype), device);
   for (size_t i = 0; i < model.params.size(); ++i) {
     const auto id = static_cast<ParamId>(i);
     EXPECT_TRUE(initial.fill(id, 0, params[id].view({-1})));
@@ -197,7 +207,7 @@ HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std:
   run.losses = model.loss->evaluate(params, flow, batch).losses.cpu();
   const Tensor loss_sum = at::zeros({1}, at::TensorOptions(at::kDouble).device(device));
   Flow grad = model.loss->run(params, flow, batch, loss_sum, sink);
-  for (size_t b = model.blocks.size(); b-- > 0;)
+  for (size_t b = model.blocks.size(); b-- > 0 && grad.hidden.defined();)
     grad = model.blocks[b]->backward(params, grad, tapes[b], sink, b > 0);
   run.loss = loss_sum.cpu().item<double>();
   for (size_t i = 0; i < model.params.size(); ++i)

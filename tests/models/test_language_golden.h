@@ -1,11 +1,13 @@
 // The language models among the goldens: a folder each, discovered.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "models/family.h"
+#include "models/load.h"
 #include "models/safetensors.h"
 #include "nn/summed_sink.h"
 
@@ -56,6 +58,9 @@ struct LanguageGolden {
   Model model(const LanguageModelOptions& options = {}) const;
 };
 std::vector<LanguageGolden> language_goldens();
+// What `folder` holds of the model in another one.
+LanguageGolden language_golden(const std::filesystem::path& folder,
+                               const std::filesystem::path& model);
 
 // A model's parameters in one flat buffer, as its units would have them.
 class FlatParams final : public Params {
@@ -81,6 +86,8 @@ struct HandRun {
   std::map<std::string, Tensor> grads;
 };
 HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const std::string& weights,
+                    DType dtype, Device device);
+HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const InitialWeights& initial,
                     DType dtype, Device device);
 
 }  // namespace veil

@@ -36,14 +36,14 @@ TEST(Resources, CheckpointsAndTheExportAreCountedBeforeARun) {
   config.training.checkpoint_every = 10;
   config.training.keep_checkpoints = 2;
   config.training.export_folder = "out";
-  const std::vector<PlannedFiles> planned = planned_files(config, "run", 1000, 100);
+  const std::vector<PlannedFiles> planned = planned_files(config, "run", 1000, 1000, 100);
   ASSERT_EQ(planned.size(), 2u);
   EXPECT_EQ(planned[0].bytes, 1000 * 12 * 3);  // one more than is kept
   EXPECT_EQ(planned[1].bytes, 1000 * 4);
   config.training.checkpoint_every = 0;  // one at the end
   config.training.export_folder = "";
   config.optimizer.average = 0.999;
-  const std::vector<PlannedFiles> one = planned_files(config, "run", 1000, 100);
+  const std::vector<PlannedFiles> one = planned_files(config, "run", 1000, 1000, 100);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].bytes, 1000 * 16);
 }
