@@ -27,9 +27,10 @@ struct EvaluateOptions {
 };
 
 ModelQuality evaluate_one(const EvaluateOptions& wanted, const std::string& name, Device device,
-                          bool show_left_out) {
+                          bool with_adapter, bool show_left_out) {
   RunConfig config = wanted.config;
   config.model.name = name;
+  if (!with_adapter) config.model.adapter.clear();
   ModelSource source = model_source(config);
   if (!source.is_language_model()) user_error("--model {}: a language model is needed", name);
   config.model.seq_length =
@@ -87,8 +88,13 @@ int run_evaluate(const CommandCall& call) {
               {.help = "folder of the model to evaluate, or another model with weights",
                .required = true,
                .value = "DIR"});
+  options.add("adapter", config.model.adapter,
+              {.help = "a folder with adapters of the model (LoRA), as `veil train --lora` exports "
+                       "and PEFT writes them",
+               .value = "DIR"});
   options.add("before", wanted.before,
-              {.help = "another model to compare with, such as the one that training started from",
+              {.help = "another model to compare with, without --adapter: the one that training "
+                       "started from",
                .value = "DIR"});
   add_data_options(options, config);
   add_corpus_options(options, config.data.corpus, "label-names");
@@ -135,8 +141,9 @@ int run_evaluate(const CommandCall& call) {
 
   std::vector<std::pair<std::string, ModelQuality>> found;
   if (!wanted.before.empty())
-    found.emplace_back(wanted.before, evaluate_one(wanted, wanted.before, device, false));
-  found.emplace_back(config.model.name, evaluate_one(wanted, config.model.name, device, true));
+    found.emplace_back(wanted.before, evaluate_one(wanted, wanted.before, device, false, false));
+  found.emplace_back(config.model.name,
+                     evaluate_one(wanted, config.model.name, device, true, true));
   const ModelQuality& last = found.back().second;
   if (!wanted.losses.empty()) {
     std::string lines;

@@ -20,6 +20,10 @@ int run_sample(const CommandCall& call) {
               {.help = "folder that `veil train --export` wrote, or another model with weights",
                .required = true,
                .value = "DIR"});
+  options.add("adapter", config.model.adapter,
+              {.help = "a folder with adapters of the model (LoRA), as `veil train --lora` exports "
+                       "and PEFT writes them",
+               .value = "DIR"});
   options.add("from-scratch", config.model.from_scratch,
               {.help = "random weights, to measure the speed of a preset"});
   options.add("output", output,
@@ -43,9 +47,11 @@ int run_sample(const CommandCall& call) {
   const bool draws_images = source.diffusion.has_value();
   const std::vector<std::string> of_images{"classes", "each",     "sampler",
                                            "steps",   "guidance", "scale"},
-      of_text{"prompt",      "prompts",    "count",  "max-new-tokens",
-              "temperature", "top-k",      "top-p",  "repetition-penalty",
-              "greedy",      "ignore-end", "format", "tokenizer"};
+      of_text{"adapter",  "prompt",         "prompts",
+              "count",    "max-new-tokens", "temperature",
+              "top-k",    "top-p",          "repetition-penalty",
+              "greedy",   "ignore-end",     "format",
+              "tokenizer"};
   for (const std::string& name : draws_images ? of_text : of_images) {
     if (options.given(name))
       user_error("--{}: {} is a {} model, for which it has no meaning", name, config.model.name,
