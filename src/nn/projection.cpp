@@ -33,8 +33,8 @@ void Projection::set_trained(const std::vector<bool>& trained) {
   trains_bias = bias >= 0 && trained[static_cast<size_t>(bias)];
 }
 
-// y += s (x A^T) B^T, part by part; x and y are rows.
-void Projection::add_adapters(const Params& params, const Tensor& x, Tensor& y) const {
+// y = beta y + s (x A^T) B^T, part by part; x and y are rows.
+void Projection::add_adapters(const Params& params, const Tensor& x, Tensor& y, int beta) const {
   if (adapters.count() == 0) return;
   CategoryScope scope(Category::temporary);
   const Tensor narrow = at::mm(x, params.joined(adapters.a, adapters.count()).t());
@@ -42,14 +42,21 @@ void Projection::add_adapters(const Params& params, const Tensor& x, Tensor& y) 
     const Adapters::Part& part = adapters.parts[static_cast<size_t>(i)];
     Tensor columns = y.narrow(1, part.first, part.out);
     at::addmm_out(columns, columns, narrow.narrow(1, i * adapters.rank, adapters.rank),
-                  params[part.b].t(), /*beta=*/1, /*alpha=*/adapters.scale);
+                  params[part.b].t(), beta, /*alpha=*/adapters.scale);
   }
 }
 
 Tensor Projection::forward(const Params& params, const Tensor& x) const {
   const Tensor turned = transposed(params, *this), rows = rows_of(x);
+  if (bias < 0 && adapters.covers(out)) {
+    // The adapters' part comes first: the large product reads it while it computes.
+    Tensor y = empty_tensor({rows.size(0), out}, x.scalar_type(), x.device());
+    add_adapters(params, rows, y, /*beta=*/0);
+    at::addmm_out(y, y, rows, turned);
+    return y.view(with_last(x, out));
+  }
   Tensor y = bias < 0 ? at::mm(rows, turned) : at::addmm(params.joined(bias, joined), rows, turned);
-  add_adapters(params, rows, y);
+  add_adapters(params, rows, y, /*beta=*/1);
   return y.view(with_last(x, out));
 }
 
@@ -58,7 +65,7 @@ Tensor Projection::forward_add(const Params& params, const Tensor& x,
   const Tensor rows = rows_of(x);
   Tensor y = at::addmm(rows_of(residual), rows, transposed(params, *this));
   if (bias >= 0) y.add_(params[bias]);
-  add_adapters(params, rows, y);
+  add_adapters(params, rows, y, /*beta=*/1);
   return y.view(with_last(x, out));
 }
 
@@ -79,10 +86,14 @@ Tensor Projection::adapter_grad(const Params& params, const Tensor& g) const {
 void Projection::input_grad(const Params& params, const Tensor& g, const Tensor& result,
                             Tensor narrow) const {
   Tensor rows = rows_of(result);
-  at::mm_out(rows, rows_of(g), transposed(params, *this).t());
-  if (adapters.count() == 0) return;
+  const Tensor turned = transposed(params, *this).t();
+  if (adapters.count() == 0) {
+    at::mm_out(rows, rows_of(g), turned);
+    return;
+  }
   if (!narrow.defined()) narrow = adapter_grad(params, g);
-  at::addmm_out(rows, rows, rows_of(narrow), params.joined(adapters.a, adapters.count()));
+  at::mm_out(rows, rows_of(narrow), params.joined(adapters.a, adapters.count()));
+  at::addmm_out(rows, rows, rows_of(g), turned);
 }
 
 void Projection::report_bias(GradSink& sink, const Tensor& g) const {

@@ -21,6 +21,10 @@ struct Adapters {
 
   int count() const { return static_cast<int>(parts.size()); }
   int64_t width() const { return rank * count(); }  // of all parts' x A^T together
+  bool covers(int64_t columns) const {
+    for (const Part& part : parts) columns -= part.out;
+    return columns == 0;
+  }
 };
 
 // y = x W^T + b. `joined` parameters (q, k and v; gate and up) are one product; their biases are
@@ -80,7 +84,7 @@ struct Projection {
   int64_t report_scratch_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu) const;
 
  private:
-  void add_adapters(const Params& params, const Tensor& x, Tensor& y) const;
+  void add_adapters(const Params& params, const Tensor& x, Tensor& y, int beta) const;
   void report_bias(GradSink& sink, const Tensor& g) const;
 };
 
