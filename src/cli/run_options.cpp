@@ -55,9 +55,9 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
               {.aliases = {"lora_r", "lora_rank"},
                .help = "train low-rank adapters (LoRA) of this rank instead of the model, and a "
                        "classifier's head",
-               .value = "RANK",
                .minimum = 1,
-               .maximum = 1 << 16});
+               .maximum = 1 << 16,
+               .value = "RANK"});
   options.add(
       "lora-alpha", c.model.lora_alpha,
       {.help = "adapters are scaled by this over the rank; by default twice the rank (PEFT: "
