@@ -96,6 +96,11 @@ const std::vector<OtherHand>& other_hands() {
        "'assistant' %}{% generation %}{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else "
        "%}{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}{% if "
        "add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
+      // marks as variables
+      {ChatFormat::chatml,
+       "{% set begin = '<|im_start|>' %}{% set end = '<|im_end|>' %}{% for m in messages %}{{ "
+       "begin + m.role + '\\n' + m.content + end + '\\n' }}{% endfor %}{% if "
+       "add_generation_prompt %}{{ begin ~ 'assistant' ~ '\\n' }}{% endif %}"},
       // as Llama 3 was published
       {ChatFormat::llama3,
        "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
@@ -195,10 +200,12 @@ TEST(Chat, ATemplateThatMeansSomethingElseIsRefusedWithTheList) {
     EXPECT_THAT(found.refusal, HasSubstr("chatml, llama3, mistral, gemma, phi3"));
     return found.refusal;
   };
-  const std::string chatml = other_hands()[0].jinja, llama = other_hands()[3].jinja,
-                    mistral = other_hands()[4].jinja, phi = other_hands()[6].jinja;
+  const std::string chatml = other_hands()[0].jinja, llama = other_hands()[4].jinja,
+                    mistral = other_hands()[5].jinja, phi = other_hands()[7].jinja;
   EXPECT_THAT(refusal(chatml, "message.content", "'<think>' + message.content"),
-              HasSubstr("also writes 'think'"));
+              HasSubstr("also writes '<think>'"));
+  EXPECT_THAT(refusal(chatml, "message.content", "'### ' + message.content"),
+              HasSubstr("also writes '###'"));
   EXPECT_THAT(refusal(chatml, "message.content", "message.content | trim"),
               HasSubstr("removes white space"));
   EXPECT_THAT(refusal(llama, "| trim", ""), HasSubstr("keeps white space"));
@@ -213,7 +220,7 @@ TEST(Chat, ATemplateThatMeansSomethingElseIsRefusedWithTheList) {
 using ChatFolder = FolderTest;
 
 TEST_F(ChatFolder, TheTemplateIsFoundWithTheTokenizer) {
-  const std::string chatml = other_hands()[0].jinja, phi = other_hands()[6].jinja;
+  const std::string chatml = other_hands()[0].jinja, phi = other_hands()[7].jinja;
   write("tokenizer_config.json", json{{"chat_template", chatml}, {"bos_token", nullptr}}.dump());
   EXPECT_EQ(find_chat_template(folder_, "").chat.value().format, ChatFormat::chatml);
   EXPECT_EQ(find_chat_template(path("tokenizer.json"), "").chat.value().format, ChatFormat::chatml);
