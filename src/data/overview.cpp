@@ -25,6 +25,7 @@ std::vector<LengthBin> length_bins(const std::vector<int64_t>& sorted) {
 
 void add_marked(std::vector<MarkedText>& text, const std::string& part, bool trained, bool cut) {
   if (part.empty()) return;
+  trained = trained && !cut;
   if (text.empty() || text.back().trained != trained || text.back().cut != cut)
     text.push_back({"", trained, cut});
   text.back().text += part;

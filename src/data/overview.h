@@ -13,7 +13,7 @@ namespace veil::data {
 struct MarkedText {
   std::string text;
   bool trained = false;
-  bool cut = false;  // beyond the sequence's length
+  bool cut = false;  // beyond the sequence's length, and so not trained on
 };
 
 struct ShownSample {

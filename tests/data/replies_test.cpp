@@ -270,7 +270,7 @@ TEST_F(Replies, AnOverviewCountsAndMarks) {
   EXPECT_EQ(all,
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>"
             "user\nSo<|im_end|>\n<|im_start|>assistant\nNo<|im_end|>\n");
-  EXPECT_EQ(trained, "Yes<|im_end|>No<|im_end|>");
+  EXPECT_EQ(trained, "Yes<|im_e");
   EXPECT_EQ(beyond, all.substr(61));
 }
 
