@@ -90,6 +90,13 @@ class TextTask final : public TrainTask {
     facts.text = TaskFacts::Text{name_of(source_.config->task), header.tokenizer.name,
                                  header.documents, header.tokens, data_.samples->length()};
     const SpecialTokens& special = data_.special;
+    if (!header.format.empty())
+      facts.text->records = fmt::format(
+          "{}{}, loss on {}", header.format,
+          header.chat_template.empty() ? "" : " by the template " + header.chat_template,
+          header.masked
+              ? fmt::format("replies ({} targets)", data_.samples->trained_tokens().tokens)
+              : "all tokens");
     if (special.end) facts.text->end = special_token_text(*special.end);
     if (special.padding) facts.text->padding = special_token_text(*special.padding);
     if (special.begin) facts.text->begin = special_token_text(*special.begin);

@@ -69,8 +69,9 @@ TEST_F(ProgramData, ShowsATokenStoreAsItsFolder) {
 }
 
 TEST_F(ProgramData, TrainsOnConversationsOneSampleEach) {
-  const Answer answer = veil(training("--data " + example() + " --batch-size 2 --steps 2 --json"));
+  const Answer answer = veil(training("--data " + example() + " --batch-size 2 --steps 2"));
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out + answer.err, HasSubstr("chat by the template chatml, loss on replies ("));
   const Answer privately =
       veil(training("--data " + example() +
                     " --batch-size 2 --total-batch-size 4 --steps 2 --sigma 1 --delta 1e-5 "
