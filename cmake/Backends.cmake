@@ -1,4 +1,4 @@
-# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, VEIL_HAS_CURL, VEIL_HAS_IMAGES, and the target VeilBackends that links them.
+# Which backends are built in: VEIL_HAS_CUDA, VEIL_HAS_NCCL, VEIL_HAS_MPI, VEIL_HAS_UNICODE, VEIL_HAS_CURL, VEIL_HAS_IMAGES, VEIL_HAS_ZLIB, VEIL_HAS_ZSTD, and the target VeilBackends that links them.
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -23,6 +23,8 @@ set(VEIL_HAS_MPI ON)
 set(VEIL_HAS_UNICODE ON)
 set(VEIL_HAS_CURL ON)
 set(VEIL_HAS_IMAGES ON)
+set(VEIL_HAS_ZLIB ON)
+set(VEIL_HAS_ZSTD ON)
 
 # CUDA: a compiler, and a LibTorch that has it.
 if(VEIL_CUDA STREQUAL OFF)
@@ -131,8 +133,32 @@ else()
   endif()
 endif()
 
+# zlib and libzstd unpack data files.
+if(VEIL_ZLIB STREQUAL OFF)
+  veil_left_out(zlib "it is switched off (VEIL_ZLIB=OFF)" "")
+else()
+  find_package(ZLIB QUIET)
+  if(ZLIB_FOUND)
+    target_link_libraries(VeilBackends INTERFACE ZLIB::ZLIB)
+  else()
+    veil_left_out(zlib "zlib was not found" "apt-get install zlib1g-dev")
+  endif()
+endif()
+if(VEIL_ZSTD STREQUAL OFF)
+  veil_left_out(zstd "it is switched off (VEIL_ZSTD=OFF)" "")
+else()
+  find_path(VEIL_ZSTD_INCLUDE zstd.h)
+  find_library(VEIL_ZSTD_LIBRARY zstd)
+  if(VEIL_ZSTD_INCLUDE AND VEIL_ZSTD_LIBRARY)
+    target_include_directories(VeilBackends SYSTEM INTERFACE ${VEIL_ZSTD_INCLUDE})
+    target_link_libraries(VeilBackends INTERFACE ${VEIL_ZSTD_LIBRARY})
+  else()
+    veil_left_out(zstd "libzstd was not found" "apt-get install libzstd-dev")
+  endif()
+endif()
+
 message(STATUS "Veil: LibTorch ${VEIL_TORCH_VERSION} in ${VEIL_TORCH_DIR}")
-message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}, curl ${VEIL_HAS_CURL}, images ${VEIL_HAS_IMAGES}")
+message(STATUS "Veil: CUDA ${VEIL_HAS_CUDA}, NCCL ${VEIL_HAS_NCCL}, MPI ${VEIL_HAS_MPI}, Unicode ${VEIL_HAS_UNICODE}, curl ${VEIL_HAS_CURL}, images ${VEIL_HAS_IMAGES}, zlib ${VEIL_HAS_ZLIB}, zstd ${VEIL_HAS_ZSTD}")
 foreach(line ${VEIL_LEFT_OUT})
   message(STATUS "Veil: left out: ${line}")
 endforeach()

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=${1:-2}
-for choice in "VEIL_CUDA cuda" "VEIL_NCCL nccl" "VEIL_MPI mpi" "VEIL_UNICODE unicode" "VEIL_CURL curl" "VEIL_IMAGES images"; do
+for choice in "VEIL_CUDA cuda" "VEIL_NCCL nccl" "VEIL_MPI mpi" "VEIL_UNICODE unicode" "VEIL_CURL curl" "VEIL_IMAGES images" "VEIL_ZLIB zlib" "VEIL_ZSTD zstd"; do
   read -r option backend <<<"$choice"
   folder=build-configurations/no_$backend
   rm -rf "$folder"

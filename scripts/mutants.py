@@ -200,6 +200,15 @@ MUTANTS = [
            [('src/run/private_run.cpp', 'parts.step.noise_multiplier = mechanism_.noise_deviation(1);',
              'parts.step.noise_multiplier = mechanism_.noise_deviation(1) / 2;')],
            audit=(AUDITED, 'epsilon is at least')),
+    Mutant('mask-not-applied', 'prompts are trained on although the loss is on replies only',
+           [('src/data/samples.cpp', 'targets[target] = kIgnoredTarget;', 'targets[target] += 0;')],
+           tests='Replies.OnlyTrainedTokensAreTargets:ProgramData.ARecordWithoutATrainedTokenMovesNoParameter'),
+    Mutant('mask-one-token-late', "a target takes the mask of the token before it",
+           [('src/data/samples.cpp', 'trained[static_cast<size_t>(target + 1)]', 'trained[static_cast<size_t>(target)]')],
+           tests='Replies.OnlyTrainedTokensAreTargets'),
+    Mutant('mask-not-in-digest', 'the identity of the data does not cover what is trained on',
+           [('src/data/token_store.cpp', '  if (header_.masked) all.add(', '  if (false) all.add(')],
+           tests='Replies.AStoreOnDiskKeepsTheMask'),
 ]
 
 

@@ -20,7 +20,7 @@ fail() { say "$*"; exit 3; }
 
 # --- system packages ---------------------------------------------------------------------------------------------------------------------------
 packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin gnuplot-nox
-  libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev libpng-dev libjpeg-dev python3 python3-venv ca-certificates)
+  libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev libpng-dev libjpeg-dev zlib1g-dev libzstd-dev python3 python3-venv ca-certificates)
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
 [[ ${1:-} == test ]] && packages+=(slurm-wlm munge)
 if command -v dpkg-query >/dev/null; then

@@ -29,6 +29,7 @@ std::vector<OptionTable> option_tables();
 
 int run_audit(const CommandCall& call);
 int run_completion(const CommandCall& call);
+int run_data(const CommandCall& call);
 int run_doctor(const CommandCall& call);
 int run_fetch(const CommandCall& call);
 int run_find_batch(const CommandCall& call);

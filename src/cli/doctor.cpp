@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
+#include "data/byte_source.h"
 #include "data/http.h"
 #include "data/image_file.h"
 #include "run/link_check.h"
@@ -145,9 +146,11 @@ std::string health_table(const Health& health) {
       {"build", fmt::format("{}{}, {}", build.build_type, build.sanitized ? " with sanitizers" : "",
                             build.compiler)},
       {"flags", build.flags},
-      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}, images {}",
+      {"backends", fmt::format("CUDA {}, NCCL {}, MPI {}, Unicode {}, curl {}, images {}, "
+                               "zlib {}, zstd {}",
                                yes(build.cuda), yes(build.nccl), yes(build.mpi), yes(build.unicode),
-                               yes(build.curl), yes(data::built_with_images()))},
+                               yes(build.curl), yes(data::built_with_images()),
+                               yes(data::built_with_zlib()), yes(data::built_with_zstd()))},
       {"LibTorch", build.torch_version},
       {"host", machine.host},
       {"CPU", fmt::format("{}, {}, {}", machine.cpu_model, quantity(machine.cpu_cores, "core"),

@@ -402,8 +402,9 @@ void add_data_options(Options& options, RunConfig& c) {
   options.section(kDataSection, "data");
   options.add("data", c.data.path,
               {.aliases = {"data_folder", "train_file"},
-               .help = "text: folder of .txt, .json and .jsonl files, or a token store of `veil "
-                       "tokenize`; in training also images: folder of PNG and JPEG files, one "
+               .help = "text: folder of .txt, .json, .jsonl, .csv and .tsv files, plain or packed "
+                       "(.gz, .zst), or a token store of `veil tokenize`; in training also images: "
+                       "folder of PNG and JPEG files, one "
                        "sub-folder per class, or shapes, drawn by rule",
                .value = "PATH"});
   options.add("tokenizer", c.data.tokenizer,
@@ -418,6 +419,16 @@ void add_data_options(Options& options, RunConfig& c) {
 }
 
 void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names) {
+  options.add("format", corpus.format,
+              {.help = "what a record holds: messages (chat), prompt and completion, instruction "
+                       "and output, or text; auto: as the first record's keys say"});
+  options.add("loss-on", corpus.loss_on,
+              {.help = "tokens that are trained on; by default replies, and all of plain text"});
+  options.add(
+      "chat-template", corpus.chat_template,
+      {.help = "chat format of conversations: chatml, llama3, mistral, gemma, phi3, or none; "
+               "by default the tokenizer's own template",
+       .value = "NAME"});
   options.add("text-key", corpus.text_key,
               {.help = "key of the text in a JSON object", .value = "KEY"});
   options.add("label-key", corpus.label_key,

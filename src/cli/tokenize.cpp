@@ -68,7 +68,8 @@ void report_bad_lines(const data::Corpus& corpus) {
 int run_tokenize(const CommandCall& call) {
   TokenizeOptions wanted;
   Options options("tokenize",
-                  "writes the documents of a folder (.txt, .json, .jsonl) as a token store");
+                  "writes the documents of a folder (.txt, .json, .jsonl, .csv, .tsv) as a token "
+                  "store");
   options.add(
       "data", wanted.folder,
       {.help = "the folder, or one file", .positional = true, .required = true, .value = "DATA"});
@@ -97,15 +98,18 @@ int run_tokenize(const CommandCall& call) {
   if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
 
   const double begin_ms = steady_ms();
-  data::Corpus corpus(wanted.folder, wanted.corpus);
   const std::unique_ptr<data::Tokenizer> tokenizer = data::load_tokenizer(wanted.tokenizer);
+  data::Corpus corpus(wanted.folder, wanted.corpus,
+                      data::find_chat_template(wanted.tokenizer, wanted.corpus.chat_template));
   data::StoreFile store(wanted.output,
-                        data::store_header(*tokenizer, wanted.corpus, wanted.encode));
+                        data::corpus_header(*tokenizer, corpus, wanted.corpus, wanted.encode));
   EncodingProgress progress;
   data::encode_corpus(corpus, *tokenizer, wanted.encode, store,
                       [&](const data::EncodeProgress& now) { progress.show(now); });
   progress.clear();
   report_bad_lines(corpus);
+  if (const std::string dropped = tokenizer->dropped_notice(); !dropped.empty())
+    fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), dropped);
   const data::CorpusCounts& counts = corpus.counts();
   if (counts.documents == 0) user_error("'{}' holds no document with text", wanted.folder);
   const data::StoreHeader header = store.finish();

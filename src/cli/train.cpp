@@ -395,6 +395,7 @@ class TrainPrinter {
                  format_count(static_cast<double>(text->tokens)), text->tokenizer,
                  quantity(task.samples, "sample") + of_users(task),
                  quantity(text->sample_tokens, "token"), task.held_out);
+      if (!text->records.empty()) fmt::print("records   {}\n", text->records);
       const auto or_none = [](const std::string& token) { return token.empty() ? "none" : token; };
       fmt::print("tokens    end {}, padding {}\n", or_none(text->end), or_none(text->padding));
     }

@@ -221,12 +221,14 @@ std::string foreign_words(std::string text, const FormatMarks& marks, const Chat
       found += (found.empty() ? "" : " ") + word;
     word.clear();
   };
+  // Phi-3's marks may be put together of a role and signs.
+  const std::string signs = marks.format == ChatFormat::phi3 ? "<|>" : "";
   for (const char letter : text) {
-    const bool part = std::isalnum(static_cast<unsigned char>(letter)) || letter < 0;
-    if (part) {
-      word += letter;
-    } else {
+    const bool blank = letter >= 0 && letter <= ' ';
+    if (blank || signs.find(letter) != std::string::npos) {
       end_word();
+    } else {
+      word += letter;
     }
   }
   end_word();
@@ -322,7 +324,8 @@ RecognisedChat recognise_chat_template(const std::string& jinja, const ChatToken
   if (found->format == ChatFormat::phi3 && written.find(kWrittenEndToken) == std::string::npos &&
       written.find(chat.end) == std::string::npos)
     chat.end = "";
-  chat.system_allowed = jinja.find("ystem role not supported") == std::string::npos;
+  chat.system_allowed = jinja.find("ystem role not supported") == std::string::npos &&
+                        jinja.find("system") != std::string::npos;
 
   for (const auto& texts : found->required) {
     const bool any = std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
@@ -397,7 +400,8 @@ RecognisedChat find_chat_template(const std::string& path, const std::string& na
   return {
       {},
       fmt::format("the model has no chat template; pass `chat_template` with the one to use: {}",
-                  format_list())};
+                  format_list()),
+      true};
 }
 
 }  // namespace veil::data

@@ -47,6 +47,7 @@ ChatTemplate named_chat_template(ChatFormat format, const ChatTokens& tokens);
 struct RecognisedChat {
   std::optional<ChatTemplate> chat;
   std::string refusal;
+  bool absent = false;  // there is no template to recognise
 };
 RecognisedChat recognise_chat_template(const std::string& jinja, const ChatTokens& tokens);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -89,10 +90,12 @@ class SkeletonReader {
     const auto space = [](char letter) {
       return std::isspace(static_cast<unsigned char>(letter)) != 0;
     };
+    bool line_begins = tag == text.size();
     if (strip_next_) {
       while (!text.empty() && space(text.front())) text.remove_prefix(1);
     } else if (after_block_ && text.starts_with('\n')) {
       text.remove_prefix(1);
+      line_begins = true;
     }
     if (tag + 2 < source_.size()) {
       const char kind = source_[tag + 1], sign = source_[tag + 2];
@@ -101,8 +104,7 @@ class SkeletonReader {
       } else if (kind != '{' && sign != '+') {
         size_t end = text.size();
         while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;
-        const bool line_begins =
-            end == 0 ? tag == text.size() || after_block_ : text[end - 1] == '\n';
+        if (end > 0) line_begins = text[end - 1] == '\n';
         if (line_begins) text = text.substr(0, end);
       }
     }
@@ -155,11 +157,24 @@ class SkeletonReader {
       open_.back().skipped = parent;
     } else if (word == "set") {
       const size_t equals = rest.find('=');
-      if (equals != std::string_view::npos) write_expression(rest.substr(equals + 1));
+      if (equals != std::string_view::npos)
+        set(std::string(without_blanks(rest.substr(0, equals))), rest.substr(equals + 1));
     } else if ((word == "endif" || word == "endfor" || word == "endmacro" || word == "endfilter" ||
                 word == "endcall") &&
                !open_.empty()) {
       open_.pop_back();
+    }
+  }
+
+  // A variable that is a constant is written where it is used, any other where it is set.
+  void set(const std::string& name, std::string_view code) {
+    if (skipping()) return;
+    const std::vector<CodeWord> words = code_words(code);
+    constants_.erase(name);
+    if (words.size() == 1 && words[0].kind == CodeWord::Kind::constant) {
+      constants_[name] = words[0].text;
+    } else {
+      write_expression(code);
     }
   }
 
@@ -199,6 +214,8 @@ class SkeletonReader {
       result_.written += kWrittenEndToken;
     } else if (name == "trim" || name == "strip") {
       result_.trims = true;
+    } else if (const auto constant = constants_.find(name); constant != constants_.end()) {
+      result_.written += constant->second;
     } else {
       write_variable();
     }
@@ -209,6 +226,7 @@ class SkeletonReader {
   };
   std::string_view source_;
   std::vector<Block> open_;
+  std::map<std::string, std::string> constants_;  // by variable
   bool strip_next_ = false, after_block_ = false;
   ChatSkeleton result_;
 };

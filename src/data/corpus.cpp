@@ -1,7 +1,6 @@
 #include "data/corpus.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -22,9 +21,14 @@ namespace fs = std::filesystem;
 constexpr size_t kBadLinesKept = 20, kLongestReason = 160;
 constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
 
+std::string data_extension(const std::string& path) {
+  return canonical(fs::path(without_packing(path)).extension().string());
+}
+
 bool is_data_file(const fs::path& path) {
-  const std::string extension = canonical(path.extension().string());
-  return extension == ".txt" || extension == ".json" || extension == ".jsonl";
+  const std::string extension = data_extension(path.string());
+  return extension == ".txt" || extension == ".json" || extension == ".jsonl" ||
+         extension == ".csv" || extension == ".tsv";
 }
 
 bool blank(std::string_view text) {
@@ -83,13 +87,15 @@ std::vector<std::string> find_data_files(const std::string& path) {
   if (!fs::exists(status))
     field_error(
         "data",
-        "{}: no such folder or file; allowed are a folder with .txt, .json or .jsonl files, "
-        "one such file, or a token store of `veil tokenize`",
+        "{}: no such folder or file; allowed are a folder with .txt, .json, .jsonl, .csv or .tsv "
+        "files, one such file, or a token store of `veil tokenize`",
         path);
   std::vector<std::string> files;
   if (!fs::is_directory(status)) {
     if (!is_data_file(path))
-      field_error("data", "{} is no data: allowed are a folder, .txt, .json and .jsonl files",
+      field_error("data",
+                  "{} is no data: allowed are a folder, .txt, .json, .jsonl, .csv and .tsv files, "
+                  "plain or packed (.gz, .zst)",
                   path);
     return {path};
   }
@@ -102,13 +108,17 @@ std::vector<std::string> find_data_files(const std::string& path) {
   }
   if (error) user_error("cannot read the folder '{}': {}", path, error.message());
   if (files.empty())
-    field_error("data", "{}: the folder holds no .txt, .json or .jsonl file", path);
+    field_error("data", "{}: the folder holds no .txt, .json, .jsonl, .csv or .tsv file", path);
   std::sort(files.begin(), files.end());
   return files;
 }
 
-Corpus::Corpus(const std::string& path, CorpusOptions options)
+Corpus::Corpus(const std::string& path, CorpusOptions options, RecognisedChat chat)
     : options_(std::move(options)), files_(find_data_files(path)) {
+  rules_.text_key = options_.text_key;
+  rules_.labelled = !options_.label_key.empty();
+  rules_.chat = std::move(chat);
+  if (options_.format != DataFormat::automatic) settle_format(options_.format);
   for (const std::string& file : files_) {
     std::error_code ignored;
     const auto size = fs::file_size(file, ignored);
@@ -116,7 +126,43 @@ Corpus::Corpus(const std::string& path, CorpusOptions options)
   }
 }
 
+void Corpus::settle_format(DataFormat found) {
+  if (settled_) return;
+  rules_.format = found;
+  settled_ = true;
+}
+
+DataFormat Corpus::format() {
+  if (!settled_ && !read_ahead_) read_ahead_ = next_read();
+  settle_format(DataFormat::text);  // there is no document
+  return rules_.format;
+}
+
+bool Corpus::masked() {
+  const bool text = format() == DataFormat::text;
+  if (options_.loss_on == LossOn::replies && (text || rules_.labelled))
+    field_error("loss_on", "replies: {} no replies; allowed is all",
+                text ? "plain text has" : "samples with labels need");
+  return !text && !rules_.labelled && options_.loss_on.value_or(LossOn::replies) == LossOn::replies;
+}
+
+bool Corpus::ended() {
+  if (!ended_ && !read_ahead_) read_ahead_ = next_read();
+  return ended_.value_or(false);
+}
+
+std::string Corpus::chat_name() {
+  return ended() && rules_.chat.chat ? name_of(rules_.chat.chat->format) : "";
+}
+
 std::optional<Document> Corpus::next() {
+  if (!read_ahead_) return next_read();
+  std::optional<Document> document = std::move(read_ahead_);
+  read_ahead_.reset();
+  return document;
+}
+
+std::optional<Document> Corpus::next_read() {
   while (true) {
     if (!open_) {
       if (next_file_ == files_.size()) return {};
@@ -131,25 +177,31 @@ std::optional<Document> Corpus::next() {
     }
     ++counts_.documents;
     counts_.text_bytes += static_cast<int64_t>(document->text.size());
+    if (document->second) counts_.text_bytes += static_cast<int64_t>(document->second->size());
     return document;
   }
 }
 
 void Corpus::open_next() {
   const std::string& path = files_[next_file_++];
-  const std::string extension = canonical(fs::path(path).extension().string());
+  const std::string extension = data_extension(path);
   open_.emplace();
-  open_->kind = extension == ".txt" ? Kind::text : extension == ".jsonl" ? Kind::lines : Kind::list;
+  open_->kind = extension == ".txt"     ? Kind::text
+                : extension == ".jsonl" ? Kind::lines
+                : extension == ".json"  ? Kind::list
+                                        : Kind::table;
   open_->path = path;
   ++counts_.files;
+  std::unique_ptr<ByteSource> source = open_bytes(path);
   if (open_->kind == Kind::lines) {
-    open_->stream.open(path, std::ios::binary);
-    if (!open_->stream) user_error("cannot read '{}': {}", path, std::strerror(errno));
+    open_->lines.emplace(std::move(source));
     return;
   }
-  open_->content = read_file(path);
-  read_bytes_ += static_cast<int64_t>(open_->content.size());
+  open_->content = read_all(*source);
+  read_bytes_ += source->file_bytes_read();
   if (open_->content.starts_with(kByteOrderMark)) open_->content.erase(0, 3);
+  if (open_->kind == Kind::table)
+    open_->table.emplace(std::move(open_->content), extension == ".tsv" ? '\t' : ',');
 }
 
 // A document, or nothing: then the file has ended or a line was bad.
@@ -161,6 +213,8 @@ std::optional<Document> Corpus::next_in_file() {
       return next_line();
     case Kind::list:
       return next_in_list();
+    case Kind::table:
+      return next_row();
   }
   return {};
 }
@@ -174,7 +228,13 @@ void Corpus::bad(int64_t line, const std::string& reason) {
 
 std::optional<Document> Corpus::whole_text() {
   open_->ended = true;
+  settle_format(DataFormat::text);
   std::string& text = open_->content;
+  if (rules_.format != DataFormat::text) {
+    bad(1, fmt::format("a .txt file is plain text, and the data is of the format {}",
+                       name_of(rules_.format)));
+    return {};
+  }
   if (const size_t wrong = find_invalid_utf8(text); wrong != std::string::npos) {
     bad(1 + lines_in(std::string_view(text).substr(0, wrong)),
         fmt::format("byte 0x{:02X} is not UTF-8", static_cast<uint8_t>(text[wrong])));
@@ -193,12 +253,14 @@ std::optional<Document> Corpus::whole_text() {
 
 std::optional<Document> Corpus::next_line() {
   std::string line;
-  if (!std::getline(open_->stream, line)) {
-    if (open_->stream.bad()) user_error("cannot read '{}' any further", open_->path);
+  const bool found = open_->lines->next(line);
+  const int64_t file_bytes = open_->lines->file_bytes_read();
+  read_bytes_ += file_bytes - open_->counted;
+  open_->counted = file_bytes;
+  if (!found) {
     open_->ended = true;
     return {};
   }
-  read_bytes_ += static_cast<int64_t>(line.size()) + 1;
   const int64_t number = open_->line++;
   if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, 3);
   if (blank(line)) return {};
@@ -259,7 +321,6 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
     return {};
   }
   CountedObject counted;
-  const json& object = counted.object;
   try {
     if (options_.user_key.empty()) {
       counted.object = json::parse(text);
@@ -275,20 +336,74 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
     bad(line, short_reason(error));
     return {};
   }
+  return record(counted, line);
+}
+
+// The first row has the keys.
+std::optional<Document> Corpus::next_row() {
+  Open& file = *open_;
+  const std::optional<TableRows::Row> row = file.table->next();
+  if (!row) {
+    file.ended = true;
+    return {};
+  }
+  if (!row->closed) {
+    bad(row->line, "a quote is not closed");
+    file.ended = true;
+    return {};
+  }
+  for (const std::string& field : row->fields) {
+    if (const size_t wrong = find_invalid_utf8(field); wrong != std::string::npos) {
+      bad(row->line, fmt::format("byte 0x{:02X} is not UTF-8", static_cast<uint8_t>(field[wrong])));
+      return {};
+    }
+  }
+  if (file.keys.empty()) {
+    file.keys = row->fields;
+    for (auto key = file.keys.begin(); key != file.keys.end(); ++key) {
+      if (std::find(file.keys.begin(), key, *key) != key)
+        user_error("{}:1: the first row names the column '{}' twice", file.path, *key);
+    }
+    return {};
+  }
+  if (row->fields.size() != file.keys.size()) {
+    bad(row->line, fmt::format("the row has {} fields, and the first row names {}",
+                               row->fields.size(), file.keys.size()));
+    return {};
+  }
+  CountedObject counted{json::object(), 1};
+  for (size_t column = 0; column < file.keys.size(); ++column) {
+    const std::string& field = row->fields[column];
+    const bool number = file.keys[column] == options_.label_key && !field.empty() &&
+                        field.size() < 10 &&
+                        field.find_first_not_of("0123456789") == std::string::npos;
+    counted.object[file.keys[column]] = number ? json(std::stoll(field)) : json(field);
+  }
+  return record(counted, row->line);
+}
+
+std::optional<Document> Corpus::record(const CountedObject& counted, int64_t line) {
+  const json& object = counted.object;
   const auto complain = [&](const std::string& reason) {
     bad(line, reason);
     return std::optional<Document>();
   };
   if (!object.is_object())
     return complain(fmt::format("this is no object with the key '{}'", options_.text_key));
-  const auto found = object.find(options_.text_key);
-  if (found == object.end())
-    return complain(
-        fmt::format("there is no key '{}'; `text_key` names another", options_.text_key));
-  if (!found->is_string())
-    return complain(fmt::format("the value of '{}' is no text", options_.text_key));
-  Document document{
-      .text = found->get<std::string>(), .label = {}, .file = open_->path, .line = line};
+  settle_format(format_of_keys(object, options_.text_key, rules_.labelled));
+  RecordText text;
+  if (const std::string wrong = read_record(object, rules_, text); !wrong.empty())
+    return complain(wrong);
+  if (ended_.value_or(text.whole) != text.whole)
+    return complain("some records hold messages and some hold texts; allowed is one kind");
+  ended_ = text.whole;
+  Document document{.text = std::move(text.text),
+                    .label = {},
+                    .file = open_->path,
+                    .line = line,
+                    .second = std::move(text.second),
+                    .whole = text.whole,
+                    .replies = std::move(text.replies)};
   if (!options_.user_key.empty()) {
     const std::string wrong = read_user(counted, options_.user_key, document.user);
     if (!wrong.empty()) return complain(wrong);

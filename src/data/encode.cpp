@@ -1,8 +1,10 @@
 #include "data/encode.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -28,7 +30,11 @@ struct Chunk {
 class Line {
  public:
   Line(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options, int threads)
-      : corpus_(corpus), tokenizer_(tokenizer), options_(options), limit_(4 * threads + 4) {
+      : corpus_(corpus),
+        tokenizer_(tokenizer),
+        options_(options),
+        masked_(corpus.masked()),
+        limit_(4 * threads + 4) {
     threads_.emplace_back([this] { read(); });
     for (int count = 0; count < threads; ++count) threads_.emplace_back([this] { encode(); });
   }
@@ -95,7 +101,8 @@ class Line {
       waiting_.pop_front();
       lock.unlock();
       try {
-        for (const Document& document : chunk.documents) chunk.encoded.push_back(encoded(document));
+        for (const Document& document : chunk.documents)
+          chunk.encoded.push_back(encode_document(document, tokenizer_, masked_, options_));
       } catch (...) {
         chunk.failed = std::current_exception();
       }
@@ -107,19 +114,10 @@ class Line {
     }
   }
 
-  EncodedDocument encoded(const Document& document) const {
-    EncodedDocument result{.tokens = tokenizer_.encode(document.text, options_.add_special),
-                           .hash = content_hash(document.text),
-                           .text_bytes = static_cast<int64_t>(document.text.size()),
-                           .label = document.label,
-                           .user = document.user};
-    if (options_.digest_text) result.text_digest = sha256(document.text);
-    return result;
-  }
-
   Corpus& corpus_;
   const Tokenizer& tokenizer_;
   const EncodeOptions options_;
+  const bool masked_;
   const int64_t limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -131,6 +129,44 @@ class Line {
 };
 
 }  // namespace
+
+namespace {
+
+// A token is trained on if it begins inside a reply or covers the first character of one.
+bool in_replies(const Span& token, const std::vector<Span>& replies) {
+  const auto reply = std::partition_point(
+      replies.begin(), replies.end(), [&](const Span& each) { return each.end <= token.begin; });
+  return reply != replies.end() && token.end > token.begin && token.end > reply->begin;
+}
+
+std::string all_text(const Document& document) {
+  return document.second ? document.text + "\n" + *document.second : document.text;
+}
+
+}  // namespace
+
+EncodedDocument encode_document(const Document& document, const Tokenizer& tokenizer, bool masked,
+                                const EncodeOptions& options) {
+  const std::string text = all_text(document);
+  EncodedDocument result{.tokens = {},
+                         .hash = content_hash(text),
+                         .text_bytes = static_cast<int64_t>(text.size()),
+                         .label = document.label,
+                         .user = document.user};
+  if (options.digest_text) result.text_digest = sha256(text);
+  const bool add_special = options.add_special && !document.whole;
+  if (document.second) {
+    result.tokens = tokenizer.encode_pair(document.text, *document.second);
+  } else if (masked) {
+    EncodedText encoded = tokenizer.encode_with_spans(document.text, add_special);
+    result.tokens = std::move(encoded.tokens);
+    for (const Span& span : encoded.spans)
+      result.trained.push_back(in_replies(span, document.replies));
+  } else {
+    result.tokens = tokenizer.encode(document.text, add_special);
+  }
+  return result;
+}
 
 void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptions& options,
                    StoreSink& sink, const std::function<void(const EncodeProgress&)>& progress) {
@@ -174,6 +210,47 @@ StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus
           .labelled = !corpus.label_key.empty()};
 }
 
+bool one_sample_a_record(const std::string& path, const CorpusOptions& corpus) {
+  if (!std::filesystem::exists(path)) return false;
+  if (is_token_store(path)) return !TokenStore::open(path).header().format.empty();
+  // Any template will do to read the first record.
+  return Corpus(path, corpus, {named_chat_template(ChatFormat::chatml, {}), ""}).format() !=
+         DataFormat::text;
+}
+
+StoreHeader corpus_header(const Tokenizer& tokenizer, Corpus& corpus, const CorpusOptions& wanted,
+                          const EncodeOptions& options) {
+  StoreHeader header = store_header(tokenizer, wanted, options);
+  header.masked = corpus.masked();
+  header.ended = corpus.ended() && !header.labelled;
+  if (corpus.format() == DataFormat::text) return header;
+  header.format = name_of(corpus.format());
+  header.chat_template = corpus.chat_name();
+  return header;
+}
+
+namespace {
+
+// What decides the tokens and their mask was decided when the store was written.
+void check_store_format(const std::string& path, const TokenStore& store,
+                        const CorpusOptions& wanted) {
+  const StoreHeader& header = store.header();
+  const std::string format = header.format.empty() ? "text" : header.format;
+  if (wanted.format != DataFormat::automatic && name_of(wanted.format) != format)
+    field_error("format", "{}: the token store '{}' holds {}; tokenize the data again",
+                name_of(wanted.format), path, format);
+  const LossOn loss_on = header.masked ? LossOn::replies : LossOn::all;
+  if (wanted.loss_on && *wanted.loss_on != loss_on)
+    field_error("loss_on", "{}: the token store '{}' was written for {}; tokenize the data again",
+                name_of(*wanted.loss_on), path, name_of(loss_on));
+  if (!wanted.chat_template.empty() && wanted.chat_template != header.chat_template)
+    field_error(
+        "chat_template", "{}: the token store '{}' was written with {}; tokenize the data again",
+        wanted.chat_template, path, header.chat_template.empty() ? "none" : header.chat_template);
+}
+
+}  // namespace
+
 std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
                                             const CorpusOptions& corpus_options,
                                             const EncodeOptions& options,
@@ -187,6 +264,7 @@ std::shared_ptr<const TokenStore> load_data(const std::string& path, const Token
                   corpus_options.user_key, path);
     auto store = std::make_shared<TokenStore>(TokenStore::open(path));
     if (tokenizer) store->require_tokenizer(tokenizer->identity());
+    check_store_format(path, *store, corpus_options);
     if (!corpus_options.label_key.empty() && !store->header().labelled) {
       field_error("label_key",
                   "{}: the token store '{}' has no labels; tokenize the text again with this key",
@@ -194,12 +272,12 @@ std::shared_ptr<const TokenStore> load_data(const std::string& path, const Token
     }
     return store;
   }
-  Corpus corpus(path, corpus_options);
+  Corpus corpus(path, corpus_options, options.chat);
   if (!tokenizer)
     field_error("tokenizer",
                 "is missing: '{}' holds text; allowed are a tokenizer's file or folder, and byte",
                 path);
-  StoreInMemory sink(store_header(*tokenizer, corpus_options, options));
+  StoreInMemory sink(corpus_header(*tokenizer, corpus, corpus_options, options));
   OwnedSink owned(sink, owners);
   encode_corpus(corpus, *tokenizer, options, owned);
   if (bad && corpus.counts().bad > 0) bad(corpus);

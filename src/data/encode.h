@@ -17,6 +17,7 @@ struct EncodeOptions {
   bool add_special = true;   // what the tokenizer's template puts around each document
   int threads = 0;           // that encode; 0: one per core
   bool digest_text = false;  // each document gets the SHA-256 of its text
+  RecognisedChat chat = {};  // that load_data renders conversations with
 };
 
 struct EncodeProgress {
@@ -40,8 +41,18 @@ std::shared_ptr<const TokenStore> load_data(const std::string& path, const Token
                                             const std::function<void(const Corpus&)>& bad = {},
                                             Owners* owners = nullptr);
 
-// The header of a store that `tokenizer` will fill.
+// Whether a record of the data is a sample of its own, as conversations are; plain text is not.
+// Reads the first record; false where there is no such path.
+bool one_sample_a_record(const std::string& path, const CorpusOptions& corpus);
+
+// The header of a store that `tokenizer` will fill: with plain text, or with what a corpus holds.
 StoreHeader store_header(const Tokenizer& tokenizer, const CorpusOptions& corpus,
                          const EncodeOptions& options);
+StoreHeader corpus_header(const Tokenizer& tokenizer, Corpus& corpus, const CorpusOptions& wanted,
+                          const EncodeOptions& options);
+
+// The tokens of a document. `masked`: which of them are trained on is noted.
+EncodedDocument encode_document(const Document& document, const Tokenizer& tokenizer, bool masked,
+                                const EncodeOptions& options);
 
 }  // namespace veil::data

@@ -36,6 +36,10 @@ Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& o
   if (options_.kind == SampleKind::labelled && !header.labelled) {
     field_error("label_key", "is missing: the documents have no labels without it");
   }
+  if (options_.kind == SampleKind::packed && header.masked)
+    field_error("samples",
+                "packed: a loss on replies needs one conversation per sample; allowed is `samples` "
+                "document, or `loss_on` all");
   // tokens that make an input and a target
   const int64_t least = options_.kind == SampleKind::document ? 2 : 1;
   for (int64_t document = 0; document < header.documents; ++document) {
@@ -83,6 +87,27 @@ CutText Samples::cut_text() const {
   return cut;
 }
 
+void Samples::copy_trained(int64_t document, int64_t count, uint8_t* trained) const {
+  const int64_t stored = std::min(count, store_->size(document));
+  store_->copy_trained(document, 0, stored, trained);
+  std::fill_n(trained + stored, count - stored, uint8_t{1});
+}
+
+TrainedTokens Samples::trained_tokens() const {
+  TrainedTokens all;
+  if (!store_->header().masked) return all;
+  std::vector<uint8_t> trained(static_cast<size_t>(options_.length) + 1);
+  for (const int64_t document : documents_) {
+    const int64_t size = std::min(size_with_end(document), options_.length + 1);
+    copy_trained(document, size, trained.data());
+    // the first token is no target
+    const int64_t targets = std::count(trained.begin() + 1, trained.begin() + size, uint8_t{1});
+    all.tokens += targets;
+    all.without += targets == 0;
+  }
+  return all;
+}
+
 int64_t Samples::longest_span() const {
   if (options_.kind != SampleKind::packed) return 1;
   int64_t longest = 0;
@@ -97,14 +122,14 @@ int64_t Samples::longest_span() const {
 }
 
 int64_t Samples::size_with_end(int64_t document) const {
-  return store_->size(document) + (options_.end_of_text ? 1 : 0);
+  return store_->size(document) + (options_.end_of_text && !store_->header().ended ? 1 : 0);
 }
 
 int64_t Samples::document_tokens(int64_t document, int64_t limit, int64_t* tokens) const {
   const int64_t size = store_->size(document), copied = std::min(size, limit);
   store_->copy(document, 0, copied, tokens);
   const auto& end = options_.end_of_text;
-  if (copied == limit || !end) return copied;
+  if (copied == limit || !end || store_->header().ended) return copied;
   tokens[copied] = *end;
   return copied + 1;
 }
@@ -155,6 +180,12 @@ int64_t Samples::fill(int64_t sample, int64_t* inputs, int64_t* targets) const {
   const int64_t size = document_tokens(document, length + 1, tokens.data());
   std::copy_n(tokens.begin(), size - 1, inputs);
   std::copy_n(tokens.begin() + 1, size - 1, targets);
+  if (!store_->header().masked) return size - 1;
+  std::vector<uint8_t> trained(static_cast<size_t>(size));
+  copy_trained(document, size, trained.data());
+  for (int64_t target = 0; target + 1 < size; ++target) {
+    if (!trained[static_cast<size_t>(target + 1)]) targets[target] = kIgnoredTarget;
+  }
   return size - 1;
 }
 

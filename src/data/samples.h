@@ -48,6 +48,11 @@ struct CutText {
   int64_t all_tokens = 0;  // of all documents, ends of text included
 };
 
+struct TrainedTokens {
+  int64_t tokens = 0;   // that are targets, of all samples
+  int64_t without = 0;  // samples that have none: their loss is 0, and they move no parameter
+};
+
 class Samples {
  public:
   // UserError where there is not one sample.
@@ -65,12 +70,14 @@ class Samples {
   // What the length leaves out: documents that are longer than a sample, and their tokens beyond
   // it. Nothing is left out of a packed stream but its end.
   CutText cut_text() const;
+  // Of a masked store's samples; nothing for others.
+  TrainedTokens trained_tokens() const;
   // Samples that one document can be part of.
   int64_t longest_span() const;
 
   // inputs [T], targets [T] or [1] (the label). Padding is on the right: the tokenizer's
-  // padding token (else its end of text, else 0), and kIgnoredTarget. Answers how many inputs are
-  // real. Any number of threads at once.
+  // padding token (else its end of text, else 0), and kIgnoredTarget, which also stands for a
+  // token that is not trained on. Answers how many inputs are real. Any number of threads at once.
   int64_t fill(int64_t sample, int64_t* inputs, int64_t* targets) const;
   // The same shape, all padding: a sample that is none. The label is kIgnoredTarget.
   void fill_padding(int64_t* inputs, int64_t* targets) const;
@@ -78,6 +85,9 @@ class Samples {
  private:
   void stream(int64_t first, int64_t count, int64_t* tokens) const;
   int64_t size_with_end(int64_t document) const;
+  // Of the document's first tokens: 1 for those that are trained on, as an end of text that is added
+  // always is.
+  void copy_trained(int64_t document, int64_t count, uint8_t* trained) const;
   // As many of the document's first tokens, the end of text included, as `limit` allows; answers
   // how many.
   int64_t document_tokens(int64_t document, int64_t limit, int64_t* tokens) const;

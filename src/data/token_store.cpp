@@ -26,7 +26,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kMagic[8] = {'V', 'E', 'I', 'L', 'T', 'O', 'K', 'S'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 1, kMaskedVersion = 2;
 constexpr int64_t kHeaderBytes = 4096, kFixedBytes = 16, kLargestCount = int64_t{1} << 48;
 constexpr size_t kBufferBytes = size_t{4} << 20;
 
@@ -40,7 +40,12 @@ int64_t index_begin(const StoreHeader& header) {
 
 int64_t file_bytes(const StoreHeader& header) {
   return index_begin(header) + 8 * (2 * header.documents + 1) +
-         (header.labelled ? 4 * header.documents : 0);
+         (header.labelled ? 4 * header.documents : 0) + (header.masked ? header.tokens : 0);
+}
+
+// Programs that do not know of masks must not read such a file.
+uint32_t version_of(const StoreHeader& header) {
+  return !header.format.empty() ? kMaskedVersion : kVersion;
 }
 
 json token_json(const std::optional<int32_t>& token) {
@@ -49,18 +54,25 @@ json token_json(const std::optional<int32_t>& token) {
 
 std::string header_text(const StoreHeader& header) {
   const TokenizerIdentity& tokenizer = header.tokenizer;
-  const json text = {{"tokenizer", tokenizer.name.substr(0, 200)},
-                     {"tokenizer_hash", tokenizer.hash},
-                     {"vocabulary_size", tokenizer.vocabulary_size},
-                     {"begin_of_text", token_json(tokenizer.begin_of_text)},
-                     {"end_of_text", token_json(tokenizer.end_of_text)},
-                     {"padding", token_json(tokenizer.padding)},
-                     {"special_added", header.special_added},
-                     {"labelled", header.labelled},
-                     {"documents", header.documents},
-                     {"tokens", header.tokens},
-                     {"text_bytes", header.text_bytes},
-                     {"token_bytes", token_bytes(header)}};
+  json text = {{"tokenizer", tokenizer.name.substr(0, 200)},
+               {"tokenizer_hash", tokenizer.hash},
+               {"vocabulary_size", tokenizer.vocabulary_size},
+               {"begin_of_text", token_json(tokenizer.begin_of_text)},
+               {"end_of_text", token_json(tokenizer.end_of_text)},
+               {"padding", token_json(tokenizer.padding)},
+               {"special_added", header.special_added},
+               {"labelled", header.labelled},
+               {"documents", header.documents},
+               {"tokens", header.tokens},
+               {"text_bytes", header.text_bytes},
+               {"token_bytes", token_bytes(header)}};
+  // Plain text has the header that it always had, and so the same digest.
+  if (!header.format.empty()) {
+    text["masked"] = header.masked;
+    text["ended"] = header.ended;
+    text["format"] = header.format;
+    text["chat_template"] = header.chat_template;
+  }
   return text.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
@@ -73,8 +85,9 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
   uint32_t version, length;
   std::memcpy(&version, begin + 8, 4);
   std::memcpy(&length, begin + 12, 4);
-  if (version != kVersion)
-    damaged(path, fmt::format("its version is {}, and this program reads {}", version, kVersion));
+  if (version != kVersion && version != kMaskedVersion)
+    damaged(path, fmt::format("its version is {}, and this program reads {} and {}", version,
+                              kVersion, kMaskedVersion));
   if (length > kHeaderBytes - kFixedBytes) damaged(path, "its header is too long");
   StoreHeader header;
   TokenizerIdentity& tokenizer = header.tokenizer;
@@ -100,6 +113,11 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
     header.documents = text.at("documents").get<int64_t>();
     header.tokens = text.at("tokens").get<int64_t>();
     header.text_bytes = text.at("text_bytes").get<int64_t>();
+    header.masked = text.value("masked", false);
+    header.ended = text.value("ended", false);
+    header.format = text.value("format", std::string());
+    header.chat_template = text.value("chat_template", std::string());
+    if (version_of(header) != version) damaged(path, "its header contradicts its version");
     if (text.at("token_bytes").get<int64_t>() != token_bytes(header))
       damaged(path, "its tokens are of another size");
   } catch (const json::exception& error) {
@@ -120,6 +138,7 @@ struct TokenStore::Backing {
   std::vector<uint32_t> long_tokens;
   std::vector<uint64_t> offsets{0}, hashes;
   std::vector<int32_t> labels;
+  std::vector<uint8_t> trained;
   std::optional<Sha256Digest> texts;
 
   Backing() = default;
@@ -174,6 +193,13 @@ TokenStore TokenStore::open(const std::string& path) {
   store.hashes_ = {index + documents + 1, documents};
   if (header.labelled)
     store.labels_ = {reinterpret_cast<const int32_t*>(index + 2 * documents + 1), documents};
+  if (header.masked)
+    store.trained_ = {reinterpret_cast<const uint8_t*>(begin + size - header.tokens),
+                      static_cast<size_t>(header.tokens)};
+  if (std::any_of(store.trained_.begin(), store.trained_.end(),
+                  [](uint8_t trained) { return trained > 1; })) {
+    damaged(path, "its mask holds something else than 0 and 1");
+  }
   if (store.offsets_.front() != 0 ||
       store.offsets_.back() != static_cast<uint64_t>(header.tokens) ||
       !std::is_sorted(store.offsets_.begin(), store.offsets_.end())) {
@@ -217,6 +243,18 @@ void TokenStore::copy(int64_t document, int64_t first, int64_t count, int64_t* t
   }
 }
 
+void TokenStore::copy_trained(int64_t document, int64_t first, int64_t count,
+                              uint8_t* trained) const {
+  VEIL_CHECK(first >= 0 && count >= 0 && first + count <= size(document),
+             "tokens {} to {} of document {}", first, first + count, document);
+  if (!header_.masked) {
+    std::fill_n(trained, count, uint8_t{1});
+    return;
+  }
+  const auto begin = static_cast<int64_t>(offsets_[static_cast<size_t>(document)]) + first;
+  std::copy_n(trained_.begin() + begin, count, trained);
+}
+
 namespace {
 
 template <typename T>
@@ -235,6 +273,7 @@ Sha256Digest TokenStore::digest() const {
   all.add(digest_of_memory(bytes_of(offsets_.data(), offsets_.size())));
   all.add(digest_of_memory(bytes_of(hashes_.data(), hashes_.size())));
   all.add(digest_of_memory(bytes_of(labels_.data(), labels_.size())));
+  if (header_.masked) all.add(digest_of_memory(bytes_of(trained_.data(), trained_.size())));
   if (backing_->texts) all.add(*backing_->texts);
   return all.digest();
 }
@@ -279,6 +318,8 @@ namespace {
 void count_in(StoreHeader& header, const EncodedDocument& document) {
   VEIL_CHECK(document.label.has_value() == header.labelled,
              "some documents have labels and some have none");
+  VEIL_CHECK(document.trained.size() == (header.masked ? document.tokens.size() : 0),
+             "a mask of {} for {} tokens", document.trained.size(), document.tokens.size());
   for (const int32_t token : document.tokens) {
     VEIL_CHECK(token >= 0 && token < header.tokenizer.vocabulary_size,
                "token {} of a vocabulary of {}", token, header.tokenizer.vocabulary_size);
@@ -313,6 +354,8 @@ void StoreInMemory::append(const EncodedDocument& document) {
     ++texts_hashed_;
   }
   if (document.label) backing_->labels.push_back(*document.label);
+  backing_->trained.insert(backing_->trained.end(), document.trained.begin(),
+                           document.trained.end());
 }
 
 TokenStore StoreInMemory::finish() {
@@ -331,6 +374,7 @@ TokenStore StoreInMemory::finish() {
   store.offsets_ = store.backing_->offsets;
   store.hashes_ = store.backing_->hashes;
   store.labels_ = store.backing_->labels;
+  store.trained_ = store.backing_->trained;
   return store;
 }
 
@@ -384,6 +428,7 @@ void StoreFile::append(const EncodedDocument& document) {
   offsets_.push_back(static_cast<uint64_t>(header_.tokens));
   hashes_.push_back(document.hash);
   if (document.label) labels_.push_back(*document.label);
+  trained_.insert(trained_.end(), document.trained.begin(), document.trained.end());
 }
 
 StoreHeader StoreFile::finish() {
@@ -394,12 +439,14 @@ StoreHeader StoreFile::finish() {
   write_at(place, hashes_.data(), hashes_.size() * 8);
   place += static_cast<int64_t>(hashes_.size() * 8);
   write_at(place, labels_.data(), labels_.size() * 4);
+  place += static_cast<int64_t>(labels_.size() * 4);
+  write_at(place, trained_.data(), trained_.size());
 
   const std::string text = header_text(header_);
   VEIL_CHECK(static_cast<int64_t>(text.size()) <= kHeaderBytes - kFixedBytes,
              "the header has {} bytes", text.size());
   std::string head(kMagic, sizeof kMagic);
-  const uint32_t numbers[2] = {kVersion, static_cast<uint32_t>(text.size())};
+  const uint32_t numbers[2] = {version_of(header_), static_cast<uint32_t>(text.size())};
   head.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
   head += text;
   head.resize(kHeaderBytes, '\0');

@@ -5,7 +5,8 @@
 // follows as uint32, then zeros); tokens, uint16 where the vocabulary allows it, else uint32; from
 // the next multiple of 8 on the documents' first tokens and the end [documents + 1] as uint64, the
 // hashes of their texts [documents] as uint64 and, where they are labelled, the labels [documents]
-// as int32.
+// as int32. Where only replies are trained on, a byte for each token follows [tokens], 1 for those
+// that are. A file of anything but plain text is of version 2.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,10 @@ struct StoreHeader {
   bool labelled = false;
   int64_t documents = 0, tokens = 0;
   int64_t text_bytes = 0;  // of the documents before they were encoded
+  bool masked = false;     // it is known of each token whether it is trained on
+  bool ended = false;      // a template has ended the documents: no end of text is added
+  // of data that is not plain text: what it was, and how conversations were rendered
+  std::string format = {}, chat_template = {};
 };
 
 struct EncodedDocument {
@@ -35,6 +40,7 @@ struct EncodedDocument {
   std::optional<int32_t> label;
   std::optional<Sha256Digest> text_digest = {};  // of all documents or of none
   std::string user = {};                         // a store does not keep it
+  std::vector<uint8_t> trained = {};             // [tokens] of a masked store
 };
 
 class TokenStore {
@@ -56,8 +62,11 @@ class TokenStore {
   // vocabulary.
   void copy(int64_t document, int64_t first, int64_t count, int64_t* tokens) const;
 
+  // Of tokens [first, first + count): 1 for those that are trained on. All are without a mask.
+  void copy_trained(int64_t document, int64_t first, int64_t count, uint8_t* trained) const;
+
   // Of everything that samples are made from, computed from the bytes as they are now: all tokens,
-  // where documents begin, labels, what decides the split and, of data in memory, the texts. Nobody
+  // where documents begin, masks, labels, what decides the split and, of data in memory, the texts. Nobody
   // can make two data sets with the same one.
   Sha256Digest digest() const;
   // Reads every token: UserError that names the first one beyond the vocabulary and its place.
@@ -79,6 +88,7 @@ class TokenStore {
   const uint32_t* long_tokens_ = nullptr;
   std::span<const uint64_t> offsets_, hashes_;
   std::span<const int32_t> labels_;
+  std::span<const uint8_t> trained_;
 };
 
 // Where encoded documents go, in order.
@@ -122,6 +132,7 @@ class StoreFile : public StoreSink {
   int64_t written_;
   std::vector<uint64_t> offsets_{0}, hashes_;
   std::vector<int32_t> labels_;
+  std::vector<uint8_t> trained_;
 };
 
 // Whether a file begins as a token store does.

@@ -90,7 +90,8 @@ void visit_fields(Config& config, Visit&& visit) {
   {
     auto& [path, tokenizer, end_token, corpus, samples, held_out, held_out_required, shapes,
            loader_threads, label_drop] = data;
-    auto& [text_key, label_key, label_names, skip_bad, user_key] = corpus;
+    auto& [text_key, label_key, label_names, skip_bad, user_key, format, loss_on, chat_template] =
+        corpus;
     visit("data", path);
     visit("tokenizer", tokenizer);
     visit("end_token", end_token);
@@ -99,6 +100,9 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("label_names", label_names);
     visit("skip_bad", skip_bad);
     visit("unit_key", user_key);
+    visit("format", format);
+    visit("loss_on", loss_on);
+    visit("chat_template", chat_template);
     visit("samples", samples);
     visit("held_out", held_out);
     visit("held_out_required", held_out_required);

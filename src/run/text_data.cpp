@@ -38,11 +38,12 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   }
   const std::unique_ptr<data::Tokenizer> tokenizer =
       name.empty() ? nullptr : data::load_tokenizer(name);
-  const data::SampleKind kind = sample_kind(config, source);
+  data::SampleKind kind = sample_kind(config, source);
   data::CorpusOptions corpus = config.data.corpus;
   if (kind == data::SampleKind::labelled && corpus.label_key.empty()) corpus.label_key = "label";
   data::EncodeOptions encode;
   encode.digest_text = config.privacy.is_private();
+  encode.chat = data::find_chat_template(name, corpus.chat_template);
   const auto owners = corpus.user_key.empty() ? nullptr : std::make_shared<data::Owners>();
   const auto tokens = data::load_data(
       path, tokenizer.get(), corpus, encode,
@@ -53,6 +54,8 @@ TextData load_text(const RunConfig& config, ModelSource& source,
       },
       owners.get());
   tokens->require_vocabulary(source.config->vocabulary);
+  // A conversation is a sample, unless packed ones are requested.
+  if (!config.data.samples && tokens->header().masked) kind = data::SampleKind::document;
   // A private run must not end at the draw of a bad token, for that would tell of the draw.
   if (config.privacy.is_private()) tokens->check_tokens();
   const bool own_tokenizer = config.data.tokenizer.empty() && !source.folder.empty();
@@ -78,6 +81,7 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   };
   TextData text{part(held_out == 0 ? data::Split::all : data::Split::train),
                 held_out == 0 ? nullptr : part(data::Split::held_out), owners, nullptr, special};
+  if (tokenizer) text.dropped = tokenizer->dropped_notice();
   if (!owners) return text;
   VEIL_CHECK(kind != data::SampleKind::packed, "packed sequences mix users");
   text.users = std::make_shared<const data::Users>(*owners, text.samples->documents());

@@ -18,6 +18,7 @@ struct TextData {
   std::shared_ptr<const data::Owners> owners = nullptr;
   std::shared_ptr<const data::Users> users = nullptr;
   SpecialTokens special = {};
+  std::string dropped = {};  // Tokenizer::dropped_notice
 };
 // What a sample is: as the configuration says, labelled for classification, packed otherwise.
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source);

@@ -34,6 +34,11 @@ class TextTask final : public TrainTask {
           "{} of {} are longer than `seq_length` {}: {} of {} are cut off and not trained on",
           cut.documents, quantity(data_.samples->count(), "document"), data_.samples->length(),
           cut.tokens, quantity(cut.all_tokens, "token")));
+    if (const data::TrainedTokens trained = data_.samples->trained_tokens(); trained.without > 0)
+      lines.push_back(fmt::format(
+          "{} of {} have no token to train on within `seq_length` {}: their loss is 0",
+          trained.without, quantity(data_.samples->count(), "sample"), data_.samples->length()));
+    if (!data_.dropped.empty()) lines.push_back(data_.dropped);
     if (config_.privacy.is_private() && !one_sample_a_document())
       lines.push_back(
           fmt::format("packed sequences mix documents: epsilon protects one sequence, and a "
@@ -44,11 +49,15 @@ class TextTask final : public TrainTask {
 
   std::string unit_text() const override {
     const int64_t length = data_.samples->length();
+    const std::string& format = data_.samples->store().header().format;
+    const char* const record = format == "chat" ? "conversation"
+                               : format.empty() ? "document"
+                                                : "record";
     if (data_.users)
-      return fmt::format("user with all their documents, of which a step takes one, up to {}",
+      return fmt::format("user with all their {}s, of which a step takes one, up to {}", record,
                          quantity(length, "token"));
     if (one_sample_a_document())
-      return fmt::format("document, one sequence of up to {}", quantity(length, "token"));
+      return fmt::format("{}, one sequence of up to {}", record, quantity(length, "token"));
     return fmt::format("packed sequence of {}; a document spans up to {}",
                        quantity(length, "token"), data_.samples->longest_span());
   }
@@ -81,6 +90,13 @@ class TextTask final : public TrainTask {
     facts.text = TaskFacts::Text{name_of(source_.config->task), header.tokenizer.name,
                                  header.documents, header.tokens, data_.samples->length()};
     const SpecialTokens& special = data_.special;
+    if (!header.format.empty())
+      facts.text->records = fmt::format(
+          "{}{}, loss on {}", header.format,
+          header.chat_template.empty() ? "" : " by the template " + header.chat_template,
+          header.masked
+              ? fmt::format("replies ({} targets)", data_.samples->trained_tokens().tokens)
+              : "all tokens");
     if (special.end) facts.text->end = special_token_text(*special.end);
     if (special.padding) facts.text->padding = special_token_text(*special.padding);
     if (special.begin) facts.text->begin = special_token_text(*special.begin);

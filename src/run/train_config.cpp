@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "data/encode.h"
 #include "privacy/journal.h"
 #include "run/config_fields.h"
 #include "run/defaults.h"
@@ -237,7 +238,10 @@ RunConfig settled_for_training(RunConfig config, int world) {
   } else if (samples == data::SampleKind::labelled) {
     field_error("samples", "labelled: pass `task` sequence-classification too");
   }
-  if (!samples) samples = data::SampleKind::packed;
+  if (!samples)
+    samples = source.config && data::one_sample_a_record(config.data.path, config.data.corpus)
+                  ? data::SampleKind::document
+                  : data::SampleKind::packed;
   if (training.merge && (!config.model.has_adapters() || training.export_folder.empty()))
     field_error("merge",
                 "adds adapters to the model that `export` writes: pass `export` DIR and "
@@ -278,7 +282,7 @@ void check_resumed(const RunConfig& config, const std::string& run_folder, int w
         "samples",    "held_out",   "optimizer", "image_size", "patch_size",   "channels",
         "classes",    "hidden_dim", "heads",     "shapes",     "label_drop",   "ema",
         "freeze",     "train_only", "lora",      "lora_alpha", "lora_targets", "lora_rslora",
-        "train_also", "adapter"}) {
+        "train_also", "adapter",    "format",    "loss_on",    "chat_template"}) {
     const std::string key = stored_key(field);
     if (!begun.contains(key) || same_setting(begun[key], now[key])) continue;
     field_error(

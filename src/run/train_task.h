@@ -26,6 +26,7 @@ struct TaskFacts {
     int64_t documents = 0, tokens = 0;
     int64_t sample_tokens = 0;
     std::string begin = "", end = "", padding = "";  // special tokens; "": none
+    std::string records = "";  // of data that is not plain text: what it is, and what is trained on
   };
   struct Images {
     int64_t image_size = 0, channels = 0, patches = 0;

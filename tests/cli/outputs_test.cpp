@@ -63,6 +63,8 @@ TEST_F(ProgramOutputs, NoOutputOptionChangesAFileThatVeilDidNotWrite) {
       {own_data + "--resume data", "no run of `veil train`"},
       {train + "--output-dir mine", ""},
       {own_data + "--output-dir data", "inside the data"},
+      {"data data --json notes.json", "notes.json"},
+      {"data data --json data/a.txt", "a.txt"},
       {"tokenize data --output notes.txt", "notes.txt"},
       {"tokenize data --output data/a.txt", "a.txt"},
       {"tokenize data --output model.tokens", "model.tokens"},

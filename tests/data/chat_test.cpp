@@ -96,6 +96,11 @@ const std::vector<OtherHand>& other_hands() {
        "'assistant' %}{% generation %}{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else "
        "%}{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}{% if "
        "add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
+      // marks as variables
+      {ChatFormat::chatml,
+       "{% set begin = '<|im_start|>' %}{% set end = '<|im_end|>' %}{% for m in messages %}{{ "
+       "begin + m.role + '\\n' + m.content + end + '\\n' }}{% endfor %}{% if "
+       "add_generation_prompt %}{{ begin ~ 'assistant' ~ '\\n' }}{% endif %}"},
       // as Llama 3 was published
       {ChatFormat::llama3,
        "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
@@ -137,6 +142,48 @@ const std::vector<OtherHand>& other_hands() {
        "'assistant' else message.role %}{{ '<start_of_turn>' + role + '\\n' }}{% if loop.first "
        "%}{{ ns.prefix }}{% endif %}{{ message.content.strip() }}{{ '<end_of_turn>\\n' }}{% endfor "
        "%}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"},
+      // as Gemma 3 was published
+      {ChatFormat::gemma, R"jinja({{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- if messages[0]['content'] is string -%}
+        {%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}
+    {%- else -%}
+        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}
+    {%- endif -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first_user_prefix = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ raise_exception("Conversation roles must alternate user/assistant/...") }}
+    {%- endif -%}
+    {%- if (message['role'] == 'assistant') -%}
+        {%- set role = "model" -%}
+    {%- else -%}
+        {%- set role = message['role'] -%}
+    {%- endif -%}
+    {{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else "") }}
+    {%- if message['content'] is string -%}
+        {{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for item in message['content'] -%}
+            {%- if item['type'] == 'image' -%}
+                {{ '<start_of_image>' }}
+            {%- elif item['type'] == 'text' -%}
+                {{ item['text'] | trim }}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- else -%}
+        {{ raise_exception("Invalid content type") }}
+    {%- endif -%}
+    {{ '<end_of_turn>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{'<start_of_turn>model\n'}}
+{%- endif -%}
+)jinja"},
       // as Phi-3.5's
       {ChatFormat::phi3,
        "{% for message in messages %}{% if message['role'] == 'system' and message['content'] "
@@ -183,6 +230,57 @@ TEST(Chat, ADefaultSystemMessageOfChatmlIsKept) {
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n");
 }
 
+TEST(Chat, BranchesForToolsAreLeftOut) {
+  // as Qwen2.5 was published, with fewer words
+  const RecognisedChat found = recognise_chat_template(R"jinja({%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You are Qwen.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n\nYou may call one or more functions" }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools><|im_end|>\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nYou are Qwen.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or
+        (message.role == "system" and not loop.first) or
+        (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {{- '\n<tool_call>\n{"name": "' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {{- '\n<tool_response>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+)jinja",
+                                                       {"", "<|im_end|>"});
+  ASSERT_TRUE(found.chat) << found.refusal;
+  EXPECT_EQ(found.chat->format, ChatFormat::chatml);
+  EXPECT_EQ(found.chat->default_system, "You are Qwen.");
+  EXPECT_EQ(found.chat->begin, "");
+}
+
 TEST(Chat, ATemplateThatMeansSomethingElseIsRefusedWithTheList) {
   const auto refusal = [](std::string jinja, const char* from, const char* to) {
     const size_t at = jinja.find(from);
@@ -195,10 +293,12 @@ TEST(Chat, ATemplateThatMeansSomethingElseIsRefusedWithTheList) {
     EXPECT_THAT(found.refusal, HasSubstr("chatml, llama3, mistral, gemma, phi3"));
     return found.refusal;
   };
-  const std::string chatml = other_hands()[0].jinja, llama = other_hands()[3].jinja,
-                    mistral = other_hands()[4].jinja, phi = other_hands()[6].jinja;
+  const std::string chatml = other_hands()[0].jinja, llama = other_hands()[4].jinja,
+                    mistral = other_hands()[5].jinja, phi = other_hands()[8].jinja;
   EXPECT_THAT(refusal(chatml, "message.content", "'<think>' + message.content"),
-              HasSubstr("also writes 'think'"));
+              HasSubstr("also writes '<think>'"));
+  EXPECT_THAT(refusal(chatml, "message.content", "'### ' + message.content"),
+              HasSubstr("also writes '###'"));
   EXPECT_THAT(refusal(chatml, "message.content", "message.content | trim"),
               HasSubstr("removes white space"));
   EXPECT_THAT(refusal(llama, "| trim", ""), HasSubstr("keeps white space"));
@@ -213,7 +313,7 @@ TEST(Chat, ATemplateThatMeansSomethingElseIsRefusedWithTheList) {
 using ChatFolder = FolderTest;
 
 TEST_F(ChatFolder, TheTemplateIsFoundWithTheTokenizer) {
-  const std::string chatml = other_hands()[0].jinja, phi = other_hands()[6].jinja;
+  const std::string chatml = other_hands()[0].jinja, phi = other_hands()[8].jinja;
   write("tokenizer_config.json", json{{"chat_template", chatml}, {"bos_token", nullptr}}.dump());
   EXPECT_EQ(find_chat_template(folder_, "").chat.value().format, ChatFormat::chatml);
   EXPECT_EQ(find_chat_template(path("tokenizer.json"), "").chat.value().format, ChatFormat::chatml);
