@@ -42,8 +42,9 @@ TEST_F(ProgramText, PromptsAreContinuedTheSameWayAgainAndOtherwiseWithAnotherSee
   EXPECT_EQ(veil(line + "--batch-size 1").out, first.out);
   EXPECT_NE(veil(line + "--seed 1").out, first.out);
   EXPECT_THAT(first.err, HasSubstr("tokens per second"));
-  const Answer plain = veil("sample --model model --device cpu --prompt 'The ' --greedy "
-                            "--max-new-tokens 5");
+  const Answer plain = veil(
+      "sample --model model --device cpu --prompt 'The ' --greedy "
+      "--max-new-tokens 5");
   EXPECT_THAT(plain.out, ::testing::StartsWith("The "));
 }
 
@@ -89,22 +90,23 @@ TEST_F(ProgramText, EvaluationIsThatOfTrainingAndShowsWhatItChanged) {
       if (one.contains("held_out_loss")) held_out = one.at("held_out_loss").get<double>();
     }
   }
-  const Answer answer = veil("evaluate --model model --device cpu --seq-length 16 --held-out 0.2 "
-                             "--json --data '" +
-                             texts + "'");
+  const Answer answer = veil(
+      "evaluate --model model --device cpu --seq-length 16 --held-out 0.2 "
+      "--json --data '" +
+      texts + "'");
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   const Json found = Json::parse(answer.out);
   const Json& model = found.at("models").at(0);
   // the same samples and the same arithmetic, added up in another order
   EXPECT_NEAR(model.at("loss").get<double>(), held_out, 1e-5 * held_out);
-  EXPECT_DOUBLE_EQ(model.at("perplexity").get<double>(),
-                   std::exp(model.at("loss").get<double>()));
+  EXPECT_DOUBLE_EQ(model.at("perplexity").get<double>(), std::exp(model.at("loss").get<double>()));
   EXPECT_TRUE(found.at("not_private").get<bool>());
 
   ASSERT_EQ(veil(words("--steps 1 --export young")).code, kExitDone);
-  const Answer table = veil("evaluate --model model --before young --device cpu --seq-length 16 "
-                            "--data '" +
-                            texts + "'");
+  const Answer table = veil(
+      "evaluate --model model --before young --device cpu --seq-length 16 "
+      "--data '" +
+      texts + "'");
   EXPECT_THAT(table.out, HasSubstr("young"));
   EXPECT_THAT(table.out, HasSubstr("perplexity"));
   EXPECT_THAT(table.out, HasSubstr("not private"));
@@ -126,9 +128,10 @@ TEST_F(ProgramText, AClassifiersAccuracyIsThatOfTraining) {
       if (one.contains("held_out_accuracy")) accuracy = one.at("held_out_accuracy").get<double>();
     }
   }
-  const Answer answer = veil("evaluate --model classifier --device cpu --seq-length 32 "
-                             "--held-out 0.3 --json " +
-                             data);
+  const Answer answer = veil(
+      "evaluate --model classifier --device cpu --seq-length 32 "
+      "--held-out 0.3 --json " +
+      data);
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_DOUBLE_EQ(Json::parse(answer.out).at("models").at(0).at("accuracy").get<double>(),
                    accuracy);
