@@ -12,7 +12,7 @@ TOOLS := . build/env.sh
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: mutants clean setup-test test-release test-demo test-wheel test-asan
+.PHONY: mutants clean setup-test test-release test-demo test-example test-wheel test-asan
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
@@ -35,6 +35,7 @@ build: setup
 test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-release
 	@$(MAKE) --no-print-directory test-demo
+	@$(MAKE) --no-print-directory test-example
 	@$(MAKE) --no-print-directory test-wheel
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
@@ -63,6 +64,11 @@ wheel:
 test-demo: program
 	@$(TOOLS) && scripts/demo.sh >build/demo.log 2>&1 || { tail -n 40 build/demo.log >&2; exit 1; }
 	@echo 'demo: done'
+
+# The small version of examples/synthetic_text, likewise.
+test-example: program
+	@$(TOOLS) && VEIL='$(CURDIR)/build/veil' examples/synthetic_text/run.sh --small build/synthetic_text >build/example.log 2>&1 || { tail -n 40 build/example.log >&2; exit 1; }
+	@echo 'example: done'
 
 test-wheel: wheel
 	@$(TOOLS) && tests/install/wheel_test.sh
