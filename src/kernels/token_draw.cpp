@@ -14,9 +14,13 @@
 namespace veil {
 namespace {
 
-constexpr MassTable kMasses;
 uint64_t mass_of(int64_t halvings) {
-  return token_mass(halvings, kMasses.power);
+  static const std::vector<uint32_t> table = [] {
+    std::vector<uint32_t> powers;
+    for (int i = 0; i < kMassTable; ++i) powers.push_back(mass_power(i));
+    return powers;
+  }();
+  return token_mass(halvings, table.data());
 }
 
 // One row: how far each token lies below the most likely one.

@@ -59,8 +59,6 @@ __device__ uint64_t block_scan(uint64_t own, uint64_t& total) {
   return before + inclusive - own;
 }
 
-__constant__ uint32_t kPowers[1024];  // MassTable's
-
 template <typename T>
 struct TokenRow {
   const T* logits;
@@ -169,7 +167,7 @@ __device__ __forceinline__ void for_each_kept(const TokenRow<T>& row, const uint
 template <typename T>
 __global__ void __launch_bounds__(kThreads) draw_kernel(TokenDraw d) {
   __shared__ unsigned long long bins[kBins];
-  __shared__ uint32_t table[1024];
+  __shared__ uint32_t table[kMassTable];
   __shared__ uint64_t warp_border[kWarps], warp_mass[kWarps];
   const int64_t sample = blockIdx.x;
   TokenRow<T> row{static_cast<const T*>(d.logits) + sample * d.vocabulary,
@@ -181,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(TokenDraw d) {
   Largest own{-INFINITY, d.vocabulary - 1};
   for (int64_t v = threadIdx.x; v < d.vocabulary; v += kThreads)
     own = larger(own, {row.logit(v), v});
-  for (int i = threadIdx.x; i < 1024; i += kThreads) table[i] = kPowers[i];
+  for (int i = threadIdx.x; i < kMassTable; i += kThreads) table[i] = mass_power(i);
   const Largest largest = block_largest(own);
   if (d.rule.temperature <= 0) {
     if (threadIdx.x == 0) d.tokens[sample] = largest.index;

@@ -39,35 +39,30 @@ VEIL_HOST_DEVICE int64_t halvings_below(float largest, float logit, double halvi
   return x < 64.0 ? static_cast<int64_t>(x * 4294967296.0) : kFarBelow;
 }
 
-// 2^-(i / 1024) with 30 binary places, by the exponential's series in whole numbers.
-struct MassTable {
-  uint32_t power[1024];
+// 2^-(i / 1024) with 30 binary places, for i below 1024: the exponential's series in whole numbers.
+inline constexpr int kMassTable = 1024;
+VEIL_HOST_DEVICE uint32_t mass_power(int i) {
+  // (-ln 2)^k / k!, 50 places
+  constexpr int64_t kTerms[] = {1125899906842624,
+                                -780414346020670,
+                                270471001806380,
+                                -62492070775105,
+                                10829050666279,
+                                -1501225187494,
+                                173428334350,
+                                -17173051569,
+                                1487931535,
+                                -114595061,
+                                7943124,
+                                -500523,
+                                28911};
+  int64_t sum = kTerms[12];
+  for (int k = 11; k >= 0; --k) sum = kTerms[k] + ((sum * i) >> 10);
+  return static_cast<uint32_t>((sum + (int64_t{1} << 19)) >> 20);
+}
 
-  constexpr MassTable() : power() {
-    // (-ln 2)^k / k!, 50 places
-    constexpr int64_t kTerms[] = {1125899906842624,
-                                  -780414346020670,
-                                  270471001806380,
-                                  -62492070775105,
-                                  10829050666279,
-                                  -1501225187494,
-                                  173428334350,
-                                  -17173051569,
-                                  1487931535,
-                                  -114595061,
-                                  7943124,
-                                  -500523,
-                                  28911};
-    for (int64_t i = 0; i < 1024; ++i) {
-      int64_t sum = kTerms[12];
-      for (int k = 11; k >= 0; --k) sum = kTerms[k] + ((sum * i) >> 10);
-      power[i] = static_cast<uint32_t>((sum + (int64_t{1} << 19)) >> 20);
-    }
-  }
-};
-
-// 2^40 2^-x: what a token weighs against the most likely one, right to 2e-9. The table gives the
-// first ten binary places of x, two terms of the series the others.
+// 2^40 2^-x: what a token weighs against the most likely one, right to 2e-9. The table of
+// mass_power gives the first ten binary places of x, two terms of the series the others.
 VEIL_HOST_DEVICE uint64_t token_mass(int64_t halvings, const uint32_t* table) {
   if (halvings >= kFarBelow) return 0;
   const auto part = static_cast<uint32_t>(halvings);

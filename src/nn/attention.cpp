@@ -42,8 +42,9 @@ constexpr int64_t kWidestCudnnHead = 128;
 Library library_for(const Attention& a, const Tensor& qkv, const Tensor& mask) {
   const Library library = library_for(a.kind, qkv.scalar_type(), qkv.device());
   if (library != Library::cudnn && library != Library::flash) return library;
-  if (mask.defined()) return Library::math;
-  if (a.slides(qkv.size(1))) return a.head_dim % 8 == 0 ? Library::window_flash : Library::math;
+  // neither library takes heads of other widths
+  if (mask.defined() || a.head_dim % 8 != 0) return Library::math;
+  if (a.slides(qkv.size(1))) return Library::window_flash;
   return a.head_dim > kWidestCudnnHead ? Library::flash : library;
 }
 

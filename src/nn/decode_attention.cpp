@@ -32,8 +32,8 @@ Tensor attend_to_cache(const Attention& a, const Tensor& qkv, const LayerCache& 
   cache_append(heads, cache.keys, cache.values, step.positions, a.rope);
   const Tensor q = heads.narrow(1, 0, a.heads);  // [batch, heads, head_dim]
   const double scale = a.score_scale();
-  const bool flash =
-      qkv.is_cuda() && a.kind == AttentionKind::automatic && dtype_bytes(qkv.scalar_type()) == 2;
+  const bool flash = qkv.is_cuda() && a.kind == AttentionKind::automatic &&
+                     dtype_bytes(qkv.scalar_type()) == 2 && a.head_dim % 8 == 0;
   if (flash) {
     const auto rows = [&](const Tensor& x) { return x.view({-1, a.kv_heads, a.head_dim}); };
     const Tensor out = std::get<0>(at::_flash_attention_forward(

@@ -79,7 +79,9 @@ TEST_F(ProgramText, WhatCannotBeContinuedIsAnsweredInOneLine) {
 TEST_F(ProgramText, EvaluationIsThatOfTrainingAndShowsWhatItChanged) {
   const std::string texts = source_root() + "/examples/text";
   const Answer trained =
-      veil(words("--steps 30 --export model --evaluation-samples 0 --held-out 0.2"));
+      veil("train --model llama-tiny --from-scratch --data '" + texts +
+           "' --seq-length 16 --device cpu --steps 30 --learning-rate 0.003 --export model "
+           "--held-out 0.2");
   ASSERT_EQ(trained.code, kExitDone) << trained.err;
   double held_out = 0;
   for (const auto& entry : fs::recursive_directory_iterator(work())) {

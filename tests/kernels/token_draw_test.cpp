@@ -104,7 +104,7 @@ struct Draws {
 Draws draws_of(const std::vector<float>& logits, int64_t rows, DType dtype, Device device) {
   const Tensor row = at::from_blob(const_cast<float*>(logits.data()),
                                    {static_cast<int64_t>(logits.size())}, at::kFloat);
-  return {row.unsqueeze(0).expand({rows, -1}).to(device, dtype).contiguous(),
+  return {row.unsqueeze(0).expand({rows, -1}).to(device, dtype).clone(at::MemoryFormat::Contiguous),
           {},
           at::arange(rows, at::TensorOptions(device).dtype(at::kLong)),
           at::full({rows}, 3, at::TensorOptions(device).dtype(at::kLong))};
