@@ -226,11 +226,12 @@ TEST_F(ProgramLora, WhatContradictsItselfOrIsNotKnownIsRefusedByName) {
 TEST_F(ProgramLora, EveryCommandThatMeasuresTakesAdapters) {
   const std::string small = " --lora 3 --seq-length 8 --batch-size 2 --device cpu ";
   const Answer verified = veil(
-      "verify --model qwen2-tiny --mode ghost,flash,materialize,keep "
+      "verify --model qwen2-tiny --mode ghost,flash,materialize "
       "--strategy ddp,zero3" +
       small);
   EXPECT_EQ(verified.code, kExitDone) << verified.out << verified.err;
-  const Answer plan = veil("plan --model llama-tiny --mode auto --schedule" + small);
+  const Answer plan = veil(
+      "plan --model llama-tiny --mode auto --schedule --strategy zero3 --simulate-world 3" + small);
   EXPECT_EQ(plan.code, kExitDone) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("layers.1 (frozen)"));
   const Answer profile =
