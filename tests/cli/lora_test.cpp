@@ -115,7 +115,19 @@ TEST_F(ProgramLora, MergedWeightsAreTheBasesPlusTheAdapters) {
     EXPECT_GT(moved, 1e-4) << name;
   }
   EXPECT_EQ(changed, 2 * 7);
-  // transformers and Veil read it like any other model
+  // Adapters beside the base and inside the weights say and score the same.
+  const std::string sampled = "sample --prompt 'The ' --greedy --max-new-tokens 12 --device cpu ";
+  const Answer beside = veil(sampled + "--model base --adapter tuned"),
+               inside = veil(sampled + "--model whole"), without = veil(sampled + "--model base");
+  ASSERT_EQ(beside.code, kExitDone) << beside.err;
+  EXPECT_EQ(beside.out, inside.out);
+  EXPECT_NE(beside.out, without.out);
+  const std::string evaluated =
+      "evaluate --seq-length 16 --max-samples 4 --device cpu --json - "
+      "--data '" +
+      source_root() + "/examples/text' ";
+  const Answer scored = veil(evaluated + "--model base --adapter tuned --before whole");
+  ASSERT_EQ(scored.code, kExitDone) << scored.err;
   EXPECT_EQ(veil(on("whole", "--steps 1")).code, kExitDone);
 }
 
@@ -214,11 +226,12 @@ TEST_F(ProgramLora, WhatContradictsItselfOrIsNotKnownIsRefusedByName) {
 TEST_F(ProgramLora, EveryCommandThatMeasuresTakesAdapters) {
   const std::string small = " --lora 3 --seq-length 8 --batch-size 2 --device cpu ";
   const Answer verified = veil(
-      "verify --model qwen2-tiny --mode ghost,flash,materialize,keep "
+      "verify --model qwen2-tiny --mode ghost,flash,materialize "
       "--strategy ddp,zero3" +
       small);
   EXPECT_EQ(verified.code, kExitDone) << verified.out << verified.err;
-  const Answer plan = veil("plan --model llama-tiny --mode auto --schedule" + small);
+  const Answer plan = veil(
+      "plan --model llama-tiny --mode auto --schedule --strategy zero3 --simulate-world 3" + small);
   EXPECT_EQ(plan.code, kExitDone) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("layers.1 (frozen)"));
   const Answer profile =

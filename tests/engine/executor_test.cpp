@@ -201,7 +201,7 @@ TEST_F(ExecutorTest, TheEstimatorsBytesHoldWithAdaptersAndFrozenParts) {
           test.step.forward_prefetch = static_cast<int>(turn % 3);
           test.step.offload_params = turn % 11 == 6;
           if (turn % 2 == 1) test.step.compute = at::kBFloat16;
-          if (turn % 13 == 7) test.task = Task::sequence_classification;
+          if (turn % 10 == 4) test.task = Task::sequence_classification;  // in fp32, as above
           test.batch = 2;
           test.optimizer.kind = test.step.optimizer = OptimizerKind::adamw;
           test.frozen = part.frozen;

@@ -61,6 +61,7 @@ std::vector<PrivateGolden> private_goldens() {
   for (const LoraGolden& lora : lora_goldens()) {
     all.push_back(common(lora.golden));
     all.back().name = "lora/" + lora.golden.name;
+    all.back().fp32_allowed = 3e-5;
     all.back().model = [lora] { return lora.model(); };
     all.back().weights = [lora](const Model& model) { return lora.weights(model); };
   }

@@ -19,7 +19,10 @@ Tensor without_padding(const Tensor& logits, const LanguageGolden& golden) {
 
 TEST(LoraGolden, LogitsLossesAndGradientsArePefts) {
   for (const LoraGolden& lora : lora_goldens()) {
-    for (const auto& [dtype, allowed] : {std::pair{at::kDouble, 1e-10}, {at::kFloat, 2e-5}}) {
+    for (const DType dtype : {at::kDouble, at::kFloat}) {
+      // fp32: ten times what plain PyTorch with PEFT is off by (README.md of the goldens)
+      const double allowed = dtype == at::kDouble ? 1e-10 : 2e-5,
+                   of_gradients = dtype == at::kDouble ? 1e-10 : 6e-5;
       SCOPED_TRACE(lora.golden.name + " " + dtype_name(dtype));
       const Model model = lora.model();
       const HandRun run = run_by_hand(lora.golden, model, lora.weights(model), dtype, cpu_device());
@@ -30,7 +33,7 @@ TEST(LoraGolden, LogitsLossesAndGradientsArePefts) {
         if (param.frozen) continue;
         EXPECT_LE(relative_to_layer(run.grads.at(param.name), lora.golden.grad_sum.at(param.name),
                                     scales, param.name, dtype),
-                  allowed)
+                  of_gradients)
             << param.name;
       }
     }
