@@ -20,7 +20,7 @@ Tensor unseen_keys(const Attention& a, const DecodeStep& step) {
   const Tensor places = at::arange(step.longest, step.positions.options()).unsqueeze(0),
                own = step.positions.unsqueeze(1);
   const Tensor later = places.gt(own);
-  return a.slides(step.longest) ? later.logical_or(places.le(own - a.window)) : later;
+  return a.slides(step.longest) ? later.logical_or(places.le(own.sub(a.window))) : later;
 }
 
 }  // namespace

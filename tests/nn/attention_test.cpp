@@ -9,6 +9,7 @@
 #include <ATen/ops/softmax.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
