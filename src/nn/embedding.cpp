@@ -5,10 +5,15 @@
 namespace veil {
 namespace {
 
+// Adds (scale - 1) times x: a product with a number would make a tensor of the number first, which
+// is memory that no row asked for.
 void scale_embedding(Tensor& x, double scale) {
-  x.mul_(x.scalar_type() == at::kBFloat16 ? static_cast<double>(c10::BFloat16(scale))
-         : x.scalar_type() == at::kHalf   ? static_cast<double>(c10::Half(scale))
-                                          : scale);
+  const double rounded = x.scalar_type() == at::kBFloat16
+                             ? static_cast<double>(c10::BFloat16(static_cast<float>(scale)))
+                         : x.scalar_type() == at::kHalf
+                             ? static_cast<double>(c10::Half(static_cast<float>(scale)))
+                             : scale;
+  x.add_(x, rounded - 1);
 }
 
 }  // namespace

@@ -161,6 +161,7 @@ TEST(Config, WindowsAndRotationsAreReadLayerByLayer) {
   EXPECT_EQ(sliding("gemma3_text"), (Layers{false, true, false, false}));
   // either spelling of Gemma's two bases; scaling is for layers that see everything
   json["rope_local_base_freq"] = 100.0;
+  json["head_dim"] = 8;  // Gemma's default is 256
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
   const LanguageConfig older = parse_config(json, "older");
   for (const char* name : {"rope_theta", "rope_local_base_freq", "rope_scaling"}) json.erase(name);
