@@ -1,6 +1,7 @@
 // Language models by family: Llama, Qwen, Gemma, RoBERTa and others. A family is one value in one
-// source file (llama.cpp, gpt2.cpp, roberta.cpp) that says how its config.json is read and written, which blocks it is made
-// of, how its weights are named and which presets it has. Everything else asks this value.
+// source file (llama.cpp, gpt2.cpp, roberta.cpp) that says how its config.json is read and written,
+// which blocks it is made of, how its weights are named and which presets it has. Everything else
+// asks this value.
 #pragma once
 
 #include <optional>

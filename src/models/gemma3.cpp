@@ -1,5 +1,6 @@
-// Gemma 3 (text): norms with 1 + weight around attention and feed-forward and on each head's queries
-// and keys, a scaled embedding, and layers that see a window and turn by a base of their own.
+// Gemma 3 (text): norms with 1 + weight around attention and feed-forward and on each head's
+// queries and keys, a scaled embedding, and layers that see a window and turn by a base of their
+// own.
 #include "base/error.h"
 #include "models/decoder.h"
 

@@ -1,4 +1,5 @@
-// Phi-3 and Phi-4-mini: a Llama whose queries, keys and values are one parameter, as are gate and up.
+// Phi-3 and Phi-4-mini: a Llama whose queries, keys and values are one parameter, as are gate and
+// up.
 #include <cmath>
 
 #include "models/decoder.h"

@@ -1,5 +1,5 @@
-// Qwen2, a Llama whose queries, keys and values have biases, and Qwen3 (dense), which normalises each
-// head's queries and keys instead.
+// Qwen2, a Llama whose queries, keys and values have biases, and Qwen3 (dense), which normalises
+// each head's queries and keys instead.
 #include "models/decoder.h"
 
 namespace veil {

@@ -12,8 +12,9 @@
 namespace veil {
 
 // automatic: cuDNN on Hopper and later unless LibTorch is told to be deterministic, flash on other
-// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU. math: scores as a whole matrix, to compare with; also
-// what automatic takes for fp32 and fp64 on a GPU, and for masks on a GPU.
+// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU. math: scores
+// as a whole matrix, to compare with; also what automatic takes for fp32 and fp64 on a GPU, and for
+// masks on a GPU.
 enum class AttentionKind { automatic, math };
 const NameTable<AttentionKind>& names(AttentionKind);
 
@@ -57,8 +58,8 @@ struct Attention {
 // The lowest number of a type, which is added to scores that are hidden. (Not -inf: a row that is
 // hidden as a whole stays finite, as in transformers.)
 double hidden_score(DType dtype);
-// [batch, 1, 1, tokens] of type `compute`: 0 where ids [batch, tokens] has text, hidden_score() where
-// it has padding.
+// [batch, 1, 1, tokens] of type `compute`: 0 where ids [batch, tokens] has text, hidden_score()
+// where it has padding.
 Tensor padding_mask(const Tensor& ids, int64_t padding_id, DType compute);
 
 // "cudnn", "flash" or "math": what automatic is for this type on this device.

@@ -13,8 +13,8 @@ struct HeadNorms {
   Norm query, key;
 
   bool exist() const { return query.exists(); }
-  // joint [batch, tokens, joint width], as the projection makes it -> the same with queries and keys
-  // normalised, a new tensor.
+  // joint [batch, tokens, joint width], as the projection makes it -> the same with queries and
+  // keys normalised, a new tensor.
   Tensor forward(const Params& params, const Attention& attention, const Tensor& joint) const;
   // d_joint, the gradient of forward's result, becomes the gradient of `joint` in place.
   void backward(const Params& params, const Attention& attention, const Tensor& d_joint,

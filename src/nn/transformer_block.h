@@ -55,10 +55,10 @@ class TransformerBlock final : public Block, public Decodes {
  private:
   // What the tape holds, by place in Tape::saved; undefined where the block has no such part.
   struct Saved {
-    // [batch, tokens, ...]. qkv: turned, or as projected where there are norms of heads. middle: the
-    // residual between the two halves (on the sum: what is normalised to be it). attended, fed: what
-    // the post norms normalise, and the sum that output_norm does. normed and middle_normed are
-    // there where the weights that read them are trained.
+    // [batch, tokens, ...]. qkv: turned, or as projected where there are norms of heads. middle:
+    // the residual between the two halves (on the sum: what is normalised to be it). attended, fed:
+    // what the post norms normalise, and the sum that output_norm does. normed and middle_normed
+    // are there where the weights that read them are trained.
     Tensor normed, qkv, middle, middle_normed, up, attended, fed;
     Norm::Statistics first, second, attended_stats, fed_stats;
     Tensor mask;  // padding_mask()

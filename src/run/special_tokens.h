@@ -31,7 +31,8 @@ struct SpecialTokens {
 //
 // `own_tokenizer`: the tokenizer is the one of the model's folder; the ids of another's are not in
 // the model's files. `end_token`: what the user passed, an id or the token's text; "" for nothing.
-// `tokenizer` may be null (a token store). UserError in one line for an end token that there is not.
+// `tokenizer` may be null (a token store). UserError in one line for an end token that there is
+// not.
 SpecialTokens choose_special_tokens(const ModelSource& source, bool own_tokenizer,
                                     const data::TokenizerIdentity& identity,
                                     const data::Tokenizer* tokenizer, const std::string& end_token);
