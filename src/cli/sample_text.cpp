@@ -41,6 +41,16 @@ std::vector<std::string> prompts_of_file(const std::string& path) {
   return prompts;
 }
 
+// With what the tokenizer's template puts in front of a text, and without what it puts behind it: a
+// prompt goes on.
+std::vector<int32_t> prompt_tokens(const data::Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<int32_t> whole = tokenizer.encode(prompt, /*add_special=*/true);
+  const std::vector<int32_t> own = tokenizer.encode(prompt, /*add_special=*/false);
+  const auto found = std::search(whole.begin(), whole.end(), own.begin(), own.end());
+  if (found != whole.end() && !own.empty()) whole.erase(found + std::ssize(own), whole.end());
+  return whole;
+}
+
 // What the model made behind a prompt. Decoders may treat the beginning of a text in a special way,
 // so the whole is decoded and the prompt's part is taken off.
 std::string continuation(const data::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
@@ -132,10 +142,7 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
 
   std::vector<std::vector<int32_t>> tokens;
   for (const std::string& prompt : prompts) {
-    tokens.push_back(tokenizer->encode(prompt, /*add_special=*/true));
-    // RoBERTa-like templates end a text; a prompt goes on.
-    while (tokens.back().size() > 1 && !prompt.empty() && special.is_end(tokens.back().back()))
-      tokens.back().pop_back();
+    tokens.push_back(prompt_tokens(*tokenizer, prompt));
     if (!tokens.back().empty()) continue;
     const auto begin = special.begin          ? special.begin
                        : special.ends.empty() ? std::optional<int64_t>()

@@ -1,7 +1,6 @@
 // A language model, whole on one device, to generate with or to evaluate.
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -35,9 +34,6 @@ std::unique_ptr<data::Tokenizer> inference_tokenizer(const std::string& given,
 struct TextBorders {
   std::optional<int64_t> begin;
   std::vector<int64_t> ends;
-  bool is_end(int64_t token) const {
-    return std::find(ends.begin(), ends.end(), token) != ends.end();
-  }
 };
 TextBorders text_borders(const ModelSource& source, const data::Tokenizer& tokenizer);
 
