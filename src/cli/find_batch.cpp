@@ -79,7 +79,7 @@ std::vector<std::string> trial_words(const RunConfig& experiment) {
   std::vector<std::string> words;
   const nlohmann::json settings = options.json();
   for (const auto& [name, value] : settings.items()) {
-    if (value.is_null() || name == "config") continue;
+    if (value.is_null() || value == "" || name == "config") continue;
     if (value.is_boolean()) {
       if (value.get<bool>()) words.push_back("--" + name);
     } else {

@@ -115,8 +115,10 @@ void Projection::report(const Params& params, GradSink& sink, const Tensor& a, c
   }
   if (adapters.count() > 0) {
     CategoryScope scope(Category::temporary);
-    Tensor inner = at::mm(rows_of(a), params.joined(adapters.a, adapters.count()).t());
-    inner.mul_(adapters.scale);
+    const Tensor rows = rows_of(a);
+    Tensor inner = empty_tensor({rows.size(0), adapters.width()}, a.scalar_type(), a.device());
+    at::addmm_out(inner, inner, rows, params.joined(adapters.a, adapters.count()).t(),
+                  /*beta=*/0, /*alpha=*/adapters.scale);
     inner = inner.view(with_last(a, adapters.width()));
     for (int i = 0; i < adapters.count(); ++i) {
       const Adapters::Part& part = adapters.parts[static_cast<size_t>(i)];
