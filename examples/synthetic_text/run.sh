@@ -11,10 +11,10 @@ veil=${VEIL:-$(command -v veil || echo "$here/../../build/veil")}
 python=${VEIL_PYTHON:-python3}
 
 # The sizes of the full and of the small version.
-records=4000 public=6000 base_steps=400 steps=60 batch=400 written=500 classifier_steps=120 budgets='1 3 8 inf'
+records=4000 public=6000 base_steps=300 steps=40 batch=300 written=500 classifier_steps=80 budgets='1 3 8 inf'
 if [[ ${1:-} == --small ]]; then
   shift
-  records=1200 public=2000 base_steps=120 steps=12 batch=200 written=60 classifier_steps=30 budgets='1 8 inf'
+  records=600 public=1000 base_steps=80 steps=8 batch=100 written=45 classifier_steps=20 budgets='1 8 inf'
 fi
 folder=${1:-synthetic_text}
 if [[ -e $folder && ! -f $folder/made_by_synthetic_text ]]; then
