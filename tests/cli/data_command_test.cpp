@@ -21,9 +21,10 @@ class ProgramData : public TrainingTest {
   static std::string example() { return "'" + source_root() + "/examples/chat'"; }
   // On bytes, which need no tokenizer's file.
   static std::string training(const std::string& more) {
-    return "train --model llama-tiny --from-scratch --seq-length 160 --device cpu "
-           "--learning-rate 0.003 --held-out 0 --chat-template chatml " +
-           more;
+    const bool given = more.find("--seq-length") != std::string::npos;
+    return "train --model llama-tiny --from-scratch --device cpu --learning-rate 0.003 "
+           "--held-out 0 --chat-template chatml " +
+           std::string(given ? "" : "--seq-length 160 ") + more;
   }
   static std::string exported(const fs::path& folder) { return text(folder / "model.safetensors"); }
 };

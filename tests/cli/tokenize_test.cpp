@@ -87,7 +87,8 @@ TEST_F(CommandTokenize, BadLinesStopTheRunUnlessTheyAreSkippedAndCounted) {
 
 TEST_F(CommandTokenize, WrongInputIsOneLineAndLeavesNothing) {
   std::filesystem::create_directories(path("empty"));
-  EXPECT_THAT(refused({path("empty")}), HasSubstr("holds no .txt, .json or .jsonl file"));
+  EXPECT_THAT(refused({path("empty")}),
+              HasSubstr("holds no .txt, .json, .jsonl, .csv or .tsv file"));
   EXPECT_THAT(refused({path("nowhere")}), HasSubstr("no such folder or file"));
   write("blank/a.txt", "");
   EXPECT_THAT(refused({path("blank")}), HasSubstr("holds no document with text"));

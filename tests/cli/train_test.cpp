@@ -42,7 +42,7 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere",
                  "--data nowhere: no such folder");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data empty",
-                 "holds no .txt, .json or .jsonl file");
+                 "holds no .txt, .json, .jsonl, .csv or .tsv file");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data broken",
                  "broken/a.jsonl:2");
   expect_refused(labelled("labels"), "pass --labels 4");

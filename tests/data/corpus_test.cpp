@@ -51,11 +51,14 @@ TEST_F(CorpusTest, EveryKindOfFileBelowTheFolderIsReadInTheOrderOfPaths) {
   write("e.json", "{\"text\": \"after\"}\n{\"text\": \"another\"}\n");
   write("f.json", "[]");
   write("empty.txt", "");
-  write("ignored.csv", "text\nno\n");
-  EXPECT_THAT(texts(), ElementsAre("whole file\nof two lines\n", "line one",
-                                   std::string("line \u00e9\0", 8), "one object", "first ] of list",
-                                   "second \" of {list", "after", "another"));
-  EXPECT_EQ(counts_.files, 7);
+  write("g.csv", "n,text\n1,\"a row, in quotes\"\n");
+  write("h.tsv", "text\tn\nanother row\t2\n");
+  write("ignored.md", "no");
+  EXPECT_THAT(texts(),
+              ElementsAre("whole file\nof two lines\n", "line one", std::string("line \u00e9\0", 8),
+                          "one object", "first ] of list", "second \" of {list", "after", "another",
+                          "a row, in quotes", "another row"));
+  EXPECT_EQ(counts_.files, 9);
   EXPECT_EQ(counts_.empty, 1);
   EXPECT_EQ(counts_.bad, 0);
   const auto found = documents();
@@ -125,9 +128,10 @@ TEST_F(CorpusTest, LabelsThatAreNoneAreBad) {
 }
 
 TEST_F(CorpusTest, AFolderWithoutDataIsAComplaint) {
-  EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("holds no .txt, .json or .jsonl file"));
+  EXPECT_THAT(complaint([&] { texts(); }),
+              HasSubstr("holds no .txt, .json, .jsonl, .csv or .tsv file"));
   EXPECT_THAT(complaint([&] { Corpus(path("nowhere"), {}); }), HasSubstr("no such folder or file"));
-  EXPECT_THAT(complaint([&] { Corpus(write("a.csv", "x"), {}); }), HasSubstr("is no data"));
+  EXPECT_THAT(complaint([&] { Corpus(write("a.md", "x"), {}); }), HasSubstr("is no data"));
   // data that was meant to be there
   std::filesystem::create_symlink(path("nowhere"), path("gone.txt"));
   EXPECT_THAT(complaint([&] { texts(); }), HasSubstr("gone.txt': No such file"));
