@@ -84,8 +84,10 @@ BlockShape Classifier::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.output_bytes = below_ ? batch * l_.tokens * l_.hidden * dtype_bytes(compute) : 0;
   // Finding the last token: a mask, positions and their product. Then a few rows per sample.
   shape.forward_scratch_bytes = batch * l_.tokens * (1 + 8) + l_.tokens * 8 +
-                                batch * (3 * l_.hidden + l_.labels) * dtype_bytes(compute) +
-                                l_.norm.backward_scratch_bytes(batch, 1, compute, on_gpu);
+                                batch * (2 * l_.hidden + l_.labels) * dtype_bytes(compute);
+  if (makes_grad_)
+    shape.forward_scratch_bytes += batch * l_.hidden * dtype_bytes(compute) +
+                                   l_.norm.backward_scratch_bytes(batch, 1, compute, on_gpu);
   shape.forward_flops = 2 * batch * l_.hidden * l_.labels;
   return shape;
 }
