@@ -22,8 +22,8 @@ struct PeftAdapter {
   nlohmann::ordered_json config;  // as it was read
 };
 
-// UserError in one line for a missing or damaged file, for adapters that are not LoRA, and for every
-// option of PEFT that Veil does not have (DoRA, biases, ranks that differ, ...), by its name.
+// UserError in one line for a missing or damaged file, for adapters that are not LoRA, and for
+// every option of PEFT that Veil does not have (DoRA, biases, ranks that differ, ...), by its name.
 PeftAdapter read_adapter(const std::string& folder);
 
 // The base's weights, and those of the adapter in their place or in addition. UserError where a
@@ -39,7 +39,8 @@ nlohmann::ordered_json adapter_config(const Model& model, const std::string& bas
 std::vector<ParamId> adapter_params(const Model& model);
 std::string adapter_name(const std::string& parameter);
 
-// W + s B A where the parameter has an adapter; else the parameter. `whole` gives parameters on CPU.
+// W + s B A where the parameter has an adapter; else the parameter. `whole` gives parameters on
+// CPU.
 Tensor merged_parameter(const Model& model, ParamId id,
                         const std::function<Tensor(ParamId)>& whole);
 // The parameters of the model without adapters.
