@@ -47,11 +47,10 @@ int run_sample(const CommandCall& call) {
   const bool draws_images = source.diffusion.has_value();
   const std::vector<std::string> of_images{"classes", "each",     "sampler",
                                            "steps",   "guidance", "scale"},
-      of_text{"adapter",  "prompt",         "prompts",
-              "count",    "max-new-tokens", "temperature",
-              "top-k",    "top-p",          "repetition-penalty",
-              "greedy",   "ignore-end",     "format",
-              "tokenizer"};
+      of_text{"adapter",    "data",   "max-prompts",        "prompt",
+              "prompts",    "count",  "max-new-tokens",     "temperature",
+              "top-k",      "top-p",  "repetition-penalty", "greedy",
+              "ignore-end", "format", "tokenizer"};
   for (const std::string& name : draws_images ? of_text : of_images) {
     if (options.given(name))
       user_error("--{}: {} is a {} model, for which it has no meaning", name, config.model.name,

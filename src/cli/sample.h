@@ -25,6 +25,7 @@ const NameTable<TextFormat>& names(TextFormat);
 struct TextSampling {
   std::vector<std::string> prompts;
   std::string prompt_file;
+  int64_t most_prompts = 16;  // of the data's own
   int64_t count = 1;
   int64_t new_tokens = 128;
   double temperature = 1, top_p = 1, repetition_penalty = 1;

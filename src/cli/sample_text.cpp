@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "run/inference.h"
 #include "run/ranks.h"
+#include "run/text_data.h"
 
 namespace veil {
 namespace {
@@ -51,6 +52,34 @@ std::vector<int32_t> prompt_tokens(const data::Tokenizer& tokenizer, const std::
   return whole;
 }
 
+// The prompts of a data set with replies: a record's tokens up to the first that is trained on.
+std::vector<std::vector<int32_t>> prompts_of_data(const RunConfig& given, int64_t most,
+                                                  int64_t new_tokens) {
+  RunConfig config = given;
+  config.data.held_out = 0;
+  config.data.samples = data::SampleKind::document;
+  ModelSource source = model_source(config);
+  config.model.seq_length = std::max<int64_t>(1, source.config->positions - new_tokens);
+  const TextData text = load_text(config, source);
+  const data::Samples& samples = *text.samples;
+  std::vector<int64_t> inputs(static_cast<size_t>(samples.length())), targets(inputs.size());
+  std::vector<std::vector<int32_t>> prompts;
+  for (int64_t s = 0; s < samples.count() && std::ssize(prompts) < most; ++s) {
+    samples.fill(s, inputs.data(), targets.data());
+    const auto trained = std::find_if(targets.begin(), targets.end(), [](int64_t target) {
+      return target != data::kIgnoredTarget;
+    });
+    // The first position that predicts a trained token ends the prompt.
+    const auto size = trained - targets.begin() + 1;
+    if (trained != targets.end() && size > 1)
+      prompts.emplace_back(inputs.begin(), inputs.begin() + size);
+  }
+  if (prompts.empty())
+    user_error("--data {}: no record has a prompt; chat, completion or instruction data does",
+               config.data.path);
+  return prompts;
+}
+
 // What the model made behind a prompt. Decoders may treat the beginning of a text in a special way,
 // so the whole is decoded and the prompt's part is taken off.
 std::string continuation(const data::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
@@ -81,6 +110,12 @@ void add_text_options(Options& options, TextSampling& s, RunConfig& config) {
   options.add("prompts", s.prompt_file,
               {.help = "file with one prompt per line; .jsonl: objects with a \"prompt\"",
                .value = "FILE"});
+  options.add("data", config.data.path,
+              {.help = "take the prompts of chat, completion or instruction data, as `veil train "
+                       "--data` reads it: each record up to its first reply",
+               .value = "PATH"});
+  options.add("max-prompts", s.most_prompts,
+              {.help = "with --data: how many records, from the first on", .minimum = 1});
   options.add("count", s.count,
               {.aliases = {"num_return_sequences"}, .help = "texts per prompt", .minimum = 1});
   options.add("max-new-tokens", s.new_tokens,
@@ -114,14 +149,14 @@ void add_text_options(Options& options, TextSampling& s, RunConfig& config) {
 
 int sample_text(const RunConfig& given, const TextSampling& s, const std::string& output,
                 int64_t batch, bool overwrite) {
-  if (!s.prompts.empty() && !s.prompt_file.empty())
-    user_error("--prompt and --prompts: allowed is one of them");
+  if (!s.prompts.empty() + !s.prompt_file.empty() + !given.data.path.empty() > 1)
+    user_error("--prompt, --prompts and --data: allowed is one of them");
   if (s.greedy && s.count > 1)
     user_error("--count {}: with --greedy all texts of a prompt are the same", s.count);
   if (!output.empty()) check_output_file(output, overwrite);
   std::vector<std::string> prompts = s.prompts;
   if (!s.prompt_file.empty()) prompts = prompts_of_file(s.prompt_file);
-  if (prompts.empty()) prompts.push_back("");
+  if (prompts.empty() && given.data.path.empty()) prompts.push_back("");
 
   RunConfig config = given;
   const Device device = choose_device(config, {});
@@ -150,6 +185,11 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
     if (!begin)
       user_error("--prompt: empty, and the tokenizer has no begin or end token to start from");
     tokens.back().push_back(static_cast<int32_t>(*begin));
+  }
+
+  if (!config.data.path.empty()) {
+    tokens = prompts_of_data(config, s.most_prompts, s.new_tokens);
+    for (const auto& prompt : tokens) prompts.push_back(tokenizer->decode(prompt));
   }
 
   GenerateOptions options;

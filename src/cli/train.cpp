@@ -169,16 +169,14 @@ void add_train_options(Options& options, TrainCommand& command) {
   show_defaults(options, c, training_defaults());
   options.defaults("privacy-unit", {{"document", "private, language model", "--samples is given"},
                                     {"sample", "private, diffusion"}});
-  options.brief({"data",          "model",         "seq-length",
-                 "task",          "batch-size",    "total-batch-size",
-                 "strategy",      "checkpointing", "compute",
-                 "learning-rate", "device",        "ranks",
-                 "steps",         "epochs",        "epsilon",
-                 "delta",         "clip-norm",     "checkpoint-every",
-                 "output-dir",    "resume",        "export",
-                 "lora",          "adapter",       "dry-run"},
-                {"veil train --model Qwen/Qwen2.5-0.5B --data my_texts --export tuned",
-                 "veil train --model Qwen/Qwen2.5-0.5B --data my_texts --epsilon 8 --delta 1e-6"});
+  options.brief(
+      {"data",     "model",         "seq-length", "task",          "batch-size", "total-batch-size",
+       "strategy", "checkpointing", "compute",    "learning-rate", "device",     "ranks",
+       "steps",    "epochs",        "epsilon",    "delta",         "clip-norm",  "output-dir",
+       "resume",   "export",        "lora",       "adapter",       "dry-run"},
+      {"veil train --model Qwen/Qwen2.5-0.5B --data my_texts --export tuned",
+       "veil train --model Qwen/Qwen2.5-0.5B --data my_chats.jsonl --lora 16 --epsilon 8 "
+       "--delta 1e-6 --export adapter"});
 }
 
 // The step that is traced.

@@ -135,7 +135,7 @@ TEST_F(ProgramMistakes, InTheModelOrTheData) {
        "--seq-length: it belongs to a"},
       {"tokenize nowhere", "--data nowhere: no such folder or file"},
       {"report nowhere", "nowhere"},
-      {"sample --model llama-tiny", "--model llama-tiny: a folder with a diffusion model"},
+      {"sample --model llama-tiny", "--model llama-tiny: a preset is a shape without weights"},
       {"sample", "--model is missing"},
   });
 }

@@ -63,6 +63,31 @@ TEST_F(ProgramText, PromptsComeFromAFileAndTextsGoToOneThatIsNotReplaced) {
   EXPECT_EQ(text(work() / "mine.jsonl"), "mine");
 }
 
+TEST_F(ProgramText, PromptsOfADataSetEndWhereItsRepliesBegin) {
+  make_model();
+  write("pairs.jsonl",
+        "{\"prompt\": \"one two\", \"completion\": \" three\"}\n"
+        "{\"prompt\": \"four\", \"completion\": \" five\"}\n");
+  const std::string line =
+      "sample --model model --device cpu --greedy --max-new-tokens 4 --format jsonl ";
+  const std::vector<Json> found = veil(line + "--data pairs.jsonl").objects();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].at("prompt"), "one two");
+  EXPECT_EQ(found[1].at("prompt"), "four");
+  EXPECT_EQ(found[0].at("text"), veil(line + "--prompt 'one two'").objects().at(0).at("text"));
+  EXPECT_EQ(veil(line + "--max-prompts 1 --data pairs.jsonl").objects().size(), 1u);
+  // Exact matches: one completion is what the model writes, the other is not. Ten tokens hold the
+  // first prompt and its completion, but not the end of the text.
+  const std::string own = found[0].at("text").get<std::string>();
+  write("own.jsonl", Json{{"prompt", "one two"}, {"completion", own}}.dump() + "\n" +
+                         Json{{"prompt", "four"}, {"completion", "zzzz"}}.dump() + "\n");
+  const Answer exact = veil(
+      "evaluate --model model --device cpu --data own.jsonl --seq-length 10 "
+      "--samples document --exact-match --json");
+  ASSERT_EQ(exact.code, kExitDone) << exact.err;
+  EXPECT_EQ(Json::parse(exact.out).at("models").at(0).at("exact_match").get<double>(), 0.5);
+}
+
 TEST_F(ProgramText, WhatCannotBeContinuedIsAnsweredInOneLine) {
   make_model();
   write("bad.jsonl", "{\"text\": \"x\"}\n");
@@ -70,6 +95,7 @@ TEST_F(ProgramText, WhatCannotBeContinuedIsAnsweredInOneLine) {
   expect_refused("sample --model llama-tiny --device cpu", "a preset is a shape without weights");
   expect_refused("sample --model model --device cpu --each 2", "is a language model");
   expect_refused(line + "--prompt a --prompts bad.jsonl", "allowed is one of them");
+  expect_refused(line + "--prompt a --data bad.jsonl", "allowed is one of them");
   expect_refused(line + "--count 2 --greedy", "are the same");
   expect_refused(line + "--prompts absent.txt", "absent.txt");
   EXPECT_THAT(veil(line + "--prompts bad.jsonl").err, HasSubstr("bad.jsonl:1"));
