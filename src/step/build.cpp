@@ -151,9 +151,10 @@ void Builder::choose_kept() {
     const BlockShape& block = shape_.blocks[b];
     const int64_t largest = block.backward_scratch_bytes + block.input_grad_bytes;
     for (const Report& report : block.reports) {
-      // Of a table that a sample reads one row of, a sample's gradient is made like any other's.
+      // Of a table that a sample reads one row of, a sample's gradient is made like any other's. So
+      // is a block's second table, of positions: it is small, and its ids are the block's own.
       const bool table = report.by == Report::By::embedding && report.tokens > 1 &&
-                         report.param != schedule_.tied_table;
+                         report.param != schedule_.tied_table && !books_table_[b];
       // Copies are made where they do not raise the block's own largest moment.
       const int64_t copies =
           report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);

@@ -102,7 +102,7 @@ TEST_F(CommandTokenize, WrongInputIsOneLineAndLeavesNothing) {
   const std::string pieces =
       write("wordpiece.json", "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}");
   EXPECT_THAT(refused({path("data"), "--tokenizer", pieces}),
-              AllOf(HasSubstr("WordPiece"), HasSubstr("byte-level BPE")));
+              AllOf(HasSubstr("WordPiece"), HasSubstr("allowed is BPE")));
   const std::string unigram =
       write("unigram.json", "{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0.5]]}}");
   EXPECT_THAT(refused({path("data"), "--tokenizer", unigram}), HasSubstr("Unigram"));
