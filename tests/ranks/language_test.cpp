@@ -65,7 +65,8 @@ TEST(DiffusionRanks, TenStepsEqualOneProcess) {
 TEST(LanguageRanks, ClassifiersAndClippedGradientsEqualOneProcess) {
   std::vector<TestCase> grid = language_grid(rank_info_from_environment().world, at::kDouble);
   for (size_t i = 0; i < grid.size(); i += 11) {
-    grid[i].task = i % 2 ? Task::causal_lm : Task::sequence_classification;
+    const bool encoder = grid[i].model.starts_with("roberta");
+    grid[i].task = i % 2 && !encoder ? Task::causal_lm : Task::sequence_classification;
     grid[i].max_grad_norm = 0.05;  // below the norms that occur
     expect_equals_one_process(grid[i]);
   }
