@@ -47,7 +47,13 @@ void read_gemma3(const ConfigFields& fields, const std::string& where, LanguageC
 
 void write_gemma3(const LanguageConfig& config, Json& json) {
   write_decoder(config, kGemma3, json);
-  json["query_pre_attn_scalar"] = config.score_scalar;
+  // transformers takes a whole number only, unless the file it came from has another
+  const auto whole = static_cast<int64_t>(config.score_scalar);
+  if (static_cast<double>(whole) == config.score_scalar) {
+    json["query_pre_attn_scalar"] = whole;
+  } else {
+    json["query_pre_attn_scalar"] = config.score_scalar;
+  }
   if (config.source.is_object()) return;
   json["rope_local_base_freq"] = config.local_rope_theta;
   if (!config.sliding.empty()) json["sliding_window"] = config.window;

@@ -43,6 +43,8 @@ void write_smollm3(const LanguageConfig& config, Json& json) {
   json["no_rope_layers"] = Json::array();
   for (int64_t i = 0; i < config.layers; ++i)
     json["no_rope_layers"].push_back(layer_is(config.still, i) ? 0 : 1);
+  // without it transformers assumes SmolLM3's own, which another vocabulary may not have
+  if (config.padding_id < 0 && !json.contains("pad_token_id")) json["pad_token_id"] = nullptr;
 }
 
 LanguageConfig llama3(const ModelSize& size, double rope_factor, bool tied) {

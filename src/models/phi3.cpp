@@ -21,6 +21,8 @@ void write_phi3(const LanguageConfig& config, Json& json) {
   json["sliding_window"] = config.sliding.empty() ? Json() : Json(config.window);
   if (!json.contains("original_max_position_embeddings"))
     json["original_max_position_embeddings"] = config.positions;
+  // without it transformers assumes Phi-3's own, which another vocabulary may not have
+  if (config.padding_id < 0 && !json.contains("pad_token_id")) json["pad_token_id"] = nullptr;
 }
 
 void build_phi3(const LanguageConfig& config, const LanguageModelOptions& options, Model& model) {
