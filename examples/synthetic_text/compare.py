@@ -114,6 +114,7 @@ td,th{{border-bottom:1px solid #d5d8dc;padding:.3rem .5rem;text-align:right}}td:
 .warning{{background:#fff4d6;padding:.6rem 1rem;border-left:4px solid #d69e00}}</style>
 <h1>Synthetic text from private records</h1>
 <p>A small language model was fine-tuned with LoRA on {records} records at several budgets. Each model then wrote new records.</p>
+{"<p class='warning'>This is the small version: the models have hardly learned, and the figures only show that everything runs.</p>" if records < 1000 else ""}
 <p class="warning"><b>Not private.</b> Every figure below compares with the private records themselves. Keep this page with the records. The written records may be shared.</p>
 {bars("Is the text useful?", "", [(label(f), f["accuracy"]) for f in figures] + [("real records", real["accuracy"])], 1, "Accuracy on real records of a classifier trained on the written ones (three kinds of record; guessing gives 0.33).")}
 {bars("Is the planted secret exposed?", " bits", [(label(f), f["exposure"]) for f in figures], 10, "Exposure of a secret that occurs once among the records: 0 bits, as unlikely as any other secret; 10 bits, the most likely of 1024.")}
