@@ -63,16 +63,17 @@ MUTANTS = [
            [('src/engine/executor.cpp', 'namespace veil {\n', 'namespace veil {\nextern int micro_batches_run;\n'),
             ('src/engine/executor.cpp', '  graphs_->run(Part::tail, 0);', '  micro_batches_run = rows_->micro_batches();\n  graphs_->run(Part::tail, 0);'),
             ('src/engine/gradients.cpp', 'namespace veil {\n', 'namespace veil {\nint micro_batches_run = 1;\n'),
-            ('src/engine/gradients.cpp', '    noisy_update(of, knobs_, rule_, noise_knobs, noise);',
+            ('src/engine/gradients.cpp', '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());',
+             '    const Tensor& knobs = clip_->noise_knobs();\n'
              '    for (int m = 1; m < micro_batches_run && !of.coefficients.defined(); ++m)\n'
-             '      add_noise(of.grad, NoiseKnobs{noise_knobs[0].item<double>() + 1000 * m, noise_knobs[1].item<double>()},\n'
-             '                noise, of.parameter, of.first_element);\n'
-             '    noisy_update(of, knobs_, rule_, noise_knobs, noise);')],
+             '      add_noise(of.grad, NoiseKnobs{knobs[0].item<double>() + 1000 * m, knobs[1].item<double>()},\n'
+             '                clip_->noise(), of.parameter, of.first_element);\n'
+             '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());')],
            tests='PrivateStep.NoiseIsTheSame*',
            verify=('--model llama-tiny --mode ghost --strategy ddp', 'other noise than its one draw'),
            audit=(AUDITED, 'deviation of the noise')),
     Mutant('noise-on-frozen', 'frozen parameters are updated, noise and weight decay included',
-           [('src/engine/gradients.cpp', '    if (shape.params[slot.param].frozen) continue;\n    const int64_t begin', '    const int64_t begin')],
+           [('src/shard/layout.cpp', '      if (shape.params[p].frozen != frozen) continue;', '      if (frozen) continue;')],
            tests='Freeze.*',
            audit=(AUDITED + ' --train-only model.layers.0.*', 'a frozen parameter got an update')),
     Mutant('noise-too-small', 'noise is divided by sqrt(W)',
