@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
 
 struct Absence {
   std::string what;    // one phrase
-  std::string remedy;  // which command brings it
+  std::string remedy;  // how to install it
 };
 
 struct Health {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/random.h"
+#include "models/initial_values.h"
 
 namespace veil {
 
@@ -30,17 +30,7 @@ void StoredState::initialise(int unit, const Tensor& stored, int64_t first) {
     const int64_t index = context_.schedule.layout.initial_index[param.param] +  // of the first
                           begin - param.offset;
     if (options.initial && options.initial(param.param, begin - param.offset, piece)) continue;
-    switch (init.kind) {
-      case Init::Kind::uniform:
-        fill_uniform(piece, init.scale, options.seed, RandomDomain::parameters, index);
-        break;
-      case Init::Kind::normal:
-        fill_normal(piece, init.scale, options.seed, RandomDomain::parameters, index);
-        break;
-      case Init::Kind::constant:
-        piece.fill_(init.scale);
-        break;
-    }
+    fill_by_rule(init, piece, options.seed, index);
   }
 }
 

@@ -1,23 +1,9 @@
 #include "models/whole_params.h"
 
 #include "base/error.h"
-#include "kernels/random.h"
+#include "models/initial_values.h"
 
 namespace veil {
-namespace {
-
-void fill_by_rule(const Init& init, const Tensor& out, uint64_t seed, int64_t first) {
-  switch (init.kind) {
-    case Init::Kind::uniform:
-      return fill_uniform(out, init.scale, seed, RandomDomain::parameters, first);
-    case Init::Kind::normal:
-      return fill_normal(out, init.scale, seed, RandomDomain::parameters, first);
-    case Init::Kind::constant:
-      out.fill_(init.scale);
-  }
-}
-
-}  // namespace
 
 WholeParams::WholeParams(const std::vector<ParamShape>& params, DType dtype, Device device,
                          const std::function<bool(ParamId, int64_t first, const Tensor& out)>& fill,

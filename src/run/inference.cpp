@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <numeric>
 
 #include "base/error.h"
@@ -12,12 +11,11 @@
 #include "data/batches.h"
 #include "models/text_generator.h"
 #include "run/special_tokens.h"
+#include "run/text_data.h"
 #include "train/feed.h"
 
 namespace veil {
 namespace {
-
-namespace fs = std::filesystem;
 
 int64_t counted_samples(const data::Samples& samples, int64_t most) {
   return most > 0 ? std::min(most, samples.count()) : samples.count();
@@ -51,16 +49,13 @@ InferenceModel load_inference_model(const RunConfig& config, Device device) {
 
 std::unique_ptr<data::Tokenizer> inference_tokenizer(const std::string& given,
                                                      const ModelSource& source) {
-  if (!given.empty()) return data::load_tokenizer(given);
-  if (!source.folder.empty() && fs::exists(fs::path(source.folder) / "tokenizer.json"))
-    return data::load_tokenizer(source.folder);
-  constexpr int64_t kByteVocabulary = 512;  // as in training (run/text_data.cpp)
-  if (source.config->vocabulary > kByteVocabulary)
+  const std::string name = tokenizer_name(given, source);
+  if (name.empty())
     field_error("tokenizer",
                 "is missing: {} has no tokenizer.json and a vocabulary of {}; pass `tokenizer` "
                 "PATH",
                 source.name, source.config->vocabulary);
-  return data::byte_tokenizer();
+  return data::load_tokenizer(name);
 }
 
 TextBorders text_borders(const ModelSource& source, const data::Tokenizer& tokenizer) {

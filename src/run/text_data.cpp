@@ -12,6 +12,20 @@ namespace veil {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+constexpr const char* kBytes = "byte";
+
+}  // namespace
+
+std::string tokenizer_name(const std::string& given, const ModelSource& source) {
+  if (!given.empty()) return given;
+  if (!source.folder.empty() && fs::exists(fs::path(source.folder) / "tokenizer.json"))
+    return source.folder;
+  constexpr int64_t kByteVocabulary = 512;  // one this small was made for bytes
+  return source.config->vocabulary > kByteVocabulary ? "" : kBytes;
+}
+
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source) {
   if (source.config->task == Task::sequence_classification) return data::SampleKind::labelled;
   return config.data.samples.value_or(data::SampleKind::packed);
@@ -21,20 +35,17 @@ TextData load_text(const RunConfig& config, ModelSource& source,
                    const std::function<void(const std::string&)>& left_out) {
   VEIL_CHECK(source.config, "text for a model that reads none");
   const std::string& path = config.data.path;
-  std::string name = config.data.tokenizer;
-  if (name.empty() && !source.folder.empty() &&
-      fs::exists(fs::path(source.folder) / "tokenizer.json"))
-    name = source.folder;
   const bool store = fs::is_regular_file(path) && data::is_token_store(path);
+  std::string name = tokenizer_name(config.data.tokenizer, source);
+  // A store needs no tokenizer, and says itself which one made it.
+  if (store && name == kBytes && config.data.tokenizer.empty()) name.clear();
   if (name.empty() && !store) {
-    // A vocabulary this small was made for bytes; a measured step may read them in any case.
-    constexpr int64_t kByteVocabulary = 512;
-    if (source.config->vocabulary > kByteVocabulary && !config.model.shapes_do)
+    if (!config.model.shapes_do)
       field_error("tokenizer",
                   "is missing: {} has no tokenizer.json and a vocabulary of {}; pass `tokenizer` "
                   "PATH, `data` as a token store, or `tokenizer` bytes to read bytes as tokens",
                   source.name, source.config->vocabulary);
-    name = "byte";
+    name = kBytes;  // a measured step may read them in any case
   }
   const std::unique_ptr<data::Tokenizer> tokenizer =
       name.empty() ? nullptr : data::load_tokenizer(name);

@@ -20,6 +20,9 @@ struct TextData {
   SpecialTokens special = {};
   std::string dropped = {};  // Tokenizer::dropped_notice
 };
+// The tokenizer that reads text for a model: `given`, else the model's own, else "byte" for a
+// vocabulary that was made for bytes; "" where none of them is there.
+std::string tokenizer_name(const std::string& given, const ModelSource& source);
 // What a sample is: as the configuration says, labelled for classification, packed otherwise.
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source);
 // The samples that data.path holds for this model, which may learn its padding token from them.
