@@ -38,7 +38,7 @@ if [[ $base == base ]]; then
     --learning-rate 3e-3 --warmup-steps 20 --log-every 50 --device cpu --export base
 fi
 quiet train --model "$base" --task sequence-classification --labels 3 --data data/labelled --label-key label --seq-length 96 --batch-size 32 --steps $classifier_steps \
-  --learning-rate 1e-3 --device cpu --export classifier_real
+  --learning-rate 1e-3 --held-out 0 --device cpu --export classifier_real
 quiet evaluate --model classifier_real --data data/test --label-key label --seq-length 96 --device cpu --json accuracy_real.json
 
 per_kind=$((written / 3 + 1))
@@ -59,7 +59,7 @@ for epsilon in $budgets; do
   quiet evaluate --model "$base" --adapter "tuned_$epsilon" --data data/secrets --samples document --seq-length 96 --batch-size 64 --device cpu --losses "secrets_$epsilon.jsonl"
   "$python" "$here/label.py" "written_$epsilon.jsonl" "labelled_$epsilon/records.jsonl"
   quiet train --model "$base" --task sequence-classification --labels 3 --data "labelled_$epsilon" --label-key label --seq-length 96 --batch-size 32 --steps $classifier_steps \
-    --learning-rate 1e-3 --device cpu --export "classifier_$epsilon"
+    --learning-rate 1e-3 --held-out 0 --device cpu --export "classifier_$epsilon"
   quiet evaluate --model "classifier_$epsilon" --data data/test --label-key label --seq-length 96 --device cpu --json "accuracy_$epsilon.json"
 done
 echo

@@ -130,11 +130,12 @@ void check_output_file(const std::string& path, bool overwrite) {
 
 // The manifest knows the new content before the file has it, so that a process that is killed at
 // any moment leaves a file that is known.
-void write_listed_file(const std::string& path, std::string_view content, bool overwrite) {
+void write_listed_file(const std::string& path, std::string_view content, bool overwrite,
+                       bool owner_only) {
   check_output_file(path, overwrite);
   const std::string now = fingerprint(content);
   list_in_manifest(path, {now}, /*also=*/true);
-  write_file_atomically(path, content);
+  write_file_atomically(path, content, owner_only);
   list_in_manifest(path, {now}, /*also=*/false);
 }
 

@@ -23,8 +23,10 @@ bool written_by_veil(const std::string& path);
 // Veil did not write, unless `overwrite`. Makes nothing.
 void check_output_file(const std::string& path, bool overwrite = false);
 
-// Checks, writes the file whole, and lists it in its folder's manifest.
-void write_listed_file(const std::string& path, std::string_view content, bool overwrite = false);
+// Checks, writes the file whole, and lists it in its folder's manifest. `owner_only` gives mode
+// 0600: for what looks at the data itself.
+void write_listed_file(const std::string& path, std::string_view content, bool overwrite = false,
+                       bool owner_only = false);
 // For a file that another program writes for Veil, such as gnuplot: before it is written, after
 // check_output_file, and when it is there.
 void expect_output_file(const std::string& path);

@@ -80,6 +80,7 @@ int run_evaluate(const CommandCall& call) {
   EvaluateOptions wanted;
   RunConfig& config = wanted.config;
   config.data.held_out = 0;
+  config.data.held_out_required = true;
   config.model.name = "";
   Options options("evaluate",
                   "measures a language model on text: perplexity, accuracy of a classifier, exact "
@@ -150,7 +151,7 @@ int run_evaluate(const CommandCall& call) {
     for (const ModelQuality::Sample& sample : last.each)
       lines +=
           nlohmann::ordered_json{{"loss", sample.loss}, {"tokens", sample.tokens}}.dump() + "\n";
-    write_listed_file(wanted.losses, lines, wanted.overwrite);
+    write_listed_file(wanted.losses, lines, wanted.overwrite, /*owner_only=*/true);
   }
 
   if (wanted.json != "-") {
@@ -173,7 +174,7 @@ int run_evaluate(const CommandCall& call) {
   if (wanted.json == "-") {
     fmt::print("{}\n", record.dump(2));
   } else {
-    write_file_atomically(wanted.json, record.dump(2) + "\n");
+    write_file_atomically(wanted.json, record.dump(2) + "\n", /*owner_only=*/true);
   }
   return kExitDone;
 }

@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "run/inference.h"
 #include "run/ranks.h"
+#include "run/special_tokens.h"
 #include "run/text_data.h"
 
 namespace veil {
@@ -169,7 +170,9 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
   config.model.seq_length = 1;
   const InferenceModel model = load_inference_model(config, device);
   const auto tokenizer = inference_tokenizer(config.data.tokenizer, model.source);
-  const TextBorders special = text_borders(model.source, *tokenizer);
+  const SpecialTokens special =
+      choose_special_tokens(model.source, /*own_tokenizer=*/config.data.tokenizer.empty(),
+                            tokenizer->identity(), tokenizer.get(), config.data.end_token);
   std::FILE* const about = stderr;
   fmt::print(about, "weights   {}\n", weights_text(model.source, model.weights));
   fmt::print(about, "tokenizer {}{}\n", tokenizer->identity().name,
@@ -179,12 +182,10 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
   for (const std::string& prompt : prompts) {
     tokens.push_back(prompt_tokens(*tokenizer, prompt));
     if (!tokens.back().empty()) continue;
-    const auto begin = special.begin          ? special.begin
-                       : special.ends.empty() ? std::optional<int64_t>()
-                                              : std::optional<int64_t>(special.ends.front());
+    const auto& begin = special.begin ? special.begin : special.end;
     if (!begin)
       user_error("--prompt: empty, and the tokenizer has no begin or end token to start from");
-    tokens.back().push_back(static_cast<int32_t>(*begin));
+    tokens.back().push_back(begin->id);
   }
 
   if (!config.data.path.empty()) {
@@ -199,7 +200,7 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
                   .top_k = s.top_k,
                   .top_p = s.top_p,
                   .repetition_penalty = static_cast<float>(s.repetition_penalty)};
-  if (!s.ignore_end) options.end_tokens = special.ends;
+  if (!s.ignore_end) options.end_tokens.assign(special.ends.begin(), special.ends.end());
 
   TextGenerator generator(model.model, *model.params, model.source.config->positions, model.compute,
                           device);
@@ -245,7 +246,8 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
   progress.clear();
   const double seconds = (steady_ms() - begin_ms) / 1000;
   if (!output.empty()) {
-    write_listed_file(output, written, overwrite);
+    // Prompts of a data set are a part of it.
+    write_listed_file(output, written, overwrite, /*owner_only=*/!config.data.path.empty());
     fmt::print("{}\n", output);
   }
   fmt::print(about, "{}, {} in {:.1f} s ({:.0f} tokens per second)\n", quantity(all, "text"),

@@ -58,7 +58,8 @@ Samples::Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& o
       starts_.push_back(starts_.back() + size_with_end(document));
     count_ = (starts_.back() - 1) / options_.length;
   }
-  if (count_ > 0) return;
+  count_ = std::max<int64_t>(0, count_);
+  if (count_ > 0 || options_.may_be_empty) return;
   const std::string side =
       options_.split == Split::all ? "" : fmt::format(" in the {} part", name_of(options_.split));
   if (options_.kind == SampleKind::packed && !documents_.empty()) {

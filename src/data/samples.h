@@ -41,6 +41,7 @@ struct SampleOptions {
   std::shared_ptr<const Owners> owners = nullptr;
   // instead of the store's own, where they are set; Samples::options() has those that are taken
   std::optional<int32_t> end_of_text = {}, padding = {};
+  bool may_be_empty = false;  // no sample at all is then no error
 };
 
 struct CutText {
@@ -55,7 +56,7 @@ struct TrainedTokens {
 
 class Samples {
  public:
-  // UserError where there is not one sample.
+  // UserError if there is not one sample, unless options.may_be_empty.
   Samples(std::shared_ptr<const TokenStore> store, const SampleOptions& options);
 
   int64_t count() const { return count_; }

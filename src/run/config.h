@@ -120,7 +120,7 @@ struct DataConfig {
   data::CorpusOptions corpus;
   std::optional<data::SampleKind> samples;  // none: as the model's task and the privacy unit need
   double held_out = 0.05;                   // part kept for evaluation
-  bool held_out_required = false;           // no held-out image is then an error
+  bool held_out_required = false;           // an empty held-out part is then an error
   int64_t shapes = 4096;                    // images of kShapes
   int loader_threads = 2;                   // that decode images
   double label_drop = 0.1;                  // part of the images whose class is hidden

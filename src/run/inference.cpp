@@ -10,7 +10,6 @@
 #include "base/files.h"
 #include "data/batches.h"
 #include "models/text_generator.h"
-#include "run/special_tokens.h"
 #include "run/text_data.h"
 #include "train/feed.h"
 
@@ -56,16 +55,6 @@ std::unique_ptr<data::Tokenizer> inference_tokenizer(const std::string& given,
                 "PATH",
                 source.name, source.config->vocabulary);
   return data::load_tokenizer(name);
-}
-
-TextBorders text_borders(const ModelSource& source, const data::Tokenizer& tokenizer) {
-  TextBorders found;
-  const data::TokenizerIdentity& identity = tokenizer.identity();
-  if (identity.begin_of_text) found.begin = *identity.begin_of_text;
-  for (const int32_t end :
-       choose_special_tokens(source, /*own_tokenizer=*/true, identity, &tokenizer, "").ends)
-    found.ends.push_back(end);
-  return found;
 }
 
 ModelQuality evaluate_samples(const InferenceModel& model, const data::Samples& samples,

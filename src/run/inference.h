@@ -30,13 +30,6 @@ InferenceModel load_inference_model(const RunConfig& config, Device device);
 std::unique_ptr<data::Tokenizer> inference_tokenizer(const std::string& given,
                                                      const ModelSource& source);
 
-// The tokens that begin and end a text.
-struct TextBorders {
-  std::optional<int64_t> begin;
-  std::vector<int64_t> ends;
-};
-TextBorders text_borders(const ModelSource& source, const data::Tokenizer& tokenizer);
-
 // What a model does on samples. Not private: it looks at the data.
 struct ModelQuality {
   int64_t samples = 0, tokens = 0;  // tokens that are predicted

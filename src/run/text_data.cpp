@@ -85,13 +85,16 @@ TextData load_text(const RunConfig& config, ModelSource& source,
   const auto id_of = [](const std::optional<SpecialToken>& token) {
     return token ? std::optional(token->id) : std::nullopt;
   };
-  auto part = [&](data::Split split) {
+  auto part = [&](data::Split split, bool may_be_empty) {
     return std::make_shared<const data::Samples>(
         tokens, data::SampleOptions{kind, config.model.seq_length, split, held_out, owners,
-                                    id_of(special.end), id_of(special.padding)});
+                                    id_of(special.end), id_of(special.padding), may_be_empty});
   };
-  TextData text{part(held_out == 0 ? data::Split::all : data::Split::train),
-                held_out == 0 ? nullptr : part(data::Split::held_out), owners, nullptr, special};
+  TextData text{part(held_out == 0 ? data::Split::all : data::Split::train, false), nullptr, owners,
+                nullptr, special};
+  // The default fraction of a few documents may be none of them; a requested one must be some.
+  if (held_out > 0) text.held_out = part(data::Split::held_out, !config.data.held_out_required);
+  if (text.held_out && text.held_out->count() == 0) text.held_out = nullptr;
   if (tokenizer) text.dropped = tokenizer->dropped_notice();
   if (!owners) return text;
   VEIL_CHECK(kind != data::SampleKind::packed, "packed sequences mix users");

@@ -88,6 +88,28 @@ TEST_F(ProgramText, PromptsOfADataSetEndWhereItsRepliesBegin) {
   EXPECT_EQ(Json::parse(exact.out).at("models").at(0).at("exact_match").get<double>(), 0.5);
 }
 
+TEST_F(ProgramText, FilesThatLookAtTheDataAreForTheirOwnerAndReplaceNothing) {
+  make_model();
+  write("pairs.jsonl", "{\"prompt\": \"one two\", \"completion\": \" three\"}\n");
+  const std::string model = " --model model --device cpu --data pairs.jsonl ",
+                    evaluate = "evaluate --samples document --seq-length 16" + model;
+  for (const auto& [line, file] : std::vector<std::pair<std::string, std::string>>{
+           {evaluate + "--json ", "figures.json"},
+           {evaluate + "--losses ", "losses.jsonl"},
+           {"sample --greedy --max-new-tokens 2" + model + "--output ", "texts.txt"}}) {
+    SCOPED_TRACE(line);
+    for (int again = 0; again < 2; ++again) {
+      const Answer answer = veil(line + file);
+      ASSERT_EQ(answer.code, kExitDone) << answer.err;
+      EXPECT_EQ(fs::status(work() / file).permissions(),
+                fs::perms::owner_read | fs::perms::owner_write);
+    }
+    write("mine", "mine");
+    EXPECT_EQ(veil(line + "mine").code, kExitUsage);
+    EXPECT_EQ(text(work() / "mine"), "mine");
+  }
+}
+
 TEST_F(ProgramText, WhatCannotBeContinuedIsAnsweredInOneLine) {
   make_model();
   write("bad.jsonl", "{\"text\": \"x\"}\n");

@@ -54,7 +54,7 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
       "train --model gpt2-tiny --from-scratch --device cpu --data good --held-out 0 --seq-length "
       "2048",
       "positions for 1 to 1024");
-  expect_refused(plain + "--seq-length 16", "leaves no document");
+  expect_refused(plain + "--seq-length 16 --held-out 0.05", "leaves no document");
   expect_refused(good + "--batch-size 100000", "fewer than one batch");
   expect_refused(good + "--warmup-steps 9 --steps 4", "from 0 to the run's 4");
   expect_refused(good + "--graph on", "no GPU");
@@ -64,6 +64,16 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   if (built_with_mpi())
     expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere --ranks 2",
                    "--data nowhere: no such folder");
+}
+
+TEST_F(ProgramTrain, TheDefaultHeldOutPartOfOneDocumentMayBeEmpty) {
+  write("one/a.txt", std::string(800, 'x'));
+  const std::string line =
+      "train --model llama-tiny --from-scratch --device cpu --data one --seq-length 16 --steps 1 ";
+  const Answer answer = veil(line);
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr(", 0 held out"));
+  expect_refused(line + "--held-out 0.05", "leaves no document in the held-out part");
 }
 
 TEST_F(ProgramTrain, TokensBeyondTheModelsVocabularyAreRefused) {
