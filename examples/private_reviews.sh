@@ -3,7 +3,7 @@
 #
 #     examples/private_reviews.sh [DIR]       VEIL=build/veil, some ten minutes on one CPU core
 #
-# The secret is fixed so that the figures can be repeated on the same kind of machine. That is for an example whose data is invented: a secret that stands in a script protects nobody.
+# The secret is fixed so that the figures can be repeated on the same kind of machine. That is for an example whose data is invented: a secret in a script protects nobody.
 set -eu
 cd "$(dirname "$0")/.."
 veil=${VEIL:-build/veil}

@@ -1,4 +1,4 @@
-// Where the goldens lie: $VEIL_GOLDENS, else the folder beside the repository, else the copy in it.
+// The goldens: $VEIL_GOLDENS, else the folder next to the repository, else the copy in it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ inline std::optional<std::filesystem::path> find_goldens(const std::string& what
   return {};
 }
 
-// Likewise; a test failure where none does.
+// Likewise; a test failure if none does.
 inline std::filesystem::path goldens_with(const std::string& what) {
   const auto found = find_goldens(what);
   if (!found) ADD_FAILURE() << what << " is in none of the goldens' folders";

@@ -63,7 +63,7 @@ class OrderTaker final : public Feed {
   std::unique_ptr<data::Order>& taken_;
 };
 
-// The table that tokens are looked up in, where it is trained: its place among the model-wide
+// The table that tokens are looked up in, if it is trained: its place among the model-wide
 // indices, rows and width.
 struct TokenTable {
   int64_t first = 0, rows = 0, width = 0;

@@ -36,7 +36,7 @@ int64_t drawn_here(data::Order& order, int64_t step);
 
 class AuditedRun {
  public:
-  // UserError where the options are not those of a private run with noise that starts anew.
+  // UserError if the options are not those of a private run with noise that starts anew.
   AuditedRun(const AuditOptions& options, const AuditPlace& place);
 
   OpenedRun& run() { return run_; }

@@ -19,7 +19,7 @@ struct ClaimedRun {
 // `deviation` is the noise's, in the same unit.
 double log_likelihood_ratio(double seen, double distance, double deviation, double q);
 
-// Scores with and without, one of each per pair, above 0 where the canary is guessed to be there.
+// Scores with and without, one of each per pair, above 0 if the canary is guessed to be there.
 // The bound, by Gaussian DP for one step at q = 1 and by the accountant's trade-off curve
 // otherwise; fills the record's test, roc, claimed_roc and epsilon_low.
 void judge_scores(const std::vector<double>& with, const std::vector<double>& without,

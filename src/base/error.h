@@ -27,7 +27,7 @@ class UserError : public std::runtime_error {
   UserError(const std::string& field, const std::string& message, int exit_code = kExitUsage)
       : std::runtime_error(field + " " + message), field_(field), exit_code_(exit_code) {}
 
-  // The field at fault ("clip_norm"); empty where the error is not about one.
+  // The field at fault ("clip_norm"); empty if the error is not about one.
   const std::string& field() const { return field_; }
   int exit_code() const { return exit_code_; }
 

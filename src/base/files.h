@@ -7,12 +7,12 @@
 
 namespace veil {
 
-// The whole file. UserError where it cannot be read.
+// The whole file. UserError if it cannot be read.
 std::string read_file(const std::string& path);
 
 // Writes next to the target, syncs, renames over it: a reader sees the old file or the new one,
 // never half of one. Missing folders are made. `owner_only` gives mode 0600 from the first byte on.
-// UserError where it cannot be written; nothing is left behind then.
+// UserError if it cannot be written; nothing is left behind then.
 void write_file_atomically(const std::string& path, std::string_view content,
                            bool owner_only = false);
 
@@ -26,7 +26,7 @@ void write_stream_atomically(const std::string& path,
 // one line otherwise.
 void ensure_folder_writable(const std::string& folder);
 
-// UserError where making the folder or writing the file is bound to fail. They make nothing, so
+// UserError if making the folder or writing the file is bound to fail. They make nothing, so
 // that wrong input leaves nothing behind.
 void check_folder_can_be_made(const std::string& folder);
 void check_file_can_be_written(const std::string& path);

@@ -70,7 +70,7 @@ bool is_listed(const fs::path& file) {
          found->end();
 }
 
-// Lists `path` with these fingerprints, in addition to those that it has where `also`.
+// Lists `path` with these fingerprints, in addition to those that it has if `also`.
 void list_in_manifest(const fs::path& path, const std::vector<std::string>& fingerprints,
                       bool also) {
   const std::string manifest = manifest_of(path);

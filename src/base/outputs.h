@@ -19,7 +19,7 @@ inline constexpr const char* kManifestFile = ".veil_files.json";
 
 bool written_by_veil(const std::string& path);
 
-// UserError where `path` cannot be written, where it is no regular file, and where it holds what
+// UserError if `path` cannot be written, if it is no regular file, and if it holds what
 // Veil did not write, unless `overwrite`. Makes nothing.
 void check_output_file(const std::string& path, bool overwrite = false);
 
@@ -32,13 +32,13 @@ void write_listed_file(const std::string& path, std::string_view content, bool o
 void expect_output_file(const std::string& path);
 void list_output_file(const std::string& path);
 
-// A folder that Veil alone writes into: makes it, with a manifest. UserError where it holds files
+// A folder that Veil alone writes into: makes it, with a manifest. UserError if it holds files
 // already and no manifest of Veil's.
 void claim_output_folder(const std::string& folder);
 
 // Whether `inner` is `outer` or lies inside it, links followed. Neither need exist.
 bool lies_inside(const std::string& inner, const std::string& outer);
-// UserError where `folder` contains one of these places, is one of them or lies inside one. Each is
+// UserError if `folder` contains one of these places, is one of them or lies inside one. Each is
 // a path and what to call it ("the data"); empty paths are left out.
 void check_apart(const std::string& field, const std::string& folder,
                  const std::vector<std::pair<std::string, std::string>>& places);

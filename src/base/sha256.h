@@ -1,5 +1,5 @@
 // SHA-256 (FIPS 180-4), in every build: what must not collide even for someone who tries is
-// compared by it. The processor's own instructions are used where it has them.
+// compared by it. The processor's own instructions are used if it has them.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ Sha256Digest digest_of_parts(int64_t count, const std::function<Sha256Digest(int
 // Of bytes in memory, cut into pieces of 1 MiB that are hashed on several threads.
 Sha256Digest digest_of_memory(std::string_view bytes);
 // Of the regular files of a folder, without its sub-folders: their names, sizes and bytes.
-// UserError where one cannot be read.
+// UserError if one cannot be read.
 Sha256Digest digest_of_files(const std::string& folder);
 
 }  // namespace veil

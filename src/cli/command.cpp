@@ -151,7 +151,7 @@ const std::set<std::string>& known_fields() {
 }
 
 void complain(const std::string& message) {
-  std::fflush(stdout);  // where both go to one file, as in a suite's log, the error comes last
+  std::fflush(stdout);  // if both go to one file, as in a suite's log, the error comes last
   fmt::print(stderr, "{} {}\n", colored(stderr, Color::red, "veil:"), message);
 }
 

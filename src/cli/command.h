@@ -54,7 +54,7 @@ struct RankStart {
   OnSignal on_signal = OnSignal::end_ranks;
 };
 // The one place where ranks are started and joined. A process that no launcher started starts them
-// and waits, where `start` names some, or else does the work alone; one that a launcher started
+// and waits, if `start` names some, or else does the work alone; one that a launcher started
 // joins the others first, and what the work throws ends them all with one message. Answers the exit
 // code.
 int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,

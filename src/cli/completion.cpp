@@ -34,7 +34,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> value_words(
   return found;
 }
 
-// What completes the first argument that is not an option, where that is one of some names.
+// What completes the first argument that is not an option, if that is one of some names.
 std::vector<std::string> positional_words(const OptionTable& table) {
   for (const OptionRow& row : table.rows) {
     if (row.positional && !row.choices.empty()) return row.choices;

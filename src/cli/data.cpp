@@ -43,7 +43,7 @@ void print_histogram(const data::DataOverview& overview) {
   }
 }
 
-// Trained tokens are green on a terminal, and stand in brackets elsewhere.
+// Trained tokens are green on a terminal, and are in brackets elsewhere.
 void print_sample(const data::ShownSample& sample, bool all_trained) {
   const bool brackets = colored(stdout, Color::green, "x") == "x";
   std::string where = sample.file.empty() ? "" : fmt::format("{}:{}: ", sample.file, sample.line);

@@ -1,4 +1,4 @@
-// veil doctor: what this build and this machine have, what is missing and what brings it.
+// veil doctor: what this build and this machine have, what is missing and how to install it.
 #include <unistd.h>
 
 #include <cstdlib>

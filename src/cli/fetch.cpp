@@ -16,7 +16,7 @@
 namespace veil {
 namespace {
 
-// One line that grows on a terminal; elsewhere a line a file.
+// One line that grows on a terminal; elsewhere one line per file.
 class FetchLine {
  public:
   void show(const FetchProgress& now) {

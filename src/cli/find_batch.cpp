@@ -317,7 +317,7 @@ int run_find_batch(const CommandCall& call) {
     fmt::print("{}\n", to_json(result).dump(1));
   } else {
     print_result(result);
-    fmt::print("\nwritten   {}, max_batch_sizes.json beside it\n", text_path);
+    fmt::print("\nwritten   {}, max_batch_sizes.json next to it\n", text_path);
   }
   return all_fit ? kExitDone : kExitFailed;
 }

@@ -11,11 +11,11 @@ HubVariables hub_variables_from_environment();
 // Where Veil keeps what it can make again: XDG_CACHE_HOME/veil, else ~/.cache/veil.
 std::string cache_root_from_environment();
 
-// The folder of `--model NAME`, where NAME is no preset: a folder with config.json, or a hub's
+// The folder of `--model NAME`, if NAME is no preset: a folder with config.json, or a hub's
 // model in the cache. UserError otherwise.
 std::string model_folder_from_environment(const std::string& name);
 
-// HF_TOKEN, else the file that the hub's own login leaves; "" where there is neither. A secret: it
+// HF_TOKEN, else the file that the hub's own login leaves; "" if there is neither. A secret: it
 // goes into requests and nowhere else.
 std::string hub_token_from_environment();
 std::string hub_endpoint_from_environment();  // HF_ENDPOINT, else https://huggingface.co

@@ -35,7 +35,7 @@ struct OptionTable {
   std::vector<std::string> topics() const;  // that --help takes, without `all`
 };
 
-// "5e-05; from scratch: 0.001"; "" where there is none, and for a flag that is off.
+// "5e-05; from scratch: 0.001"; "" if there is none, and for a flag that is off.
 std::string default_text(const OptionRow& row);
 // "--batch-size N"
 std::string usage_of(const OptionRow& row);

@@ -260,7 +260,7 @@ void Options::read_toml(std::istream& stream, const std::string& path, Source so
     for (const std::string& value : item.inputs) {
       // CLI11's reader ends a value at '#', even between quotes.
       if (!value.empty() && (value.front() == '"' || value.front() == '\'')) {
-        user_error("{}: {} = {}: the quotes do not close; a '#' cannot stand in a value", path,
+        user_error("{}: {} = {}: the quotes do not close; a value cannot contain '#'", path,
                    item.name, setting->spec.secret ? kRedacted : value);
       }
     }

@@ -51,7 +51,7 @@ struct OptionSpec {
   bool required = false;
   bool secret = false;        // shown and recorded as "***"
   std::string value = "";     // what help calls the value; "" for a name by its type
-  std::string fallback = "";  // what holds where the field is empty
+  std::string fallback = "";  // what holds if the field is empty
   // Where the default comes from, which help shows instead of a value that differs between machines.
   std::string origin = "";
 };
@@ -145,7 +145,7 @@ class Options {
   }
   // What a plain --help shows: these options only, and examples.
   void brief(const std::vector<std::string>& names, const std::vector<std::string>& examples);
-  // The option's defaults, where they differ from run to run; the last case that applies holds.
+  // The option's defaults, if they differ from run to run; the last case that applies holds.
   void defaults(const std::string& name, const std::vector<DefaultCase>& cases);
 
   // A named set of values; the first one brings the option --preset.
@@ -165,7 +165,7 @@ class Options {
 
   // False if --help was given and answered.
   bool parse(const std::vector<std::string>& arguments);
-  // False also where the call only asks for a description.
+  // False also if the call only asks for a description.
   bool parse_call(const CommandCall& call);
   // The defaults are what the fields of options that were not given hold now: to be called when a
   // command has resolved them.

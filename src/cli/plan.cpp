@@ -89,7 +89,7 @@ std::string peak_parts(const MemoryEstimate& estimate, Space space) {
 }
 
 // Whether a rank's peak fits: in the budget, in this machine's memory, or on which GPUs. Answers
-// false where it does not fit.
+// false if it does not fit.
 bool print_fit(const PlanCommand& command, int64_t peak, bool on_gpu) {
   const auto judge = [&](int64_t room, const std::string& where) {
     const bool fits = peak <= room;

@@ -293,7 +293,7 @@ int run_sigma(const CommandCall& call) {
   return kExitDone;
 }
 
-// Where a curve crosses a `doubling`, between two of its batches; nothing where it does not.
+// Where a curve crosses a `doubling`, between two of its batches; nothing if it does not.
 std::optional<std::pair<double, double>> crossing(const Curve& curve,
                                                   const std::vector<double>& doublings, double at) {
   for (size_t i = 0; i + 1 < doublings.size(); ++i) {

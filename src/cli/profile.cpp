@@ -93,7 +93,7 @@ void print_summary(const Record& record) {
   }
 }
 
-// "" where nothing is traced.
+// "" if nothing is traced.
 std::string trace_folder(const ProfileCommand& command, int world) {
   if (command.config.measure.wants(ProfileKind::none)) return "";
   return join_path(command.output_dir, configuration_name(command.config, world));

@@ -13,7 +13,7 @@ namespace veil {
 // "[######..................]"
 std::string progress_bar(int64_t done, int64_t total);
 
-// A part of a line, and how soon it is left out where the line is too long: the highest first; 0
+// A part of a line, and how soon it is left out if the line is too long: the highest first; 0
 // stays.
 struct LinePart {
   std::string text;

@@ -44,7 +44,7 @@ std::vector<std::string> prompts_of_file(const std::string& path) {
 }
 
 // With what the tokenizer's template puts in front of a text, and without what it puts behind it: a
-// prompt goes on.
+// prompt continues.
 std::vector<int32_t> prompt_tokens(const data::Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<int32_t> whole = tokenizer.encode(prompt, /*add_special=*/true);
   const std::vector<int32_t> own = tokenizer.encode(prompt, /*add_special=*/false);

@@ -142,7 +142,7 @@ std::optional<std::vector<std::string>> begun_with(const Suite& suite, const Opt
   const auto asked = asked_sweep(folder);
   if (!asked)
     user_error(
-        "--resume {}: it holds no sweep.json that says what its sweep was asked for; give a run_* "
+        "--resume {}: it holds no sweep.json that says which sweep was requested; give a run_* "
         "folder of `veil "
         "suite "
         "{}`, or the options once more",
@@ -212,7 +212,7 @@ int sweep_and_report(const Experiments& experiments, const SweepOptions& sweep,
       });
   if (result.interrupted) {
     fmt::print(stderr,
-               "stopped; what is finished is kept, and `veil suite {} --resume {}` goes on\n",
+               "stopped; what is finished is kept, and `veil suite {} --resume {}` continues\n",
                sweep.suite, sweep.folder);
     return kExitInterrupted;
   }

@@ -13,7 +13,7 @@ bool is_terminal(std::FILE* stream);
 int terminal_width(std::FILE* stream);
 
 enum class Color { red, green, yellow, bold };
-// The text in colour on a terminal, and as it is elsewhere or where NO_COLOR is set.
+// The text in colour on a terminal, and as it is elsewhere or if NO_COLOR is set.
 std::string colored(std::FILE* stream, Color color, const std::string& text);
 
 }  // namespace veil

@@ -208,7 +208,7 @@ void settle_profile(TrainCommand& command, const Options& options) {
   command.config.training.profile_step = profiled_step(command.profile);
 }
 
-// Defaults where the command line leaves them open. Answers whether the model is a diffusion
+// Defaults if the command line leaves them open. Answers whether the model is a diffusion
 // transformer.
 bool use_train_defaults(const Options& options, RunConfig& c) {
   if (c.model.name.empty())
@@ -315,7 +315,7 @@ class TrainPrinter {
       fmt::print("{}\n", Json{{"audit", to_json(*result.audit)}}.dump());
     if (result.phases) print_phases(result);
     if (command_.json) return;
-    if (!result.finished) fmt::print("stopped; `--resume {}` goes on\n", result.folder);
+    if (!result.finished) fmt::print("stopped; `--resume {}` continues it\n", result.folder);
     if (result.privacy && result.privacy->budget_ended)
       fmt::print("ended after step {} of {}: one more would spend more than epsilon {:g}\n",
                  result.steps, result.privacy->steps, *command_.config.privacy.epsilon);
@@ -443,9 +443,9 @@ class TrainPrinter {
         "owner-only, not exported\n");
     if (!p.resumes) return;
     if (p.replays) {
-      fmt::print("  goes on     as an exact replay, under the run's own nonce\n");
+      fmt::print("  continues   as an exact replay, under the run's own nonce\n");
     } else {
-      fmt::print("  goes on     under a fresh nonce, for {}{}\n", p.why_fresh,
+      fmt::print("  continues   under a fresh nonce, for {}{}\n", p.why_fresh,
                  p.lost_steps > 0
                      ? fmt::format("; {} begun before {} counted",
                                    quantity(p.lost_steps, "step that was", "steps that were"),
@@ -479,7 +479,7 @@ class TrainPrinter {
   std::string step_text(const StepEvent& event) const {
     const StepLine& line = event.line;
     const std::string left = format_duration(event.left_seconds) + " left";
-    // Each with its rank: what is least needed goes first where the line is too long.
+    // Each with its rank: what is least needed goes first if the line is too long.
     std::vector<LinePart> parts = {
         {fmt::format("step {:>{}}/{}", line.step, std::to_string(steps_).size(), steps_)}};
     if (line.privacy) {
@@ -584,7 +584,7 @@ void stop_when_asked(const std::string& folder, bool speaks) {
   }
 }
 
-// What a resumed run takes from its folder, where the command line does not say otherwise.
+// What a resumed run takes from its folder, if the command line does not say otherwise.
 void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
   const auto folder = resumed_run_folder(c.training.resume, c.training.output_dir);
   if (!folder) return;
@@ -620,7 +620,7 @@ int train_here(TrainCommand& command, Options& options, const RankInfo& info) {
 
 namespace {
 
-// The words of a run into its configuration; false where that was all the call asked for.
+// The words of a run into its configuration; false if that was all the call requested.
 bool parse_train(const CommandCall& call, const RankInfo& info, Options& options,
                  TrainCommand& command) {
   add_train_options(options, command);

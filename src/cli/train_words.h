@@ -15,7 +15,7 @@ struct TrainWords {
   RunConfig config;  // as train() would get it
   nlohmann::json settings;
 };
-// Nothing where --help was among them and is answered. UserError as `veil train`'s.
+// Nothing if --help was among them and is answered. UserError as `veil train`'s.
 std::optional<TrainWords> read_train_words(const std::vector<std::string>& words,
                                            const RankInfo& info);
 

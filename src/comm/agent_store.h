@@ -5,7 +5,7 @@
 
 namespace veil {
 
-// Rank 0 tells; the others ask, and wait until it has told. UserError where the agent does not
+// Rank 0 tells; the others ask, and wait until it has told. UserError if the agent does not
 // answer.
 void tell_agent(const RankInfo& info, int port);
 int port_from_agent(const RankInfo& info);

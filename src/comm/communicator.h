@@ -34,7 +34,7 @@ class Pending {
   // unless timing was requested.
   virtual Marker began() const { return {}; }
   virtual Marker ended() const { return {}; }
-  // What the call would have taken on the simulated link; 0 where the peers are real.
+  // What the call would have taken on the simulated link; 0 if the peers are real.
   virtual double modelled_ms() const { return 0; }
 };
 using PendingPtr = std::shared_ptr<Pending>;
@@ -82,7 +82,7 @@ std::string mpi_library_version();
 std::string nccl_library_version();
 // A communicator outlives the graphs that captured its calls: NCCL waits for them in its
 // destructor. One communicator per lane, made in the same order on every rank of the World; `lane`
-// tells apart communicators of the same ranks. Throw MissingBackend where the build lacks the
+// tells apart communicators of the same ranks. Throw MissingBackend if the build lacks the
 // backend.
 std::unique_ptr<Communicator> make_host_communicator(int lane, Device device);
 std::unique_ptr<Communicator> make_nccl_communicator(int lane, Device device);

@@ -48,7 +48,7 @@ class NcclPending : public Pending {
   Marker began_, finished_, ended_;
 };
 
-// Ends all ranks where NCCL reports that a peer or the network is gone: its kernels would wait for
+// Ends all ranks if NCCL reports that a peer or the network is gone: its kernels would wait for
 // ever.
 class Watchdog {
  public:

@@ -3,7 +3,7 @@
 //   all_gather      slot p holds the own shard rotated by an offset that depends on p: values of
 //                   exactly the own
 //   spread, no two slots alike, and no memory
-//                   beside the caller's
+//                   next to the caller's
 //   sums            the own contribution alone
 #include "base/error.h"
 #include "comm/collectives.h"
@@ -97,7 +97,7 @@ class SimulatedCommunicator : public Communicator {
 
  private:
   // Where rank p's copy of the shard begins: spread over the shard by the golden ratio, and not 0
-  // where there is a choice.
+  // if there is a choice.
   static size_t offset(int p, int64_t count) {
     if (count < 2) return 0;
     return 1 + (static_cast<uint64_t>(p + 1) * 0x9E3779B97F4A7C15ull) %

@@ -17,7 +17,7 @@ void drain_current_stream(Device device);
 
 class HostStaging {
  public:
-  // `slots` pieces of `slot_bytes` each, page-locked where `device` is a GPU.
+  // `slots` pieces of `slot_bytes` each, page-locked if `device` is a GPU.
   HostStaging(Device device, int slots, size_t slot_bytes);
   ~HostStaging();
   HostStaging(const HostStaging&) = delete;

@@ -43,12 +43,12 @@ RankInfo read_rank(Launcher launcher, const char* rank, const char* world, const
   return info;
 }
 
-// The first of a variable's names that is set; the last one's where none is.
+// The first of a variable's names that is set; the last one's if none is.
 const char* first_set(const char* name, const char* or_else) {
   return text(name).empty() ? or_else : name;
 }
 
-// How many ranks are on this node, from "4(x2),3" and the node's number; 0 where that says nothing.
+// How many ranks are on this node, from "4(x2),3" and the node's number; 0 if that says nothing.
 int tasks_on_node(const std::string& tasks_per_node, int node) {
   std::istringstream parts(tasks_per_node);
   for (std::string part; std::getline(parts, part, ',');) {

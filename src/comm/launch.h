@@ -12,14 +12,14 @@ namespace veil {
 // What the launcher's environment says of this process.
 RankInfo rank_info_from_environment();
 
-// Starts `ranks` copies of this program with the same arguments, under mpirun or, where there is
+// Starts `ranks` copies of this program with the same arguments, under mpirun or, if there is
 // none or the build has no MPI, as plain processes that meet over TCP, and replaces this process's
 // work by waiting for them. Returns the exit code to leave with: 0, or that of the first
 // rank that failed.
 int launch_local_ranks(int ranks, const std::vector<std::string>& arguments,
                        OnSignal on_signal = OnSignal::end_ranks);
 
-// Joins the ranks (by MPI, or over TCP where the launcher knows no MPI). Call once, before any
+// Joins the ranks (by MPI, or over TCP if the launcher knows no MPI). Call once, before any
 // communicator, and let every communicator end before it. If any rank dies or calls fail(), every
 // other rank ends within 10 seconds, with one message that names the rank and the reason, and an
 // exit code that is not 0.
@@ -30,7 +30,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   const RankInfo& info() const;
-  // Reports why this rank cannot go on, ends every rank, does not return.
+  // Reports why this rank cannot continue, ends every rank, does not return.
   [[noreturn]] void fail(const std::string& reason, int exit_code);
 
  private:

@@ -72,7 +72,7 @@ std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks,
   return command;
 }
 
-// What mpirun itself says is kept, and shown only where no rank has said anything better.
+// What mpirun itself says is kept, and shown only if no rank has said anything better.
 class MpirunProcess {
  public:
   MpirunProcess(const std::vector<std::string>& command, const std::string& socket, int ranks,

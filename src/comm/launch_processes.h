@@ -35,7 +35,7 @@ class PassedSignals {
   sigset_t set_, previous_;
 };
 
-// What launch_local_ranks does where there is no mpirun. The ranks tell themselves who failed.
+// What launch_local_ranks does if there is no mpirun. The ranks tell themselves who failed.
 int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSignal on_signal);
 
 }  // namespace veil

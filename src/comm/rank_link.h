@@ -22,7 +22,7 @@ struct RankInfo {
   // torchrun's agent keeps a store at that port, in which rank 0 says where the ranks meet.
   bool agent_store = false;
   int attempt = 0;     // of torchrun, which starts ranks again that failed
-  int listening = -1;  // rank 0's socket at master_port where the launcher has made it
+  int listening = -1;  // rank 0's socket at master_port if the launcher has made it
   // "NAME=value" of all that libraries read to choose how they compute, sorted.
   std::vector<std::string> arithmetic = {};
 };
@@ -41,7 +41,7 @@ class RankLink {
   // What carries the collectives of ranks on CPU. The first call joins every rank to every other,
   // so all ranks make it, in the same order as what they share.
   virtual RankWorker& worker() = 0;
-  // Tells people why this rank failed, and ends every rank. Returns where the others could only be
+  // Tells people why this rank failed, and ends every rank. Returns if the others could only be
   // left to notice that this rank is gone.
   virtual void fail(const std::string& reason, int exit_code) = 0;
 };

@@ -13,14 +13,14 @@ struct Frame {
   std::string text;  // failed: the reason; share: the bytes
 };
 
-// False or empty where the other side is gone. Neither raises SIGPIPE.
+// False or empty if the other side is gone. Neither raises SIGPIPE.
 bool send_frame(int fd, const Frame& frame);
 std::optional<Frame> receive_frame(int fd);
 
 // Unix sockets in the abstract namespace, of this machine and this user only. They throw
 // std::runtime_error.
 int listen_locally(const std::string& name);
-int accept_locally(int listening);  // -1 where the other side is another user's
+int accept_locally(int listening);  // -1 if the other side is another user's
 int connect_locally(const std::string& name);
 
 // Hands over this process's standard output and error; makes the received ones this process's own.
@@ -30,7 +30,7 @@ void receive_output(int fd);
 // TCP. Port 0 listens at any free one. `connect` retries until `seconds` have passed. They throw
 // UserError naming address and port. A connection to a machine that is gone breaks within a minute.
 int listen_tcp(int port);
-int accept_tcp(int listening);  // -1 where nobody came
+int accept_tcp(int listening);  // -1 if nobody came
 int connect_tcp(const std::string& address, int port, double seconds);
 int port_of(int listening);
 std::string peer_address(int fd);  // of a connection's other end, in numbers

@@ -64,7 +64,7 @@ TcpPlaces places_from(const std::string& text, int rank, int listening,
   return places;
 }
 
-// What carries collectives: made when it is first asked for, for ranks with a GPU each need none.
+// What carries collectives: made when it is first requested, for ranks with a GPU each need none.
 class LazyWorker {
  public:
   LazyWorker() : listening_(listen_tcp(0)) {}
@@ -107,7 +107,7 @@ class TcpHub : public RankLink {
                    info_.master_port, kJoinSeconds);
       }
     }
-    // nobody goes on before everybody is here, and can be told
+    // nobody continues before everybody is here, and can be told
     const std::string places = places_text(collectives_.port(), watch_, info_.world);
     collectives_.meet(places, 0, "127.0.0.1");
     watch_.tell_all({Frame::hello, 0, places});

@@ -1,4 +1,4 @@
-// How ranks send each other bytes: by MPI, or over TCP connections where the launcher offers no
+// How ranks send each other bytes: by MPI, or over TCP connections if the launcher offers no
 // MPI. Collectives (host_lane.h) are built on it once, so their results do not depend on the wire.
 //
 // Order: what one rank sends to another on one channel arrives in the order of the sends, and each
@@ -44,10 +44,10 @@ class Wire {
   virtual RankTask open(std::unique_ptr<Channel>& channel) = 0;
   // Called now and then while no task waits.
   virtual void look_in() {}
-  // Called when no task could go on, for the `rounds`th time in a row: leaves the core for a while.
+  // Called when no task can proceed, for the `rounds`th time in a row: leaves the core for a while.
   virtual void rest(int rounds) = 0;
   virtual void wake() {}  // ends a rest(); any thread
-  // Ends every rank and this process; returns where it has no way to.
+  // Ends every rank and this process; returns if it has no way to.
   virtual void abort(int) {}
   // Waits for every rank; the worker's last call.
   virtual void end() {}

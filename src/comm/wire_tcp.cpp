@@ -24,7 +24,7 @@ namespace veil {
 namespace {
 
 constexpr double kOpenSeconds = 120;
-// Whoever loses a connection waits so long for the World to say which rank died, and why.
+// A rank that loses a connection waits so long for the World to say which rank died, and why.
 constexpr double kLostPatienceMs = 5000;
 
 class TcpTransfers;
@@ -108,7 +108,7 @@ std::unique_ptr<Transfers> TcpChannel::transfers() {
   return std::make_unique<TcpTransfers>(*this);
 }
 
-// Passes the queue's first bytes to `move` until it would wait. False where the connection broke.
+// Passes the queue's first bytes to `move` until it would wait. False if the connection broke.
 template <typename Move>
 bool drain_messages(std::deque<TcpMessage>& queue, Move move) {
   while (!queue.empty()) {
@@ -244,14 +244,14 @@ class TcpWire : public Wire {
     throw std::runtime_error(fmt::format("the connection to rank {} was lost", to));
   }
 
-  // Accepts who has come, and keeps the connections that are not asked for yet.
+  // Accepts who has come, and keeps the connections that are not requested yet.
   void admit() {
     pollfd coming{places_.listening, POLLIN, 0};
     while (poll(&coming, 1, 0) > 0) {
       const int fd = accept_tcp(places_.listening);
       if (fd < 0) return;
       Greeting theirs;
-      // Whoever says nothing for this long is none of the ranks.
+      // A peer that is silent for this long is not a rank.
       pollfd said{fd, POLLIN, 0};
       const bool spoke =
           poll(&said, 1, /*timeout_ms=*/2000) > 0 &&

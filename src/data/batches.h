@@ -44,7 +44,7 @@ class Batches {
   // The next batch; nothing at the order's end. What failed on the thread is thrown here.
   std::optional<Batch> next();
 
-  // Where the next batch stands, whatever is already made ahead; nothing at the order's end. A
+  // Where the next batch is, whatever is already made ahead; nothing at the order's end. A
   // loader that starts there delivers what this one would.
   std::optional<Position> position() const;
   LoaderStatistics statistics() const;

@@ -73,7 +73,7 @@ bool Bpe::begin_with(std::string_view piece, Workspace& workspace) const {
       dropped = true;
       continue;
     }
-    // A run of unknown bytes is one token where the file asks for it.
+    // A run of unknown bytes is one token if the file asks for it.
     const bool fused = known < 0 && first_.fuse_unknown && !workspace.symbols.empty() &&
                        workspace.spans.back().end == place &&
                        workspace.symbols.back().token == first_.unknown;

@@ -72,7 +72,7 @@ class Bpe {
 // character, so that a vocabulary can be a table of strings.
 char32_t byte_to_character(uint8_t byte);
 
-// The bytes that a word of the alphabet stands for; nothing where a character is not of the
+// The bytes that a word of the alphabet stands for; nothing if a character is not of the
 // alphabet.
 std::optional<std::string> bytes_of_word(std::string_view word);
 

@@ -11,7 +11,7 @@ namespace veil::data {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Up to `count` bytes into `bytes`; fewer only at the end, 0 behind it. UserError where the file
+  // Up to `count` bytes into `bytes`; fewer only at the end, 0 behind it. UserError if the file
   // cannot be read or is damaged.
   virtual size_t read(char* bytes, size_t count) = 0;
   virtual int64_t file_bytes_read() const = 0;  // of the file as it is stored

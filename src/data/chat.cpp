@@ -208,7 +208,7 @@ void blank_out(std::string& text, const std::string& what) {
     std::fill_n(text.begin() + static_cast<int64_t>(at), what.size(), ' ');
 }
 
-// The words among `text` that no format writes; "" where there are none.
+// The words among `text` that no format writes; "" if there are none.
 std::string foreign_words(std::string text, const FormatMarks& marks, const ChatTemplate& chat) {
   for (const std::string& mark : marks.identifying) blank_out(text, mark);
   for (const std::string& mark :
@@ -311,7 +311,7 @@ RecognisedChat recognise_chat_template(const std::string& jinja, const ChatToken
   if (!found) return refuse("it has the marks of none");
   ChatTemplate chat = named_chat_template(found->format, tokens);
   if (found->format == ChatFormat::chatml) chat.default_system = take_default_system(written);
-  // What begins a conversation is a variable, or stands there as it is.
+  // What begins a conversation is a variable, or is there as it is.
   const std::string usual = usual_tokens(found->format).begin;
   const bool by_variable = written.find(kWrittenBeginToken) != std::string::npos;
   if (by_variable) {

@@ -53,7 +53,7 @@ std::string short_reason(const json::exception& error) {
 }
 
 // Where the value that begins at `begin` ends: behind its closing bracket, or before what follows a
-// plain value. The text's end where it is not closed.
+// plain value. The text's end if it is not closed.
 size_t end_of_value(std::string_view text, size_t begin) {
   int64_t depth = 0;
   bool quoted = false;

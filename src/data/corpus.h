@@ -23,7 +23,7 @@ struct CountedObject;  // data/user_field.h
 struct Document {
   std::string text;  // never empty
   std::optional<int32_t> label;
-  std::string user = {};  // where CorpusOptions::user_key asks for it
+  std::string user = {};  // if CorpusOptions::user_key asks for it
   std::string file;
   int64_t line = 1;  // where it begins
   // RecordText's
@@ -57,7 +57,7 @@ struct CorpusCounts {
   int64_t empty = 0;  // documents without text, left out
 };
 
-// Sorted. A file is its own answer; links to folders are not followed. UserError where there is
+// Sorted. A file is its own answer; links to folders are not followed. UserError if there is
 // none.
 std::vector<std::string> find_data_files(const std::string& path);
 
@@ -69,7 +69,7 @@ class Corpus {
 
   // Of all records, never automatic; reads the first one.
   DataFormat format();
-  // Only replies are trained on: documents say where they are. UserError where there can be none.
+  // Only replies are trained on: documents say where they are. UserError if there can be none.
   bool masked();
   // A template has ended the documents, all of them or none: no end of text belongs behind them.
   bool ended();
@@ -93,7 +93,7 @@ class Corpus {
     std::string content;  // text, list
     std::optional<TableRows> table;
     std::vector<std::string> keys;  // table
-    size_t position = 0;            // list: what lies before is read
+    size_t position = 0;            // list: what comes before is read
     int64_t line = 1;               // list: at `position`; lines: of the next one
     int64_t counted = 0;            // bytes of the file that read_bytes_ has
     bool in_list = false, ended = false;

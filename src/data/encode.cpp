@@ -125,7 +125,7 @@ class Line {
   std::map<int64_t, Chunk> done_;
   int64_t read_ = 0, taken_ = 0;
   bool ended_ = false, stop_ = false;
-  std::vector<std::thread> threads_;  // last: they use what stands above
+  std::vector<std::thread> threads_;  // last: they use what is above
 };
 
 }  // namespace

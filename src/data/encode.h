@@ -34,7 +34,7 @@ void encode_corpus(Corpus& corpus, const Tokenizer& tokenizer, const EncodeOptio
 // encoded into memory now. A store has its tokens; `tokenizer` (null: none is given) is then
 // only checked, and a folder needs one. `bad` is called with what --skip-bad left out. With a
 // corpus.user_key, `owners` gets each document's owner. UserError for a folder without one
-// document, and for a store where users are requested: it has none.
+// document, and for a store if users are requested: it has none.
 std::shared_ptr<const TokenStore> load_data(const std::string& path, const Tokenizer* tokenizer,
                                             const CorpusOptions& corpus,
                                             const EncodeOptions& options,
@@ -42,7 +42,7 @@ std::shared_ptr<const TokenStore> load_data(const std::string& path, const Token
                                             Owners* owners = nullptr);
 
 // Whether a record of the data is a sample of its own, as conversations are; plain text is not.
-// Reads the first record; false where there is no such path.
+// Reads the first record; false if there is no such path.
 bool one_sample_a_record(const std::string& path, const CorpusOptions& corpus);
 
 // The header of a store that `tokenizer` will fill: with plain text, or with what a corpus holds.

@@ -19,9 +19,9 @@ struct HttpAnswer {
   int status = 0;                              // 0: no answer came
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // of get(), and of a download that was refused
-  std::string trouble;     // why the connection failed or broke off; "" where it did not
+  std::string trouble;     // why the connection failed or broke off; "" if it did not
   bool try_again = false;  // whether that may pass by itself
-  std::string header(const std::string& name) const;  // "" where there is none
+  std::string header(const std::string& name) const;  // "" if there is none
 };
 
 // One connection, kept open between requests. No redirect is followed, no secret is put into a
@@ -38,7 +38,7 @@ class HttpClient {
   HttpAnswer head(const std::string& url, const Headers& headers);
   // Breaks off after 64 MiB: for answers that are held in memory.
   HttpAnswer get(const std::string& url, const Headers& headers);
-  // Hands the body over as it comes. `begin` is called before the first byte, and only where the
+  // Hands the body over as it comes. `begin` is called before the first byte, and only if the
   // status is 200 or 206; what either throws ends the request and is passed on.
   HttpAnswer download(const std::string& url, const Headers& headers,
                       const std::function<void(const HttpAnswer&)>& begin,
@@ -52,9 +52,9 @@ class HttpClient {
 // "https://host:port", the port always there. "" for what is no http or https address, and for one
 // with a user or a password in it.
 std::string url_origin(const std::string& url);
-// Where a redirect leads; "" where it leads nowhere sensible.
+// Where a redirect leads; "" if it leads nowhere sensible.
 std::string resolve_url(const std::string& base, const std::string& location);
-// Bytes other than letters, digits and -._~ as %XX; '/' stays where `keep_slashes`.
+// Bytes other than letters, digits and -._~ as %XX; '/' stays if `keep_slashes`.
 std::string url_quoted(std::string_view text, bool keep_slashes);
 
 // By which a hub names its files. git_blob: the SHA-1 of "blob LENGTH\0" and the content

@@ -33,8 +33,8 @@ bool is_safe_path(const std::string& path);
 
 std::string hub_model_folder(const std::string& cache_root, const std::string& id);
 
-// A model's folder for `--model NAME`: NAME itself where it is a folder with config.json, else the
-// snapshot of the hub's model of that name in the cache. Nothing where neither is there. `revision`
+// A model's folder for `--model NAME`: NAME itself if it is a folder with config.json, else the
+// snapshot of the hub's model of that name in the cache. Nothing if neither is there. `revision`
 // is a branch, a tag or a commit of the hub's model.
 std::optional<std::string> resolve_model_folder(const std::string& name,
                                                 const std::string& cache_root,

@@ -97,7 +97,7 @@ class PartialFile {
     digest_ = std::make_unique<Digest>(fresh_digest());
     held_ = 0;
   }
-  // False where more comes than the file should have; that is not kept.
+  // False if more comes than the file should have; that is not kept.
   bool append(std::string_view bytes) {
     if (static_cast<int64_t>(bytes.size()) > facts_.bytes - held_) return false;
     digest_->add(bytes);

@@ -127,7 +127,7 @@ void HubSession::refuse(const HttpAnswer& answer, const std::string& what,
       endpoint_);
   if (!answer.trouble.empty()) {
     hub_failed("{}: {}{}", what, answer.trouble,
-               file.empty() ? "" : "; the same command goes on where this one ended");
+               file.empty() ? "" : "; the same command continues where this one stopped");
   }
   if (code == "RevisionNotFound")
     user_error("model {} has no revision '{}'", request_.model, printable(request_.revision));
@@ -230,7 +230,7 @@ void HubSession::download(const std::string& commit, const std::string& file,
       const bool continued = answer.status == 206;
       if (continued &&
           !answer.header("content-range").starts_with(fmt::format("bytes {}-", first))) {
-        hub_failed("{}: the server sends another part than was asked for", what);
+        hub_failed("{}: the server sends another part than requested", what);
       }
       begin(continued ? first : 0);
     };

@@ -42,7 +42,7 @@ class HubSession {
   };
   FileFacts facts(const std::string& commit, const std::string& file);
 
-  // The file's bytes from `held()` on, where that is not 0 and the server can; held() is asked
+  // The file's bytes from `held()` on, if that is not 0 and the server can; held() is asked
   // before each attempt. `begin` is told where the bytes that follow belong: at held() or at 0.
   void download(const std::string& commit, const std::string& file,
                 const std::function<int64_t()>& held, const std::function<void(int64_t)>& begin,

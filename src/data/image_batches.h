@@ -29,7 +29,7 @@ class ImageBatches {
                int64_t size, int64_t channels, Position start, int ahead);
   // The next batch; nothing at the order's end. What failed while it was made is thrown here.
   std::optional<ImageBatch> next();
-  // Where the next batch stands.
+  // Where the next batch is.
   std::optional<Position> position() const { return position_; }
   LoaderStatistics statistics() const { return statistics_; }
 

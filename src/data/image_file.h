@@ -20,7 +20,7 @@ bool built_with_images();
 std::string image_library_versions();  // "libpng 1.6.39, libjpeg 6.2", or ""
 
 // Whichever of the two the file is, by its first bytes; grey and palettes become RGB, transparency
-// is laid on black. UserError, which names the file, where it is neither, broken, or has more than
+// is laid on black. UserError, which names the file, if it is neither, broken, or has more than
 // kMostPixels.
 Picture read_picture(const std::string& path);
 // The same for the file's head alone: width and height are set, no pixels.

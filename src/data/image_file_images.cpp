@@ -51,7 +51,7 @@ Picture read_png(const std::string& path, const std::string& bytes, bool pixels)
   return picture;
 }
 
-// libjpeg leaves by longjmp where something is wrong, and counts what it could mend.
+// libjpeg leaves by longjmp if something is wrong, and counts what it could mend.
 struct JpegErrors {
   jpeg_error_mgr base;
   std::jmp_buf leave;

@@ -16,7 +16,7 @@ class ImageSource {
   virtual int64_t count() const = 0;
   virtual std::vector<std::string> class_names() const = 0;
   virtual int64_t label(int64_t sample) const = 0;
-  // [3, size, size] in [-1, 1]. Any number of threads. UserError that names the file where it
+  // [3, size, size] in [-1, 1]. Any number of threads. UserError that names the file if it
   // cannot be read.
   virtual void read(int64_t sample, int64_t size, float* out) const = 0;
   // Of what the sample is made from, any number of threads: the hash decides the split, the digest
@@ -30,7 +30,7 @@ class ImageSource {
 enum class BadImages { seen_when_read, refused, left_out };
 
 // PNG and JPEG files (.png, .jpg, .jpeg in any case) below the folder's sub-folders; a sub-folder
-// is a class, in alphabetical order, also where it holds no image: taking one image away must not
+// is a class, in alphabetical order, even if it holds no image: taking one image away must not
 // give others another class. Names that begin with a dot are passed over. A file that is no sound
 // image is a UserError unless it is left out.
 class ImageFolder final : public ImageSource {
@@ -102,7 +102,7 @@ struct ImageSplit {
 ImageSplit split_images(const std::shared_ptr<const ImageSource>& whole, double held_out_fraction,
                         int threads);
 
-// Decodes the first `count` images: UserError where one is broken.
+// Decodes the first `count` images: UserError if one is broken.
 void check_images(const ImageSource& images, int64_t count, int threads);
 
 // The largest square in the middle, resized to size x size: each pixel is the mean of what it

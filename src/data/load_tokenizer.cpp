@@ -238,7 +238,7 @@ class BpeTokenizer : public Tokenizer {
       parts.push_back({begin, end, match != rule.what.inverted});
     };
     const std::string_view text = stretch.text;
-    size_t done = 0;  // what lies before is cut
+    size_t done = 0;  // what comes before is cut
     Span match;
     for (size_t from = 0;
          from < text.size() && rule.pattern->find(text, from, match, desk.matching);) {

@@ -77,7 +77,7 @@ void replace_in(TrackedText& text, const NormalizerRule& rule, const Pattern* ex
   rewriting.finish();
 }
 
-// A word's changed part: what lies between the characters that both forms begin and end with.
+// A word's changed part: what is between the characters that both forms begin and end with.
 void compose_word(std::string_view word, Span span, Rewriting& rewriting) {
   const std::string composed = to_nfc(word);
   if (composed == word) return rewriting.keep(span);

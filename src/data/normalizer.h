@@ -15,7 +15,7 @@ namespace veil::data {
 struct TrackedText {
   std::string text;
   // by byte of `text`: the bytes of the original that it stands for, a whole character at least.
-  // Empty where nobody asks.
+  // Empty if nobody asks.
   std::vector<Span> origin;
 };
 

@@ -14,7 +14,7 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 nlohmann::json position_json(const Position& position);
-Position position_from_json(const nlohmann::json& text);  // UserError where it is none
+Position position_from_json(const nlohmann::json& text);  // UserError if it is none
 
 inline constexpr int64_t kNoSample = -1;
 
@@ -23,7 +23,7 @@ class Order {
   virtual ~Order() = default;
   // This rank's samples; kNoSample stands for one that is none. One thread at a time.
   virtual std::vector<int64_t> samples(const Position& position) = 0;
-  // The position behind it; nothing where that is the end. Any number of threads, besides one that
+  // The position behind it; nothing if that is the end. Any number of threads, besides one that
   // asks for samples.
   virtual std::optional<Position> after(const Position& position) const = 0;
 };

@@ -28,7 +28,7 @@ class Pattern {
     std::unique_ptr<State> state_;
   };
 
-  // UserError where the expression is not understood.
+  // UserError if the expression is not understood.
   explicit Pattern(const std::string& expression);
   ~Pattern();
   Pattern(Pattern&&) noexcept;

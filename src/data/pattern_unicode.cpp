@@ -72,7 +72,7 @@ Pattern::Pattern(const std::string& expression) : compiled_(std::make_unique<Com
     user_error("the tokenizer's expression '{}' is not understood: {}", expression,
                pcre2_message(error));
   }
-  // where there is no JIT, pcre2_match interprets
+  // if there is no JIT, pcre2_match interprets
   pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE);
 }
 Pattern::~Pattern() = default;

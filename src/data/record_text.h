@@ -24,7 +24,7 @@ const NameTable<DataFormat>& names(DataFormat);
 enum class LossOn { all, replies };
 const NameTable<LossOn>& names(LossOn);
 
-// The format that an object's keys tell; text where they tell none.
+// The format that an object's keys tell; text if they tell none.
 DataFormat format_of_keys(const nlohmann::json& object, const std::string& text_key, bool labelled);
 
 struct RecordText {
@@ -41,7 +41,7 @@ struct RecordRules {
   bool labelled = false;
   RecognisedChat chat;
 };
-// Sets `record` and answers ""; otherwise says what is wrong with the object. UserError where a
+// Sets `record` and answers ""; otherwise says what is wrong with the object. UserError if a
 // conversation needs a template and there is none: no object can help that.
 std::string read_record(const nlohmann::json& object, const RecordRules& rules, RecordText& record);
 

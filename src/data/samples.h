@@ -39,7 +39,7 @@ struct SampleOptions {
   double held_out_fraction = 0;
   // of the documents: users are held out as a whole, whatever their texts
   std::shared_ptr<const Owners> owners = nullptr;
-  // instead of the store's own, where they are set; Samples::options() has those that are taken
+  // instead of the store's own, if they are set; Samples::options() has those that are taken
   std::optional<int32_t> end_of_text = {}, padding = {};
   bool may_be_empty = false;  // no sample at all is then no error
 };
@@ -61,7 +61,7 @@ class Samples {
 
   int64_t count() const { return count_; }
   int64_t length() const { return options_.length; }
-  // a sample
+  // per sample
   int64_t targets() const { return options_.kind == SampleKind::labelled ? 1 : options_.length; }
   const SampleOptions& options() const { return options_; }
   const TokenStore& store() const { return *store_; }

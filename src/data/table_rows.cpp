@@ -7,7 +7,7 @@ bool TableRows::at_end_of_field() const {
          from(position_).starts_with("\r\n");
 }
 
-// Whether the field at the position stands in quotes.
+// Whether the field at the position is in quotes.
 bool TableRows::is_quoted() const {
   if (position_ >= text_.size() || text_[position_] != '"') return false;
   if (separator_ != '\t') return true;

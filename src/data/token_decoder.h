@@ -11,7 +11,7 @@ struct DecoderRule {
   enum class Kind {
     byte_level,     // all tokens' bytes together; ill-formed ones become U+FFFD
     replace,        // `pattern` by `content` in every token
-    byte_fallback,  // a run of <0xNN> becomes its text, or one U+FFFD for each where it is none
+    byte_fallback,  // a run of <0xNN> becomes its text, or one U+FFFD for each if it is none
     fuse,           // all become one
     strip,          // up to `begin` and `end` times `content`, a character, from the ends of each
     metaspace,      // `pattern` by a space, and by nothing in the first token if `begin` is 1

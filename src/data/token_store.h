@@ -2,9 +2,9 @@
 // it lies.
 //
 // The file, little-endian: 4096 bytes of header ("VEILTOKS", version and length of the JSON that
-// follows as uint32, then zeros); tokens, uint16 where the vocabulary allows it, else uint32; from
+// follows as uint32, then zeros); tokens, uint16 if the vocabulary allows it, else uint32; from
 // the next multiple of 8 on the documents' first tokens and the end [documents + 1] as uint64, the
-// hashes of their texts [documents] as uint64 and, where they are labelled, the labels [documents]
+// hashes of their texts [documents] as uint64 and, if they are labelled, the labels [documents]
 // as int32. Where only replies are trained on, a byte for each token follows [tokens], 1 for those
 // that are. A file of anything but plain text is of version 2.
 #pragma once
@@ -45,7 +45,7 @@ struct EncodedDocument {
 
 class TokenStore {
  public:
-  // Maps the file. UserError in one line where it is no token store, is cut short or contradicts
+  // Maps the file. UserError in one line if it is no token store, is cut short or contradicts
   // itself.
   static TokenStore open(const std::string& path);
   TokenStore(TokenStore&&) noexcept;

@@ -44,7 +44,7 @@ class Tokenizer {
   virtual std::vector<int32_t> encode_pair(std::string_view first,
                                            std::string_view second) const = 0;
   // One line about bytes or characters that had no token and were dropped since it was loaded; ""
-  // where there were none.
+  // if there were none.
   virtual std::string dropped_notice() const { return ""; }
 
   // Special tokens are kept; bytes that are not UTF-8 become U+FFFD. UserError for a token that the

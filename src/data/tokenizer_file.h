@@ -34,7 +34,7 @@ class AddedTokens {
     Span span;
     int32_t token = -1;  // -1: text
   };
-  // Cuts `text` into added tokens and what lies between: the leftmost match, and of several the
+  // Cuts `text` into added tokens and what is between: the leftmost match, and of several the
   // longest.
   std::vector<Part> split(std::string_view text) const;
 
@@ -51,10 +51,10 @@ enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_
 // One pre-tokenizer: it sees each piece that the one before it made.
 struct SplitRule {
   bool prefix_space = false;  // puts a space before a piece that does not begin with one
-  // matches and what lies between them become pieces; "" leaves the piece whole
+  // matches and what is between them become pieces; "" leaves the piece whole
   std::string expression = {};
   SplitBehavior behavior = SplitBehavior::isolated;
-  bool inverted = false;  // what lies between the matches counts as the matches
+  bool inverted = false;  // what is between the matches counts as the matches
   // Metaspace: instead of spaces; also put before the piece, as `prepend` says. "": none of it
   enum class Prepend { never, first, always };
   std::string space = {};
@@ -85,7 +85,7 @@ struct TokenizerFile {
   std::vector<bool> known;                 // by token: the file may leave gaps
 };
 
-// `path` is the file or its folder; bos, eos and padding come from the tokenizer_config.json beside
+// `path` is the file or its folder; bos, eos and padding come from tokenizer_config.json next to
 // it, or are known by their names. UserError in one line for what cannot be read or is of another
 // kind.
 TokenizerFile read_tokenizer_file(const std::string& path);

@@ -1,4 +1,4 @@
-// Who documents and images belong to, where the unit of privacy is a user. Names are read to tell
+// Who documents and images belong to, if the unit of privacy is a user. Names are read to tell
 // users apart and to split the data; nothing here writes one.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace veil::data {
 // The owner of each item (a document or an image), in the items' order.
 class Owners {
  public:
-  // Of the next item. Two names are one user exactly where their bytes are equal.
+  // Of the next item. Two names are one user exactly if their bytes are equal.
   void add(std::string_view name);
 
   int64_t items() const { return static_cast<int64_t>(users_.size()); }

@@ -12,7 +12,7 @@ uint8_t byte_at(std::string_view text, size_t index) {
 }
 
 struct Stretch {
-  // of the sequence; where it is ill-formed, of its longest prefix that could have been well-formed
+  // of the sequence; if it is ill-formed, of its longest prefix that could have been well-formed
   size_t bytes;
   bool valid;
 };

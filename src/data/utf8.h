@@ -7,7 +7,7 @@
 
 namespace veil::data {
 
-// Where the first ill-formed byte stands; npos where all is well-formed (no overlong forms, no
+// Where the first ill-formed byte stands; npos if all is well-formed (no overlong forms, no
 // surrogates).
 size_t find_invalid_utf8(std::string_view text);
 

@@ -38,7 +38,7 @@ class ClipState {
   void set_clip_norms(const std::vector<double>& clip_norms);
   // The step's number and its noise's deviation, for the update.
   void set_noise(int64_t step);
-  // Whether the next steps add noise: off only where a step's sum itself is looked at.
+  // Whether the next steps add noise: off only if a step's sum itself is looked at.
   void silence(bool silent) { silent_ = silent; }
   const Tensor& noise_knobs() const { return noise_knobs_; }
   const NoiseSource& noise() const { return step_.noise; }

@@ -27,7 +27,7 @@ ExecutorContext::ExecutorContext(const Model& model_of, int64_t batch,
       some_frozen(std::any_of(shape.params.begin(), shape.params.end(),
                               [](const ParamShape& param) { return param.frozen; })) {
   // Products on CPU go to BLAS: oneDNN reorders its operands into memory that no row of the
-  // schedule asked for.
+  // schedule requested.
   at::globalContext().setUserEnabledMkldnn(false);
   options.step.optimizer = options.optimizer.kind;
   options.step.on_gpu = device.is_cuda();

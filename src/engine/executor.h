@@ -30,7 +30,7 @@ class Executor {
   const ModelShape& shape() const { return context_.shape; }
   Device device() const { return context_.device; }
 
-  // Captures the parts in graphs where that is requested and possible. Changes no parameter. Call
+  // Captures the parts in graphs if that is requested and possible. Changes no parameter. Call
   // once, before the first step.
   void prepare();
   // "on", or why not.

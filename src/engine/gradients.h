@@ -14,7 +14,7 @@ class Gradients {
  public:
   Gradients(const ExecutorContext& context, UnitBuffers& units);
 
-  // Null where the step is not private.
+  // Null if the step is not private.
   ClipState* clip() { return clip_.get(); }
   const Tensor& knobs() const { return knobs_; }  // a StepKnobs
   const Tensor& loss_sum() const { return loss_sum_; }
@@ -71,7 +71,7 @@ class Gradients {
   Tensor knobs_, loss_sum_, squared_norm_;  // the others are views of knobs_
   std::unique_ptr<SummedSink> sums_;        // of a step that is not private
   std::unique_ptr<ClipState> clip_;         // of one that is
-  TrainedSink trained_;                     // used where some parameters are frozen
+  TrainedSink trained_;                     // used if some parameters are frozen
 };
 
 }  // namespace veil

@@ -28,9 +28,9 @@ class RowClock {
   void lane_row(Part part, int micro_batch, int index, const std::vector<PendingPtr>& pending);
   void forget_rows();
 
-  // `sink`, with a clock around its reports where reports are timed.
+  // `sink`, with a clock around its reports if reports are timed.
   GradSink& timed(GradSink& sink);
-  // Runs `work`, as part of the running row's reports where reports are timed.
+  // Runs `work`, as part of the running row's reports if reports are timed.
   void time_report(const std::function<void()>& work);
 
   // Of the last step, which ran so many micro-batches. Waits for it.

@@ -139,7 +139,7 @@ void RowRunner::run_lane_row(const Op& op, int index) {
     pending_[index] = lanes_.run(op, timed);
     return;
   }
-  // It waits for another lane too: issued from a stream beside compute, so that compute goes on.
+  // It waits for another lane too: issued from a stream next to compute, so that compute continues.
   Marker now = Marker::ordering(context_.device);
   now.record();
   StreamGuard beside(context_.copy);

@@ -31,7 +31,7 @@ class RowMemory {
 
 class RowRunner {
  public:
-  // `data`: this rank's samples of a logical batch. `clock`: null where rows are not timed.
+  // `data`: this rank's samples of a logical batch. `clock`: null if rows are not timed.
   RowRunner(const ExecutorContext& context, UnitBuffers& units, Gradients& gradients,
             RowClock* clock, Batch data);
 

@@ -20,7 +20,7 @@ void StepGraphs::prepare() {
 }
 
 std::string StepGraphs::why_not() const {
-  if (context_.options.graph == GraphMode::off) return "asked for";
+  if (context_.options.graph == GraphMode::off) return "requested";
   if (!context_.device.is_cuda()) return "no GPU";
   for (const Communicator* lane : {context_.ranks.gather.get(), context_.ranks.reduce.get()}) {
     if (lane && !lane->why_not_capturable().empty()) return lane->why_not_capturable();

@@ -1,4 +1,4 @@
-// A step's parts as graphs, where that is requested and possible; row by row where it is not.
+// A step's parts as graphs, if that is requested and possible; row by row if it is not.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace veil {
 
 class StepGraphs {
  public:
-  // `clock`: null where rows are not timed.
+  // `clock`: null if rows are not timed.
   StepGraphs(const ExecutorContext& context, RowRunner& rows, Gradients& gradients, RowClock* clock)
       : context_(context), rows_(rows), gradients_(gradients), clock_(clock) {}
 

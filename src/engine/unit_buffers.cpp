@@ -120,7 +120,7 @@ void UnitBuffers::create(const Buffer& buffer) {
   tensor = empty_tensor({buffer.bytes / dtype_bytes(dtype)}, dtype,
                         host ? cpu_device() : context_.device, buffer.space == Space::pinned);
   if (buffer.role == BufferRole::whole) params_.bind(buffer.index, tensor);
-  // The sink writes the parameters' places only: what lies between them must not be garbage on its
+  // The sink writes the parameters' places only: what is between them must not be garbage on its
   // way through a sum.
   if (buffer.role == BufferRole::grad || buffer.role == BufferRole::grad_shard) {
     const UnitLayout& unit = context_.unit(buffer.index);

@@ -9,7 +9,7 @@
 
 namespace veil {
 
-// A unit's buffers; undefined tensors where the schedule has not created them.
+// A unit's buffers; undefined tensors if the schedule has not created them.
 struct UnitTensors {
   Tensor params, optimizer;  // resident
   Tensor whole, grad, wire, grad_shard, reduced, sample_grads, staged_params, staged_optimizer;

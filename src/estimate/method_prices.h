@@ -36,7 +36,7 @@ struct MethodWish {
 };
 
 // Every method that the wish allows; the first one is to be taken: the fastest that fits, or the
-// smallest where none does.
+// smallest if none does.
 std::vector<MethodPrice> price_methods(const ModelShape& shape, const StepOptions& step,
                                        const MethodWish& wish, const Roofline& roofline);
 

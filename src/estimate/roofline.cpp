@@ -66,7 +66,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the file holds; an empty object where there is none or it is damaged.
+// What the file holds; an empty object if there is none or it is damaged.
 Json stored_rooflines(const std::string& path) {
   Json known;
   try {

@@ -51,7 +51,7 @@ __device__ __forceinline__ RealOf<T> slope_of(RealOf<T> x, RealOf<T> gate) {
     return gate + x * Real(0.3989422804014327) * exp(Real(-0.5) * x * x);
 }
 
-// Where pack `index` of a [rows, width] matrix stands; 32-bit division where it will do.
+// Where pack `index` of a [rows, width] matrix stands; 32-bit division if it will do.
 struct PackPlace {
   int64_t row, column;
 };

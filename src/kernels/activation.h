@@ -6,7 +6,7 @@
 namespace veil {
 
 // out = silu(gate) * up, where gate_up [rows, 2 width] holds the gate's columns first; out [rows,
-// width]. Contiguous, computed in fp32 (fp64 where gate_up is).
+// width]. Contiguous, computed in fp32 (fp64 if gate_up is).
 void swiglu(const Tensor& gate_up, const Tensor& out);
 // d_gate_up [rows, 2 width] (may be gate_up itself) from grad [rows, width]; `out` (may be grad
 // itself, may be undefined) gets the activation again.
@@ -20,7 +20,7 @@ void geglu_backward(const Tensor& gate_up, const Tensor& grad, const Tensor& d_g
 
 // GELU by tanh, as GPT-2 has it ("gelu_new"). x, out of any shape, contiguous.
 void gelu(const Tensor& x, const Tensor& out);
-// dx (may be x or grad); `out` (may be grad or x where dx is not, may be undefined) gets the
+// dx (may be x or grad); `out` (may be grad or x if dx is not, may be undefined) gets the
 // activation again.
 void gelu_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out);
 // The exact GELU, by erf, as RoBERTa has it ("gelu").

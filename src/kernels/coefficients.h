@@ -1,4 +1,4 @@
-// From squared norms to clip coefficients, on the device, so that a captured step can go on without
+// From squared norms to clip coefficients, on the device, so that a captured step continues without
 // the host.
 #pragma once
 

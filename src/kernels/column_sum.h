@@ -6,7 +6,7 @@
 namespace veil {
 
 // out[j] = sum over i of x[i, j], or out[j] += that with `accumulate`. x [rows, columns] and out
-// [columns] contiguous, of any floating types. The sum runs in fp32 (fp64 where x or out is) in a
+// [columns] contiguous, of any floating types. The sum runs in fp32 (fp64 if x or out is) in a
 // fixed order and is rounded once.
 void column_sum(const Tensor& x, const Tensor& out, bool accumulate);
 

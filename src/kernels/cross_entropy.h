@@ -8,12 +8,12 @@ namespace veil {
 
 inline constexpr int64_t kIgnoreTarget = -100;
 
-// weights[i] = 1 / (targets of sample i that are not ignored), 0 where all are. targets [batch,
+// weights[i] = 1 / (targets of sample i that are not ignored), 0 if all are. targets [batch,
 // tokens] int64; weights [batch] fp32 (fp64 for fp64 models).
 void token_weights(const Tensor& targets, const Tensor& weights);
 
 // Takes in columns [first, first + width) of the logits. logits [rows, width], contiguous, of any
-// floating type; targets [rows] int64; state [rows, 3] fp32 (fp64 where logits are): running
+// floating type; targets [rows] int64; state [rows, 3] fp32 (fp64 if logits are): running
 // maximum, sum of exponentials below it, the target's logit. first == 0 begins a row; blocks come
 // in the columns' order. The target's logit is not a number until its block has come, so that a
 // target outside the vocabulary shows in the loss. Ignored rows are skipped and their state is
@@ -22,7 +22,7 @@ void cross_entropy_scan(const Tensor& logits, int64_t first, const Tensor& targe
                         const Tensor& state);
 
 // losses[i] = weights[i] * the sum over sample i's rows of (log-sum-exp - the target's logit), fp64
-// [batch], in a fixed order; 0 where weights[i] is.
+// [batch], in a fixed order; 0 if weights[i] is.
 void cross_entropy_losses(const Tensor& state, const Tensor& targets, const Tensor& weights,
                           const Tensor& losses);
 

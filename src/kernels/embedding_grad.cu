@@ -39,7 +39,7 @@ __global__ void embedding_grad_kernel(EmbeddingGrad e) {
       }
     }
   }
-  // out's packs hold fewer elements where it is wider
+  // out's packs hold fewer elements if it is wider
   constexpr int kStore = kWide > 1 ? kWideOf<Out> : 1;
   Out* out = static_cast<Out*>(e.out) + id * e.width + column;
 #pragma unroll

@@ -7,7 +7,7 @@ namespace veil {
 
 // out[id] = the sum of grad over the positions with that id, or out[id] += that with `accumulate`;
 // without, all other rows become 0. ids [n] int64, grad [n, width] of any floating type, out
-// [vocabulary, width] fp32 or wider (fp64 where grad is) or grad's type; contiguous. Sums run in
+// [vocabulary, width] fp32 or wider (fp64 if grad is) or grad's type; contiguous. Sums run in
 // fp32 (fp64) over positions in order, on every device. With coefficients fp64 [samples] each
 // position counts by its sample's, positions being [samples, tokens]; those of a sample whose
 // coefficient is 0 are passed over.

@@ -22,7 +22,7 @@ inline float exponential(float x) {
   const bool outside = (magnitude > most) & (magnitude <= kInfinite);
   const float bounded = std::bit_cast<float>(outside ? most | (given & kSign) : given);
 
-  // 1.5 * 2^23: adding it rounds to a whole number, which then stands in the last bits
+  // 1.5 * 2^23: adding it rounds to a whole number, which then is in the last bits
   constexpr float kShift = 12582912.0f;
   const float shifted = bounded * 1.44269504f + kShift, whole = shifted - kShift;
   const float r = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;

@@ -45,7 +45,7 @@ struct Update {
   const void* grad;
   Element grad_element;
   void* state;            // states one after another, each `numel` long
-  Element state_element;  // fp64 where param is, otherwise fp32 or bf16
+  Element state_element;  // fp64 if param is, otherwise fp32 or bf16
   int64_t numel;
   const UpdateKnobs* knobs;  // on the device
   UpdateRule rule;
@@ -86,7 +86,7 @@ struct ColumnSum {
   Element x_element;
   void* out;
   Element out_element;
-  void* partial;  // column_sum_chunks(rows) * columns; fp64 where x or out is, otherwise fp32
+  void* partial;  // column_sum_chunks(rows) * columns; fp64 if x or out is, otherwise fp32
   int64_t rows, columns;
   bool accumulate;
   void* stream;
@@ -98,7 +98,7 @@ inline int64_t column_sum_chunks(int64_t rows) {
 }
 
 // rms_norm and layer_norm; the first has no bias and no mean. Pointers that an operation does
-// without are null. Real: fp64 where x is, otherwise fp32.
+// without are null. Real: fp64 if x is, otherwise fp32.
 struct Norm {
   const void *x, *add, *weight, *bias;
   void *sum, *out;
@@ -123,7 +123,7 @@ struct NormBackward {
   const void* residual;
   void* dx;
   void *weight_grad, *bias_grad;  // Real
-  // Real: for each of the two gradients batch * sample_strips * width, where there is more than one
+  // Real: for each of the two gradients batch * sample_strips * width, if there is more than one
   // strip
   void* partial;
   Element element;
@@ -150,7 +150,7 @@ struct GatedAddBackward {
   const void *dy, *add, *gate;
   void* d_add;
   void *gate_grad, *add_sum;  // Real; gate_grad's rows grad_stride apart, add_sum's width
-  void* partial;  // Real: twice batch * sample_strips * width, where there is more than one strip
+  void* partial;  // Real: twice batch * sample_strips * width, if there is more than one strip
   Element element;
   int64_t batch, rows, width, gate_stride, grad_stride;
   void* stream;
@@ -178,7 +178,7 @@ struct TokenSum {
   Element element;
   int64_t batch_stride, token_stride;  // in elements
   void* out;                           // Real
-  void* partial;  // Real: batch * sample_strips * width, where there is more than one strip
+  void* partial;  // Real: batch * sample_strips * width, if there is more than one strip
   int64_t batch, tokens, width;
   void* stream;
 };
@@ -384,7 +384,7 @@ struct NoisyUpdate {
   Element param_element;
   void *m, *v;            // optimizer state, or null
   Element state_element;  // as in Update
-  const void* grad;       // [numel], or [samples, stride] where there are samples
+  const void* grad;       // [numel], or [samples, stride] if there are samples
   Element grad_element;
   int64_t samples, stride;  // 0: already summed
   const double* coefficients;

@@ -25,7 +25,7 @@ Sizes sizes_of(const Tensor& x) {
   return {x.size(0), x.size(1), x.size(2)};
 }
 
-// A row a sample, wherever the rows lie.
+// One row per sample, wherever the rows lie.
 bool fits_rows(const Tensor& tensor, DType dtype, const Sizes& sizes) {
   return tensor.defined() && tensor.dim() == 2 && tensor.size(0) == sizes.batch &&
          tensor.size(1) == sizes.width && (tensor.stride(1) == 1 || sizes.width <= 1) &&
@@ -172,7 +172,7 @@ void gated_add_backward_cpu(const Sizes& sizes, const T* dy, const T* add, Rows<
   });
 }
 
-// Space for a GPU's partial sums of two gradients; undefined where none is needed.
+// Space for a GPU's partial sums of two gradients; undefined if none is needed.
 Tensor partial_sums(const Sizes& sizes, DType dtype, Device device) {
   const int64_t bytes =
       2 * norm_backward_scratch_bytes(sizes.batch, sizes.rows, sizes.width, dtype, true);

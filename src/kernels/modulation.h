@@ -10,7 +10,7 @@
 namespace veil {
 
 // out = (x - mean) r (1 + scale) + shift with r = 1 / sqrt(variance + epsilon), row by row; mean,
-// rstd [batch * rows] fp32 (fp64 where x is). With `add` (may be undefined) x + gate add is rounded
+// rstd [batch * rows] fp32 (fp64 if x is). With `add` (may be undefined) x + gate add is rounded
 // to x's type, written to `sum` (may be x or add) and normalised instead. scale, shift and gate are
 // equally far apart.
 void modulated_norm(const Tensor& x, const Tensor& add, const Tensor& gate, const Tensor& scale,
@@ -28,7 +28,7 @@ void modulated_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& sc
 // out = x + gate add; out may be x or add.
 void gated_add(const Tensor& x, const Tensor& add, const Tensor& gate, const Tensor& out);
 
-// d_add = dy gate (may be dy or add); gate_grad and add_sum (contiguous), fp32 (fp64 where dy is):
+// d_add = dy gate (may be dy or add); gate_grad and add_sum (contiguous), fp32 (fp64 if dy is):
 // sums of dy add and of dy gate over a sample's rows, in a fixed order. Twice
 // norm_backward_scratch_bytes on a GPU.
 void gated_add_backward(const Tensor& dy, const Tensor& add, const Tensor& gate,

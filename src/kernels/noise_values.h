@@ -249,7 +249,7 @@ VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
   return needs;
 }
 
-// The normals of a block's words, in Real's arithmetic. In fp32 `further` may be null where it is
+// The normals of a block's words, in Real's arithmetic. In fp32 `further` may be null if it is
 // not needed; fp64 always needs it.
 template <typename Real>
 VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,

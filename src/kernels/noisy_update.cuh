@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
   }
 }
 
-// A group as it lies in memory, by accesses of 16 bytes; words of two elements where those have two
+// A group as it lies in memory, by accesses of 16 bytes; words of two elements if those have two
 // bytes.
 template <typename T>
 struct Group {
@@ -202,7 +202,7 @@ __device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Grou
   for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(factor, grad.at(k), sum[k]);
 }
 
-// Whole groups in fp32 arithmetic; memory is asked for before the normals are made.
+// Whole groups in fp32 arithmetic; memory is requested before the normals are made.
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
 struct GroupUpdate {
@@ -221,7 +221,7 @@ struct GroupUpdate {
         f(update_factors<float>(u.rule, knobs)),
         anchor(noise_anchor<float>(noise.deviation)) {}
 
-  // False where further words are needed and not `kFurther`: then nothing is written.
+  // False if further words are needed and not `kFurther`: then nothing is written.
   template <bool kFurther>
   __device__ __forceinline__ bool run(int64_t group) const {
     const auto deviation = static_cast<float>(noise.deviation);
@@ -365,7 +365,7 @@ void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
   check_launch("noisy_update");
 }
 
-// Whether the quick kernel exists for these types: what is rarely asked for is left to the other
+// Whether the quick kernel exists for these types: what is rarely requested is left to the other
 // one.
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
@@ -376,7 +376,7 @@ constexpr bool is_quick() {
   return kKind == OptimizerKind::adamw && !std::is_same_v<Grad, __half>;
 }
 
-// Whole groups by the quick kernel where types and addresses allow it, the two ends and everything
+// Whole groups by the quick kernel if types and addresses allow it, the two ends and everything
 // else by the other.
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator,
           OptimizerKind kKind>

@@ -10,7 +10,7 @@ namespace veil {
 // A range of one parameter.
 struct NoisyUpdate {
   Tensor param;  // [n] fp32, fp64 or bf16
-  // [n] optimizer state, fp64 where param is, otherwise fp32 or bf16; undefined where the rule has
+  // [n] optimizer state, fp64 if param is, otherwise fp32 or bf16; undefined if the rule has
   // none
   Tensor m, v;
   // [n]: the clipped sum, in fp32 (fp64). Or, with coefficients, [samples, n] of any type, rows

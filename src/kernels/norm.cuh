@@ -8,7 +8,7 @@
 
 namespace veil::launch {
 
-// How a row lies on a block: `threads` with `slots` packs each; 0 slots where packs do not fit and
+// How a row lies on a block: `threads` with `slots` packs each; 0 slots if packs do not fit and
 // elements are taken one by one.
 struct RowShape {
   int threads, slots;
@@ -24,7 +24,7 @@ RowShape row_shape(int64_t width, bool packs) {
   return {static_cast<int>(((vectors + slots - 1) / slots + 31) / 32 * 32), slots};
 }
 
-// A row to a block's x dimension; several rows a block only where that is one warp.
+// A row to a block's x dimension; several rows a block only if that is one warp.
 template <typename T, bool kCentred, bool kModulated, int kSlots>
 __global__ void __launch_bounds__(512) norm_kernel(Norm n) {
   using Real = RealOf<T>;
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(512)
   }
 }
 
-// Any width and address; the columns' sums stand in memory, each with the thread that owns the
+// Any width and address; the columns' sums are in memory, each with the thread that owns the
 // column.
 template <typename T, bool kCentred, bool kModulated>
 __global__ void norm_backward_plain_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip,

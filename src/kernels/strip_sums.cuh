@@ -38,7 +38,7 @@ __global__ void add_strips_kernel(const Real* partial, Real* first, Real* second
   }
 }
 
-// partial [batch, strips, width], and the same again for `second` where it is not null. At most
+// partial [batch, strips, width], and the same again for `second` if it is not null. At most
 // 65535 samples. The results' rows lie `width` apart, or as the strides say.
 template <typename Real>
 void add_strips(const Real* partial, Real* first, Real* second, int64_t batch, int64_t strips,

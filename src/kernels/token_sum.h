@@ -6,7 +6,7 @@
 namespace veil {
 
 // out[i] = the sum over t of x[i, t]. x [batch, tokens, width] with a contiguous last dimension and
-// any strides else (a slice of columns will do); out [batch, width] contiguous, fp32 (fp64 where x
+// any strides else (a slice of columns will do); out [batch, width] contiguous, fp32 (fp64 if x
 // is). In a fixed order.
 void token_sum(const Tensor& x, const Tensor& out);
 // Partial sums that a GPU keeps meanwhile; none on CPU.

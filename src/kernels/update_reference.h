@@ -18,7 +18,7 @@ class UpdateReference {
   UpdateReference(const UpdateRule& rule, const UpdateKnobs& knobs)
       : rule_(rule), knobs_(knobs), factors_(update_factors<Real>(rule, knobs)) {}
 
-  // m and v are null where the rule has none.
+  // m and v are null if the rule has none.
   template <typename Param, typename State>
   void update(int64_t index, Param& param, Real grad, State* m, State* v) const {
     Real m_value = m ? static_cast<Real>(*m) : Real{0},

@@ -38,7 +38,7 @@ static_assert(offsetof(StepKnobs, update) == 0 && sizeof(UpdateKnobs) == 5 * siz
               kStepKnobs == 8);
 
 // The factor that scales an update down to max_norm: scale * min(1, max_norm / (|scale * gradient|
-// + 1e-6)), where a limit is set.
+// + 1e-6)), if a limit is set.
 VEIL_HOST_DEVICE double clipped_scale(const StepKnobs& knobs) {
   const double scale = knobs.update.scale;
   if (knobs.max_norm <= 0) return scale;

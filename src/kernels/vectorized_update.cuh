@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_four(T* at, const Four<T>& four, bool whol
   }
 }
 
-// rounding_bits of kCount neighbours, a multiple of four. They are whole halves of a draw where
+// rounding_bits of kCount neighbours, a multiple of four. They are whole halves of a draw if
 // `index` is a multiple of four; elsewhere, as at an index below 0, each is made by itself.
 template <int kCount>
 struct Bits {

@@ -48,7 +48,7 @@ struct LanguageConfig {
   int64_t padding_id = -1;  // -1: none
   int64_t token_types = 1;  // rows of RoBERTa's table, of which the first is used
   double initial_deviation = 0.02;
-  // the file it came from, for export; null where it came from a preset
+  // the file it came from, for export; null if it came from a preset
   nlohmann::ordered_json source;
 };
 

@@ -20,7 +20,7 @@ class ConfigFields {
 
   bool has(const char* name) const { return json_.contains(name) && !json_.at(name).is_null(); }
 
-  // A whole number in [least, most]; `fallback` where it is absent, an error where that is
+  // A whole number in [least, most]; `fallback` if it is absent, an error if that is
   // negative.
   int64_t whole(const char* name, int64_t least, int64_t most, int64_t fallback = -1) const {
     if (!has(name)) {

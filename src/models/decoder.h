@@ -36,15 +36,15 @@ void read_decoder(const ConfigFields& fields, const std::string& where,
 void write_decoder(const LanguageConfig& config, const DecoderDefaults& defaults,
                    nlohmann::ordered_json& json);
 
-// One entry of rope_scaling or rope_parameters: the base, and scaling where `scaling` is not null.
+// One entry of rope_scaling or rope_parameters: the base, and scaling if `scaling` is not null.
 void read_rope_entry(const ConfigFields& rope, const std::string& where, double& theta,
                      RopeScaling* scaling, const LanguageConfig& config);
 
-// Which layers slide: `layer_types` where it is given, otherwise `slides` of each. UserError for
+// Which layers slide: `layer_types` if it is given, otherwise `slides` of each. UserError for
 // kinds of layers that are not supported.
 void read_sliding(const ConfigFields& fields, const std::string& where,
                   const std::function<bool(int64_t layer)>& slides, LanguageConfig& config);
-// A window for all layers, or none where `sliding_window` is null.
+// A window for all layers, or none if `sliding_window` is null.
 void read_window_of_all(const ConfigFields& fields, const std::string& where,
                         LanguageConfig& config);
 // "layer_types" as transformers writes them.

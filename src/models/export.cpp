@@ -29,7 +29,7 @@ class TemporaryFolder {
     bool made = false;
     for (int i = 0; i < 1000 && !made && !error; ++i) {
       path_ = fmt::format("{}.{}.{}.tmp", place.string(), getpid(), i);
-      made = fs::create_directory(path_, error);  // false where something has that name
+      made = fs::create_directory(path_, error);  // false if something has that name
     }
     if (!made) user_error("cannot make folder '{}': {}", path_.string(), error.message());
   }
@@ -71,7 +71,7 @@ struct EarlierExport {
   std::string owner;
 };
 
-// What the manifest says; nothing where the folder is no export.
+// What the manifest says; nothing if the folder is no export.
 std::optional<EarlierExport> earlier_export(const fs::path& folder) {
   std::error_code error;
   const fs::path path = folder / kExportManifest;

@@ -32,8 +32,8 @@ void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options = {});
 
-// UserError where the folder cannot be written, where it is not empty and no export, where it is an
-// export that the options do not allow to replace, and where a file has the name of an exported one
+// UserError if the folder cannot be written, if it is not empty and no export, if it is an
+// export that the options do not allow to replace, and if a file has the name of an exported one
 // and is not it. Writes nothing.
 void check_export_folder(const std::string& folder, const ExportOptions& options);
 

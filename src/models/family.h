@@ -36,7 +36,7 @@ struct LanguageFamily {
   std::string weight_prefix;                   // "model.", which some files leave out
   std::vector<std::string> ignored_weights;    // patterns of what is in files and no parameter
   // Patterns of a language model's head, which a classifier does without, and names of the
-  // classifier's head, which starts at random where a file has none.
+  // classifier's head, which starts at random if a file has none.
   std::vector<std::string> language_head = {"lm_head.weight"}, classifier_head = {"score.weight"};
   bool only_classifies = false;  // there is no language model of it here
   // The family's own fields. `read` throws a UserError, which begins with `where`, for a missing or
@@ -71,7 +71,7 @@ LanguageConfig read_config(const std::string& path);
 nlohmann::ordered_json config_json(const LanguageConfig& config);
 
 // The model as a list of blocks, for sequences of a given length. Parameters carry the names of the
-// published checkpoints. Throws UserError where the sequence is longer than the model's positions.
+// published checkpoints. Throws UserError if the sequence is longer than the model's positions.
 Model language_model(const LanguageConfig& config, const LanguageModelOptions& options);
 
 // Presets of all families: models by name, without a download.

@@ -24,7 +24,7 @@ struct InitialWeights {
 // (models/peft.h reads them). Every other tensor must fit the model, or it is a
 // UserError that names it, with one exception: a causal-LM checkpoint opened for sequence
 // classification drops its head and starts `score` at random. A tied model ignores a head stored
-// beside its table.
+// next to its table.
 InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
                             const std::vector<ParamShape>& params);
 // The same for a model whose names are the file's own.

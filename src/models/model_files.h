@@ -1,4 +1,4 @@
-// What lies beside a model's weights and belongs to it: its tokenizer, chat template and generation
+// The files next to a model's weights that belong to it: its tokenizer, chat template and generation
 // settings. And the type of its weights. An export gives all of it back.
 #pragma once
 
@@ -16,7 +16,7 @@ bool is_companion_file(const std::string& name);
 // Those of a folder, by name, with their contents; sorted.
 std::vector<std::pair<std::string, std::string>> companion_files(const std::string& folder);
 
-// The type that most numbers of a folder's weights have; nothing where there are no weights or none
+// The type that most numbers of a folder's weights have; nothing if there are no weights or none
 // of a type that Veil writes.
 std::optional<StoredType> stored_weights_type(const std::string& folder);
 // As config.json spells it: "float32", "bfloat16", "float16", "float64".

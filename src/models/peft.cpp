@@ -173,7 +173,7 @@ std::string module_of(const std::string& parameter) {
 }
 
 // Ends of names that mean the adapted modules and no other matrix of the model; the whole names
-// where there are none.
+// if there are none.
 std::vector<std::string> target_modules(const Model& model) {
   const std::vector<std::string> adapted = adapted_modules(model);
   const std::set<std::string> all(adapted.begin(), adapted.end());

@@ -26,7 +26,7 @@ struct PeftAdapter {
 // every option of PEFT that Veil does not have (DoRA, biases, ranks that differ, ...), by its name.
 PeftAdapter read_adapter(const std::string& folder);
 
-// The base's weights, and those of the adapter in their place or in addition. UserError where a
+// The base's weights, and those of the adapter in their place or in addition. UserError if a
 // tensor of the adapter does not fit the model.
 InitialWeights with_adapter(InitialWeights base, const PeftAdapter& adapter,
                             const std::vector<ParamShape>& params);
@@ -39,7 +39,7 @@ nlohmann::ordered_json adapter_config(const Model& model, const std::string& bas
 std::vector<ParamId> adapter_params(const Model& model);
 std::string adapter_name(const std::string& parameter);
 
-// W + s B A where the parameter has an adapter; else the parameter. `whole` gives parameters on
+// W + s B A if the parameter has an adapter; else the parameter. `whole` gives parameters on
 // CPU.
 Tensor merged_parameter(const Model& model, ParamId id,
                         const std::function<Tensor(ParamId)>& whole);

@@ -36,7 +36,7 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   // in the order of their bytes
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
-  const StoredTensor* find(const std::string& name) const;  // null where there is none
+  const StoredTensor* find(const std::string& name) const;  // null if there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
 

@@ -74,8 +74,8 @@ class Model {
 };
 
 // Freezes the parameters whose names match one of `patterns` (as in a shell: *, ?, [...]), or with
-// `others` all that match none. UserError for a pattern that matches nothing, where nothing is left
-// to train, and where parameters of one product (q, k and v; gate and up) would part.
+// `others` all that match none. UserError for a pattern that matches nothing, if nothing is left
+// to train, and if parameters of one product (q, k and v; gate and up) would part.
 // `field` is what errors call the patterns; "": `freeze` or `train_only`.
 void freeze(Model& model, const std::vector<std::string>& patterns, bool others,
             const std::string& field = "");

@@ -15,7 +15,7 @@ struct GenerateOptions {
   DrawRule rule;
   uint64_t seed = 0;
   std::vector<int64_t> end_tokens;  // a text ends with the first of them
-  // Whether steps are captured in a CUDA graph, where there is a GPU.
+  // Whether steps are captured in a CUDA graph, if there is a GPU.
   bool graph = true;
   // Called now and then with the tokens made for each text so far.
   std::function<void(int64_t done)> on_tokens;

@@ -34,7 +34,7 @@ std::vector<std::pair<std::string, std::string>> read_index(const std::string& p
   } catch (const json::exception& error) {
     user_error("'{}' is not JSON: {}", path, printable(error.what()));
   }
-  const auto map = index.find("weight_map");  // end() as well where the index is no object
+  const auto map = index.find("weight_map");  // end() as well if the index is no object
   if (map == index.end() || !map->is_object())
     user_error("'{}': it has no object 'weight_map'", path);
   if (map->empty()) user_error("'{}': its weight_map names no tensor", path);

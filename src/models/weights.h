@@ -24,10 +24,10 @@ class Weights {
 
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;                   // sorted
-  const StoredTensor* find(const std::string& name) const;  // null where there is none
+  const StoredTensor* find(const std::string& name) const;  // null if there is none
 
   // The elements [first, first + count) of a tensor that find() gave, as numbers of another type.
-  // Only their pages are read from disk. UserError where the tensor's own type is not F64, F32,
+  // Only their pages are read from disk. UserError if the tensor's own type is not F64, F32,
   // BF16 or F16.
   void read(const StoredTensor& tensor, int64_t first, int64_t count, void* out,
             StoredType out_type) const;

@@ -64,7 +64,7 @@ Tensor window_mask(const Attention& a, int64_t tokens, DType dtype) {
       .masked_fill_(unseen(a, tokens, cpu_device()), hidden_score(dtype));
 }
 
-// What LibTorch takes: nothing where the scale is its own.
+// What LibTorch takes: nothing if the scale is its own.
 std::optional<double> given_scale(const Attention& a) {
   return a.scale > 0 ? std::optional(a.scale) : std::nullopt;
 }

@@ -33,11 +33,11 @@ struct Attention {
   int64_t width() const { return heads * head_dim; }
   int64_t joint_width() const { return (heads + 2 * kv_heads) * head_dim; }
 
-  // Turns queries and keys of qkv [batch, tokens, joint width] in place, where there is a rope.
+  // Turns queries and keys of qkv [batch, tokens, joint width] in place, if there is a rope.
   void turn(const Tensor& qkv) const;
-  // qkv [batch, tokens, joint width], turned in place where there is a rope (`turned`: it already
+  // qkv [batch, tokens, joint width], turned in place if there is a rope (`turned`: it already
   // is) -> [batch, tokens, width]. `kept` gets the result and what the library's backward wants
-  // beside it; where it is filled, nothing is made again. `mask` [batch, 1, 1, tokens], where it is
+  // next to it; if it is filled, nothing is made again. `mask` [batch, 1, 1, tokens], if it is
   // defined, is added to the scores: padding_mask().
   Tensor forward(const Tensor& qkv, bool turned, std::vector<Tensor>& kept,
                  const Tensor& mask = {}) const;
@@ -51,7 +51,7 @@ struct Attention {
                      bool masked = false) const;
   // What forward and backward take for the window on CPU.
   int64_t window_bytes(int64_t tokens, DType compute) const;
-  // of forward: two products, half of them where causal
+  // of forward: two products, half of them if causal
   int64_t flops(int64_t batch, int64_t tokens) const;
 };
 

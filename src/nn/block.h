@@ -32,7 +32,7 @@ struct Report {
   int64_t rows = 0, columns = 0;
   // the block's own then: temporaries, and what is made of the gradient to return
   int64_t live_bytes = 0;
-  int64_t held_bytes = 0;  // likewise where every report is held
+  int64_t held_bytes = 0;  // likewise if every report is held
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running
@@ -50,10 +50,10 @@ struct BlockShape {
   bool keeps_output = false;            // backward reads the output flow
   int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward
   int64_t late_scratch_bytes = 0;       // of a loss: likewise, after its last report of a product
-  int64_t recompute_scratch_bytes = 0;  // likewise inside recompute, where that skips the output
+  int64_t recompute_scratch_bytes = 0;  // likewise inside recompute, if that skips the output
   int64_t backward_scratch_bytes = 0;   // likewise in backward, without what the sink takes
   int64_t booked_bytes = 0;  // what its reports hold besides tape and gradient of its output
-  // as backward_scratch_bytes, where the reports are held; without what they hold
+  // as backward_scratch_bytes, if the reports are held; without what they hold
   int64_t book_scratch_bytes = 0;
   bool reports_output_grad = true;  // its reports hold the gradient of its output
   // recompute() makes neither the output nor forward's temporaries
@@ -68,10 +68,10 @@ class Block {
   // Which parameters are trained, by ParamId, and whether any that the blocks before this one read
   // is. A block that is not told takes all for trained.
   virtual void set_trained(const std::vector<bool>& /*trained*/, bool /*below*/) {}
-  // Fills `tape`, its input and output included where the shape keeps them.
+  // Fills `tape`, its input and output included if the shape keeps them.
   virtual Flow forward(const Params& params, const Flow& in, Tape& tape) const = 0;
   // Fills `tape` again from the input and what was kept, with the same bits. The output is made
-  // where the shape keeps it, and returned where it was made.
+  // if the shape keeps it, and returned if it was made.
   virtual Flow recompute(const Params& params, const Flow& in, Tape& tape) const {
     return forward(params, in, tape);
   }
@@ -84,7 +84,7 @@ class Block {
 
 struct Evaluation {
   Tensor losses;  // fp64 [batch]
-  // bool [batch]: whether the most likely label is the right one; undefined where there are no
+  // bool [batch]: whether the most likely label is the right one; undefined if there are no
   // labels
   Tensor correct;
 };
@@ -97,7 +97,7 @@ class Loss {
   // As Block::set_trained.
   virtual void set_trained(const std::vector<bool>& /*trained*/, bool /*below*/) {}
   // Adds the sum of the samples' losses to `loss_sum` (fp64, one element). Returns the gradient of
-  // the sum of the losses; it may be undefined where nothing below is trained.
+  // the sum of the losses; it may be undefined if nothing below is trained.
   virtual Flow run(const Params& params, const Flow& last, const Batch& batch,
                    const Tensor& loss_sum, GradSink& sink) const = 0;
   // Without a gradient.

@@ -1,5 +1,5 @@
 // Generation: one new token per text at a time, while the keys and values of all tokens before it
-// are kept. Blocks that can do so implement Decodes beside Block.
+// are kept. Blocks that can do so implement Decodes and Block.
 #pragma once
 
 #include "nn/block.h"

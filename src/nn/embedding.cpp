@@ -6,7 +6,7 @@ namespace veil {
 namespace {
 
 // Adds (scale - 1) times x: a product with a number would make a tensor of the number first, which
-// is memory that no row asked for.
+// is memory that no row requested.
 void scale_embedding(Tensor& x, double scale) {
   const double rounded = x.scalar_type() == at::kBFloat16
                              ? static_cast<double>(c10::BFloat16(static_cast<float>(scale)))

@@ -1,4 +1,4 @@
-// A language model's first block: token ids to hidden states, with learned positions where there
+// A language model's first block: token ids to hidden states, with learned positions if there
 // are any, or scaled as in Gemma.
 #pragma once
 

@@ -21,7 +21,7 @@ using ParamId = int;  // index into ModelShape::params
 struct ReportOf {
   ParamId param = 0;
   int64_t row = 0;           // the first row
-  int64_t first_sample = 0;  // of the micro-batch: where a report covers a part of it
+  int64_t first_sample = 0;  // of the micro-batch: if a report covers a part of it
 };
 
 class GradSink {

@@ -15,7 +15,7 @@ Flow LinearRelu::forward(const Params& params, const Flow& in, Tape& tape) const
   Tensor out = at::addmm(params[bias_], in.hidden, params[weight_].t());  // [batch, out]
   at::relu_(out);
   tape.input = in.hidden;
-  tape.output = out;  // y > 0 exactly where the product was: no mask is stored
+  tape.output = out;  // y > 0 exactly if the product was: no mask is stored
   return {out};
 }
 

@@ -14,7 +14,7 @@ struct Modulation {
   Tensor forward(const Params& params, const Tensor& condition) const;
   // Piece i of what forward made, or of its gradient: [batch, width], a view.
   Tensor piece(const Tensor& all, int64_t i) const { return all.narrow(1, i * width, width); }
-  // Reports the map from `grads` [batch, pieces * width], fp32 (fp64 where the model is), and
+  // Reports the map from `grads` [batch, pieces * width], fp32 (fp64 if the model is), and
   // answers the conditioning's gradient of the same type: `before` (may be undefined) plus its own.
   Tensor backward(const Params& params, const Tensor& condition, const Tensor& grads,
                   const Tensor& before, GradSink& sink) const;
@@ -25,7 +25,7 @@ struct Modulation {
   int64_t grads_bytes(int64_t batch, DType compute) const {
     return bytes(batch, sum_dtype(compute));
   }
-  // Narrowed `grads`, which backward reports with them; 0 where they are of the compute type.
+  // Narrowed `grads`, which backward reports with them; 0 if they are of the compute type.
   int64_t narrow_bytes(int64_t batch, DType compute) const {
     return compute == sum_dtype(compute) ? 0 : bytes(batch, compute);
   }

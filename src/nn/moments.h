@@ -30,7 +30,7 @@ class Moments {
     largest_ = std::max(largest_, live() + bytes);
     largest_booked_ = std::max(largest_booked_, booked() + bytes);
   }
-  // The report of a parameter is made, where `shape` has one: what it holds of the temporaries.
+  // The report of a parameter is made, if `shape` has one: what it holds of the temporaries.
   void report(BlockShape& shape, ParamId param, std::initializer_list<Id> holds) {
     for (Report& report : shape.reports) {
       if (param < 0 || report.param != param) continue;

@@ -9,7 +9,7 @@ namespace veil {
 
 struct Norm {
   ParamId weight = -1;  // -1: there is no norm in this place
-  ParamId bias = -1;    // LayerNorm where there is one
+  ParamId bias = -1;    // LayerNorm if there is one
   int64_t width = 0;
   double epsilon = 1e-5;
   double offset = 0;  // added to RMSNorm's weight: 1 in Gemma
@@ -29,7 +29,7 @@ struct Norm {
   // instead and written over `add`.
   Tensor forward(const Params& params, const Tensor& x, const Tensor& add,
                  Statistics& statistics) const;
-  // From dy, overwritten with the input's gradient, plus `residual` where that is defined. x is
+  // From dy, overwritten with the input's gradient, plus `residual` if that is defined. x is
   // what was normalised.
   void backward(const Params& params, const Tensor& dy, const Tensor& x,
                 const Statistics& statistics, const Tensor& residual, GradSink& sink) const;

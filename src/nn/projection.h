@@ -1,4 +1,4 @@
-// A linear map with its report, and with adapters where it has some: part of a block, not a block
+// A linear map with its report, and with adapters if it has some: part of a block, not a block
 // itself.
 #pragma once
 
@@ -47,19 +47,19 @@ struct Projection {
   // residual + the same
   Tensor forward_add(const Params& params, const Tensor& x, const Tensor& residual) const;
   // s g B of all parts, [..., width]: what input_grad and report share of the adapters. Undefined
-  // where there are none.
+  // if there are none.
   Tensor adapter_grad(const Params& params, const Tensor& g) const;
   // The input's gradient: g [..., out] -> into `result` [..., in], which is contiguous. `narrow` is
-  // adapter_grad's, made here where it is left out.
+  // adapter_grad's, made here if it is left out.
   void input_grad(const Params& params, const Tensor& g, const Tensor& result,
                   Tensor narrow = {}) const;
   // Tells the sink of a [batch, tokens, in] and g [batch, tokens, out], both contiguous. `a` may be
-  // undefined where it is not read.
+  // undefined if it is not read.
   void report(const Params& params, GradSink& sink, const Tensor& a, const Tensor& g,
               Tensor narrow = {}) const;
   // The same of a projection without adapters.
   void report(GradSink& sink, const Tensor& a, const Tensor& g) const;
-  // Likewise, where g's sums over a sample's tokens are known: bias_grad [batch, out].
+  // Likewise, if g's sums over a sample's tokens are known: bias_grad [batch, out].
   void report(GradSink& sink, const Tensor& a, const Tensor& g, const Tensor& bias_grad) const;
 
   void add_shape(BlockShape& shape, int64_t batch, int64_t tokens) const;
@@ -68,7 +68,7 @@ struct Projection {
     return rows * adapters.width() * dtype_bytes(compute);
   }
   // What report() makes, passes on and lets go of. `a`, `g` and `narrow`: the block's own
-  // temporaries that are reported; `narrow` is made inside where it is left out.
+  // temporaries that are reported; `narrow` is made inside if it is left out.
   void report_moments(Moments& moments, BlockShape& shape, int64_t batch, int64_t tokens,
                       DType compute, bool on_gpu, Moments::Id a, Moments::Id g,
                       Moments::Id narrow = Moments::kNone) const;

@@ -8,13 +8,13 @@
 namespace veil {
 
 // What runs from block to block: the hidden states (token ids before the first block of a language
-// model, images before that of a diffusion model). Beside them, where a model has one, its
+// model, images before that of a diffusion model). Beside them, if a model has one, its
 // conditioning: the first block makes it of Batch::conditions, and the others hand it on as it is.
-// Its gradient, to which every block adds, is fp32 (fp64 where the model is).
+// Its gradient, to which every block adds, is fp32 (fp64 if the model is).
 struct Flow {
   Tensor hidden;          // [batch, ...]
   Tensor condition = {};  // [batch, width]
-  // The token ids [batch, tokens], where blocks must tell padding from text: the first block puts
+  // The token ids [batch, tokens], if blocks must tell padding from text: the first block puts
   // them there, and the others hand them on. They have no gradient.
   Tensor ids = {};
 };
@@ -25,7 +25,7 @@ struct Batch {
   Tensor targets;  // [batch, ...]
   // bytes [batch]: 0 for padding, which a private step must leave out; undefined: all count
   Tensor counted = {};
-  Tensor conditions = {};  // [batch, ...]; undefined where the model has none
+  Tensor conditions = {};  // [batch, ...]; undefined if the model has none
 
   // What `of` makes of every tensor that is there.
   template <typename Function>
@@ -39,7 +39,7 @@ struct Batch {
   }
 };
 
-// `input` and `output` are the flow on both sides, shared with the neighbours and kept only where
+// `input` and `output` are the flow on both sides, shared with the neighbours and kept only if
 // the block's shape says so; `saved` is the block's own; `kept` likewise, and costly to make but
 // small: selective checkpointing keeps it, and a forward that finds it filled does not make it
 // again. The schedule frees a tape, so a second backward is possible.

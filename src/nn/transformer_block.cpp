@@ -155,7 +155,7 @@ Flow TransformerBlock::forward(const Params& params, const Flow& in, Tape& tape)
   return {out, in.condition, in.ids};
 }
 
-// What a projection reports as its input: what is saved where its weight is trained; what adapters
+// What a projection reports as its input: what is saved if its weight is trained; what adapters
 // alone read is normalised again.
 Tensor TransformerBlock::reported_input(const Params& params, const Projection& map,
                                         const Norm& norm, const Tensor& saved, const Tensor& x) {

@@ -53,12 +53,12 @@ class TransformerBlock final : public Block, public Decodes {
                 const DecodeStep& step) const override;
 
  private:
-  // What the tape holds, by place in Tape::saved; undefined where the block has no such part.
+  // What the tape holds, by place in Tape::saved; undefined if the block has no such part.
   struct Saved {
-    // [batch, tokens, ...]. qkv: turned, or as projected where there are norms of heads. middle:
+    // [batch, tokens, ...]. qkv: turned, or as projected if there are norms of heads. middle:
     // the residual between the two halves (on the sum: what is normalised to be it). attended, fed:
     // what the post norms normalise, and the sum that output_norm does. normed and middle_normed
-    // are there where the weights that read them are trained.
+    // are there if the weights that read them are trained.
     Tensor normed, qkv, middle, middle_normed, up, attended, fed;
     Norm::Statistics first, second, attended_stats, fed_stats;
     Tensor mask;  // padding_mask()
@@ -74,7 +74,7 @@ class TransformerBlock final : public Block, public Decodes {
   // Everything up to the feed-forward's product with `up`.
   Saved run(const Params& params, const Flow& in, Tape& tape) const;
   // Queries, keys and values as attention takes them: what the tape has of them, or that normalised
-  // and turned anew, where there are norms of heads.
+  // and turned anew, if there are norms of heads.
   Tensor prepared_heads(const Params& params, const Tensor& qkv) const;
   Tensor activated(const Tensor& up) const;
   void activation_backward(const Tensor& up, const Tensor& grad, const Tensor& d_up,

@@ -45,7 +45,7 @@ struct Calibration {
 
 // The smallest sigma, to `tolerance` from above, with which `steps` steps at rate q stay within
 // `epsilon` at `delta`. It has five decimals, so that the sigma people copy is the one that was
-// checked. Runs that touch no record need none: sigma 0. UserError where no sigma up to 1e5 is
+// checked. Runs that touch no record need none: sigma 0. UserError if no sigma up to 1e5 is
 // enough; a sigma below 0.01 is not looked for. `overflow` is Phase's.
 Calibration calibrate_sigma(const Accountant& accountant, double epsilon, double delta, double q,
                             int64_t steps, double tolerance = 1e-4, double overflow = 0);

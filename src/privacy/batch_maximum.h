@@ -2,7 +2,7 @@
 // what that costs ("Scalable DP-SGD: Shuffling vs. Poisson Subsampling", Chua et al. 2024).
 //
 // A run whose draws are cut differs from the same run without cuts with probability at most
-// tail = sum over steps of Pr[draw > maximum]. So where the latter is (epsilon, delta)-private, the
+// tail = sum over steps of Pr[draw > maximum]. So if the latter is (epsilon, delta)-private, the
 // former is (epsilon, delta + (1 + e^epsilon) tail)-private: the distance counts once for either of
 // two neighbours. The larger of two neighbours has one unit more than the data set, so draws are
 // binomial of N + 1. Which samples are left out does not matter for this; E stays q N.
@@ -16,7 +16,7 @@
 namespace veil::privacy {
 
 // ln Pr[Bin(trials, q) > most], never below the truth and at most about 1e-9 above it. Answers 0
-// where `most` is below the mean.
+// if `most` is below the mean.
 double log_binomial_tail(int64_t trials, double q, int64_t most);
 
 // The chance that a step draws more than `most` of the larger of two neighbours, of N + 1 units.
@@ -26,7 +26,7 @@ double overflow_chance(int64_t data_size, double q, int64_t most);
 double overflow_delta(const std::vector<Phase>& phases, double epsilon);
 
 // Epsilon at `delta` in all, cuts included, from an accountant that knows of none: `epsilon_at`
-// answers for the delta that is left. Infinite where cuts alone cost more.
+// answers for the delta that is left. Infinite if cuts alone cost more.
 Spent spent_with_overflow(const std::vector<Phase>& phases, double delta,
                           const std::function<Spent(double delta)>& epsilon_at);
 

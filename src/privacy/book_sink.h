@@ -14,7 +14,7 @@ namespace veil::privacy {
 class BookSink final : public GradSink {
  public:
   BookSink(GradSink& norms, size_t blocks) : norms_(norms), pages_(blocks) {}
-  // `remade`: the block's tape, where it is freed before the replay; it lives as long as the block
+  // `remade`: the block's tape, if it is freed before the replay; it lives as long as the block
   // reports.
   void set_block(int block, const Tape* remade = nullptr) {
     block_ = static_cast<size_t>(block);
@@ -25,7 +25,7 @@ class BookSink final : public GradSink {
   void direct(ParamId param, const Tensor& per_sample) override;
 
   // Reports what was booked of a block, in its order, and then lets it all go. `tape`: the block's,
-  // made again where its bookings need it.
+  // made again if its bookings need it.
   void replay(int block, const Tape& tape, GradSink& to);
   void clear();
 
@@ -40,7 +40,7 @@ class BookSink final : public GradSink {
     enum class Kind { linear, embedding, direct } kind;
     ReportOf of;
     Tensor a, g;
-    // where they are not held; a weight that is stored turned reports its input as g
+    // if they are not held; a weight that is stored turned reports its input as g
     Place a_place = {}, g_place = {};
   };
   Place place_of(const Tensor& tensor) const;

@@ -22,7 +22,7 @@ struct ClipCoefficients {
 class ClippedSink final : public GradSink {
  public:
   // `count` elements of the gradient, from the parameter's element `first` on, as a view of its
-  // unit's flat buffer: fp32, or fp64 where the reports are.
+  // unit's flat buffer: fp32, or fp64 if the reports are.
   using Target = std::function<Tensor(ParamId, int64_t first, int64_t count)>;
   // With `accumulate` the first report of a body adds as well; without, it overwrites.
   ClippedSink(std::vector<int64_t> numel_of_param, bool accumulate, Target target,

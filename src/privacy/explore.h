@@ -16,8 +16,8 @@
 
 namespace veil::privacy {
 
-// With d = -d ln(ratio) / d ln(B) at fixed steps, from 0 to 1: larger_pays where d is above 3/4,
-// saturated where it is below 1/4. Doubling the batch then divides the ratio by 2^d.
+// With d = -d ln(ratio) / d ln(B) at fixed steps, from 0 to 1: larger_pays if d is above 3/4,
+// saturated if it is below 1/4. Doubling the batch then divides the ratio by 2^d.
 enum class BatchAdvice { larger_pays, sensible, saturated };
 const NameTable<BatchAdvice>& names(BatchAdvice);
 inline constexpr double kNearlyAll = 1.682, kHardlyAny = 1.189;  // 2^(3/4), 2^(1/4)
@@ -41,7 +41,7 @@ inline const std::vector<double> kUsualExploredEpochs = {1, 3, 10, 30};
 std::vector<double> usual_batches(int64_t data_size);
 
 // Batch after batch, each with every number of epochs. Sigmas are upper bounds to a few hundredths:
-// quick, and never too small. UserError where something is out of range.
+// quick, and never too small. UserError if something is out of range.
 std::vector<ExploredRun> explore(const ExploreRequest& request);
 
 }  // namespace veil::privacy

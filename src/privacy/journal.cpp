@@ -76,7 +76,7 @@ Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::m
   decide(mechanism);
 }
 
-// What stands between this run and an exact replay of the segment before; "" where nothing does.
+// What stands between this run and an exact replay of the segment before; "" if nothing does.
 std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   const Json from = before.value("from", Json::object());
   const std::string segment = before.value("segment", std::string());

@@ -1,12 +1,12 @@
 // What a private run has done and is about to do, written before it does it, so that no noise is
 // ever used on two gradients and no step goes uncounted.
 //
-//   <run>/secret        the run's secret, owner only; not there where --secret-file holds it
+//   <run>/secret        the run's secret, owner only; not there if --secret-file holds it
 //   <run>/ledger.json   the accounting events, the nonce and what decides the steps under it; owner
 //                       only
 //
 // Which nonce a run takes. Noise of step t under one nonce must meet one gradient only: equal noise
-// on two sums cancels in their difference. So the nonce is kept only where the steps to come are
+// on two sums cancels in their difference. So the nonce is kept only if the steps to come are
 // those that it was drawn for, bit for bit: the same secret, data, settings, ranks, threads, build
 // and processor (by a tag over all of them), on a device that computes alike each time, in the same
 // folder, and from the very parameters that the segment started from or a checkpoint that it wrote,
@@ -28,7 +28,7 @@ struct JournalStart {
   int64_t steps = 0;
   std::string segment;  // the one that wrote it
   Ledger ledger;        // what it says was spent
-  // Of its files; at a run's start of the parameters. "" where nothing can be replayed.
+  // Of its files; at a run's start of the parameters. "" if nothing can be replayed.
   std::string digest;
 };
 
@@ -59,10 +59,10 @@ class Journal {
   ChaChaKey key(KeyDomain domain) const { return derive_key(secret_, nonce_, domain); }
   const RunNonce& nonce() const { return nonce_; }
 
-  // Under the folder's lock. UserError where another process went on in the folder since it was
+  // Under the folder's lock. UserError if another process went on in the folder since it was
   // read.
   void begin();
-  // Before a step: where it is not yet counted, it and some more (about half a second's) are, on
+  // Before a step: if it is not yet counted, it and some more (about half a second's) are, on
   // disk, before this returns. None beyond `last`.
   void before_step(int64_t step, int64_t last);
   // A checkpoint's files are written and about to get their place: only from bytes that are known

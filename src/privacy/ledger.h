@@ -47,7 +47,7 @@ struct Ledger {
   int64_t steps() const;  // noisy updates in all, those taken back by crashes included
   Spent spent(AccountantKind accountant, double delta) const;
   // The last step, up to `limit`, that its last event may reach without spending more than
-  // `epsilon`; the event's first step where none may.
+  // `epsilon`; the event's first step if none may.
   int64_t reach_within(double epsilon, AccountantKind accountant, double delta,
                        int64_t limit) const;
   // UserError unless an event of this kind can follow: one unit, one sampler and so one relation

@@ -136,7 +136,7 @@ void check_unit(const MechanismRequest& r) {
                 name_of(r.sampler));
 }
 
-// Chooses the maximum where that is left open, and refuses one that costs too much. `spent` is
+// Chooses the maximum if that is left open, and refuses one that costs too much. `spent` is
 // epsilon as an accountant that knows of no maximum computes it at some delta.
 double complete_maximum(MechanismRequest& r, const std::function<double(double delta)>& spent) {
   BatchMaximum& maximum = *r.maximum;

@@ -51,7 +51,7 @@ struct MechanismRequest {
   int64_t data_size = 0;        // units of a draw
   bool size_from_data = false;  // counted instead of given: the mechanism declares it public
   int64_t canaries = 0;         // of them, put there by an audit; whether in or out, they count
-  // one of them, or both where expected_batch = q * data_size
+  // one of them, or both if expected_batch = q * data_size
   std::optional<double> q = {}, expected_batch = {};
   // poisson: draws are cut to it; its cost is part of `delta`
   std::optional<BatchMaximum> maximum = {};
@@ -104,7 +104,7 @@ class Mechanism {
   // plain Gaussian for each epoch begun.
   Phase event(int64_t steps) const;
   Spent epsilon_after(int64_t steps) const;  // at the mechanism's delta, the base included
-  // The most steps that spend no more than `epsilon`; kManySteps where more than that do.
+  // The most steps that spend no more than `epsilon`; kManySteps if more than that do.
   int64_t steps_within(double epsilon) const;
   static constexpr int64_t kManySteps = int64_t{1} << 32;
 
@@ -120,10 +120,10 @@ class Mechanism {
   double gradient_sigma_ = 0, overflow_ = 0;
 };
 
-// Steps that `epochs` take at the rate q, rounded up. UserError where that is no number of steps.
+// Steps that `epochs` take at the rate q, rounded up. UserError if that is no number of steps.
 int64_t steps_of_epochs(double epochs, double q);
 
-// The only way to a mechanism. UserError, in one line, where parts do not go together.
+// The only way to a mechanism. UserError, in one line, if parts do not go together.
 Mechanism make_mechanism(const MechanismRequest& request);
 
 }  // namespace veil::privacy

@@ -10,7 +10,7 @@ namespace veil::privacy {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-double log_erfc(double x);           // also where erfc(x) underflows
+double log_erfc(double x);           // even if erfc(x) underflows
 double log_normal_cdf(double z);     // ln Phi(z)
 double log_add(double a, double b);  // ln(e^a + e^b); -infinity stands for 0
 

@@ -19,8 +19,8 @@ struct Phase {
 };
 
 struct Spent {
-  double epsilon = 0;  // infinity where nothing protects
-  // the exact epsilon is at least epsilon - error; absent where that is not known
+  double epsilon = 0;  // infinity if nothing protects
+  // the exact epsilon is at least epsilon - error; absent if that is not known
   std::optional<double> error;
   std::optional<double> order;  // RDP: the Renyi order that gave it
 };

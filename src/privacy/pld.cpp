@@ -29,7 +29,7 @@ double largest_loss(Direction direction, const std::vector<Phase>& run) {
   return direction == Direction::add ? sum : kInfinity;
 }
 
-// Bounds in one direction. They need not be near each other where the upper one is not above
+// Bounds in one direction. They need not be near each other if the upper one is not above
 // `enough`.
 Bounds epsilon_in(Direction direction, const std::vector<Phase>& run, double delta, double accuracy,
                   double enough) {

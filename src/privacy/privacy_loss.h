@@ -23,7 +23,7 @@ struct StepLoss {
   Direction direction = Direction::remove;
 
   double at(double y) const;  // L
-  // the y of a loss; -infinity or infinity where no y has one so small or so large
+  // the y of a loss; -infinity or infinity if no y has one so small or so large
   double position(double loss) const;
   double log_density(double y) const;  // ln of P's density
   double end(double z) const;          // P(y > end(z)) <= Phi(-z)
@@ -54,7 +54,7 @@ class LossProfile {
   // The highest position below which the tilted mass is at most `mass`, even when all of it is
   // moved up to there.
   double low_cut(const StepLoss& loss, double tilt, double mass) const;
-  // Which points of a grid, from the loss `lowest` on, carry mass: all of them where the tilted
+  // Which points of a grid, from the loss `lowest` on, carry mass: all of them if the tilted
   // loss lies, fewer the rarer it gets. Rounding over a cell w wide costs w^2 times its mass, so
   // rare losses are rounded far for little.
   std::vector<int64_t> grid_points(double lowest, const Grid& grid) const;

@@ -17,7 +17,7 @@ namespace veil::privacy {
 // draw to those before it.
 std::vector<int64_t> poisson_draw(const ChaChaKey& key, int64_t step, int64_t data_size, double q);
 
-// `draw`, or where it has more than `most` units that many of them, in ascending order: those with
+// `draw`, or if it has more than `most` units that many of them, in ascending order: those with
 // the smallest of 64 secret bits each, keyed by (step, unit), so a uniformly random part. The key
 // is poisson_draw's; no block of it comes twice.
 std::vector<int64_t> cut_draw(const ChaChaKey& key, int64_t step, std::vector<int64_t> draw,
@@ -35,7 +35,7 @@ struct Deal {
   std::vector<int64_t> samples;
 };
 // Rank r takes places r, r + W, r + 2 W, ... of the draw, so shares differ by one sample at most.
-// As many micro-batches as a draw of `at_least` units needs, where the draw has fewer.
+// As many micro-batches as a draw of `at_least` units needs, if the draw has fewer.
 Deal deal_out(const std::vector<int64_t>& draw, int64_t micro_batch, int64_t rank, int64_t world,
               int64_t at_least = 0);
 // A rank's micro-batches of a draw of so many units.
@@ -54,7 +54,7 @@ struct DrawOptions {
 class PoissonOrder : public data::Order {
  public:
   // UserError unless there is data, 0 < q <= 1 and a micro-batch holds a sample. data_size counts
-  // what is drawn: users, where there are some.
+  // what is drawn: users, if there are some.
   PoissonOrder(const ChaChaKey& key, int64_t data_size, double q, int64_t micro_batch,
                int64_t rank = 0, int64_t world = 1, DrawOptions options = {});
   std::vector<int64_t> samples(const data::Position& position) override;

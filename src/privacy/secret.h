@@ -13,7 +13,7 @@ namespace veil::privacy {
 RunSecret draw_secret();
 RunNonce draw_nonce();
 
-// 32 bytes as they are, or 64 hexadecimal digits. UserError where it is neither, or where anyone
+// 32 bytes as they are, or 64 hexadecimal digits. UserError if it is neither, or if anyone
 // but its owner may read it. What it holds is in no message.
 RunSecret read_secret(const std::string& path);
 // As 64 digits, for its owner only.

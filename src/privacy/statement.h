@@ -17,7 +17,7 @@ inline constexpr const char* kStatementFile = "privacy.json";
 // One training of a chain.
 struct StatedTraining {
   bool is_private = true;  // otherwise its data has no guarantee, and there are no events
-  std::string unit_text;   // what a sample is, in words; "" where it is not said
+  std::string unit_text;   // what a sample is, in words; "" if it is not said
   Ledger ledger;
 };
 
@@ -25,7 +25,7 @@ struct Statement {
   nlohmann::json json;                    // privacy.json as it was
   std::vector<StatedTraining> trainings;  // the oldest first; at least one
 };
-// Of the model in this folder; nothing where it has none. UserError in one line where it is
+// Of the model in this folder; nothing if it has none. UserError in one line if it is
 // damaged: a guarantee that cannot be read must not be forgotten.
 std::optional<Statement> read_statement(const std::string& folder);
 // `where` is named in errors.
@@ -37,7 +37,7 @@ struct Together {
   // of one sampler compose; epsilons and deltas of several add up.
   std::vector<BasePhase> phases;
   std::vector<size_t> apart;  // places of the others in Statement::trainings
-  std::string why_apart;      // a phrase; "" where there is none
+  std::string why_apart;      // a phrase; "" if there is none
   bool one_figure() const { return apart.empty(); }
 };
 Together together(const Statement& base, PrivacyUnit unit, SamplerKind sampler,

@@ -29,11 +29,11 @@ class KernelProfile {
   KernelProfile(const KernelProfile&) = delete;
   KernelProfile& operator=(const KernelProfile&) = delete;
 
-  // Records operators with their shapes, memory, and CUDA kernels where a GPU answers. It slows
+  // Records operators with their shapes, memory, and CUDA kernels if a GPU answers. It slows
   // what it watches: never time a step under it.
   void start();
   // Ends it and writes Chrome JSON; a name in TensorBoard's form (trace_file_name) makes its
-  // profiler tab find it. UserError where it cannot be written.
+  // profiler tab find it. UserError if it cannot be written.
   void stop_and_save(const std::string& path);
 
   // Of the last profile that was stopped, longest first.

@@ -153,7 +153,7 @@ class BookingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const std::shared_lock gate(host_gate());
     c10::DataPtr data = wrapped_->allocate(bytes);
-    if (!data) return data;  // nothing was asked for
+    if (!data) return data;  // nothing was requested
     book(Space::host)
         .allocated(data.get_context(), static_cast<int64_t>(bytes), current_category());
     const bool swapped = data.compare_exchange_deleter(wrapped_delete_, &BookingAllocator::release);

@@ -1,5 +1,5 @@
 // What a GPU is doing, as NVIDIA's management library tells it. The library is opened at run time;
-// where it is missing there is simply no answer.
+// if it is missing there is simply no answer.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ struct GpuState {
   double sm_clock_mhz = 0;
   double temperature_c = 0;
   double power_w = 0;
-  double memory_free_bytes = 0, memory_total_bytes = 0;  // both 0 where the board does not tell
+  double memory_free_bytes = 0, memory_total_bytes = 0;  // both 0 if the board does not tell
   bool held_down = false;  // the clock is below what was requested, by heat or power
 };
 

@@ -10,7 +10,7 @@ namespace veil {
 
 class ScalarLog {
  public:
-  // Starts a new event file in `folder` (made if need be). UserError where that cannot be written.
+  // Starts a new event file in `folder` (made if need be). UserError if that cannot be written.
   explicit ScalarLog(const std::string& folder, bool owner_only = false);
   const std::string& path() const { return path_; }
 

@@ -12,7 +12,7 @@ struct RowTime {
   int lane = 0;                     // 0 is compute
   double begin_ms = 0, end_ms = 0;  // since the step began
   double wait_ms = 0;  // compute rows: from the end of the row before to the begin of this one
-  // backward and loss rows, where requested: inside, what its reports took
+  // backward and loss rows, if requested: inside, what its reports took
   double reports_ms = 0;
   double modelled_ms = 0;  // simulated worlds: what the collective would take
   double ms() const { return end_ms - begin_ms; }

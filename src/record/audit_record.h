@@ -82,7 +82,7 @@ struct AuditRecord {
 void conclude(AuditRecord& record);
 
 nlohmann::ordered_json to_json(const AuditRecord& record);
-// DamagedRecordError where a value has another type.
+// DamagedRecordError if a value has another type.
 AuditRecord audit_record_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace veil

@@ -35,7 +35,7 @@ struct BatchSearch {
 };
 
 nlohmann::ordered_json to_json(const BatchSearch& search);
-// DamagedRecordError where a value has another type.
+// DamagedRecordError if a value has another type.
 BatchSearch batch_search_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace veil

@@ -22,7 +22,7 @@ struct DamagedRecordError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A double that holds a count, as an integer where it is one.
+// A double that holds a count, as an integer if it is one.
 nlohmann::ordered_json whole_json(double value);
 // Throws DamagedRecordError.
 [[noreturn]] void wrong_type(const std::string& key, const nlohmann::ordered_json& value,
@@ -37,7 +37,7 @@ class FieldWriter {
   void operator()(const char* key, const T& member) {
     if (!is_empty(member)) out_[key] = value(member);
   }
-  // The same, and empty where the condition holds: an empty list is `[]`, no number is null.
+  // The same, and empty if the condition holds: an empty list is `[]`, no number is null.
   template <typename T>
   void always_if(bool condition, const char* key, const T& member) {
     if (condition || !is_empty(member)) out_[key] = value(member);
@@ -147,7 +147,7 @@ class FieldReader {
   void whole(const char* key, T& member) {
     (*this)(key, member);
   }
-  // Only where no exact value was read before.
+  // Only if no exact value was read before.
   void scaled(const char* key, std::optional<double>& member, double unit) {
     std::optional<double> read_value;
     (*this)(key, read_value);
@@ -206,7 +206,7 @@ class FieldReader {
   const Json& source_;
 };
 
-// The whole text as a JSON object. DamagedRecordError where it is none.
+// The whole text as a JSON object. DamagedRecordError if it is none.
 nlohmann::ordered_json parse_object(const std::string& text);
 
 }  // namespace veil

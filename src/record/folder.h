@@ -14,7 +14,7 @@ struct DamagedRecord {
 
 struct RecordFolder {
   std::string folder;
-  std::vector<Record> records;  // by `order` where they have one, then by file name
+  std::vector<Record> records;  // by `order` if they have one, then by file name
   std::vector<DamagedRecord> damaged;
 };
 

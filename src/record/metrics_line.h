@@ -28,7 +28,7 @@ struct MetricsLine {
 };
 
 nlohmann::ordered_json to_json(const MetricsLine& line);
-// DamagedRecordError where a value has another type.
+// DamagedRecordError if a value has another type.
 MetricsLine metrics_line_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace veil

@@ -166,7 +166,7 @@ struct Record {
 };
 
 nlohmann::ordered_json to_json(const Record& record);
-// DamagedRecordError where a value has another type, or where it says "ok" and holds no time or no
+// DamagedRecordError if a value has another type, or if it says "ok" and holds no time or no
 // peak memory.
 Record record_from_json(const nlohmann::ordered_json& json);
 

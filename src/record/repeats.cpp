@@ -7,7 +7,7 @@
 namespace veil {
 namespace {
 
-// The mean of what `read` finds, where the first record has it.
+// The mean of what `read` finds, if the first record has it.
 template <typename Read>
 std::optional<double> mean_of(const std::vector<Record>& records, const Read& read) {
   if (!read(records.front())) return {};

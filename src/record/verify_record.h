@@ -72,7 +72,7 @@ struct VerifyRecord {
 };
 
 nlohmann::ordered_json to_json(const VerifyRecord& record);
-// DamagedRecordError where a value has another type.
+// DamagedRecordError if a value has another type.
 VerifyRecord verify_record_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace veil

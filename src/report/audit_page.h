@@ -19,7 +19,7 @@ std::vector<AuditRecord> read_audits(const std::string& folder);
 std::string audit_summary(const std::vector<AuditRecord>& records);  // for a terminal
 std::string audit_page(const std::vector<AuditRecord>& records);     // one self-contained page
 // Writes index.html into `output_folder` ("": the folder itself) and answers its path. UserError
-// where a file is in the way that Veil did not write.
+// if a file is in the way that Veil did not write.
 std::string write_audit_page(const std::string& folder, const std::string& output_folder,
                              bool overwrite);
 

@@ -13,7 +13,7 @@ namespace veil {
 struct Change {
   std::string label;
   std::optional<double> before_ms, after_ms,
-      // noise: one standard deviation of single steps, of both together; nothing where it is not
+      // noise: one standard deviation of single steps, of both together; nothing if it is not
       // known
       noise_ms;
   std::optional<double> before_bytes, after_bytes;
@@ -31,7 +31,7 @@ struct Changes {
       settings;  // that differ: name, before, after
 };
 
-// UserError where the two have no experiment in common.
+// UserError if the two have no experiment in common.
 Changes changes_between(const RecordFolder& before, const RecordFolder& after);
 
 Table change_table(const Changes& changes);

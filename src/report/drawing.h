@@ -9,7 +9,7 @@
 
 namespace veil {
 
-// UserError where the plots' scripts or pictures would replace what Veil did not write.
+// UserError if the plots' scripts or pictures would replace what Veil did not write.
 void check_plots(const std::vector<Plot>& plots, const std::string& folder, bool overwrite);
 // Writes the scripts into the folder and draws them with gnuplot. Returns "", or one line that says
 // why there are no pictures and how to get them.

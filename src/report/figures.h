@@ -19,7 +19,7 @@ std::optional<double> compared_ms(const Record& record);
 std::optional<double> stage_bytes(const Record& record, const std::string& stage);
 // The largest resident memory of any rank at any stage.
 std::optional<double> host_bytes(const Record& record);
-// Communication of a kind that nothing hid; in a simulated world the modelled one where it is
+// Communication of a kind that nothing hid; in a simulated world the modelled one if it is
 // recorded.
 std::optional<double> exposed_ms(const Record& record, const RecordTransfer& transfer);
 std::optional<double> exposed_ms(const Record& record);  // all kinds

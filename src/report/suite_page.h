@@ -19,7 +19,7 @@ struct PageTable {
   Table table;
 };
 
-// A file beside summary.csv.
+// A file next to summary.csv.
 struct ReportFile {
   std::string name, content;
 };

@@ -225,7 +225,7 @@ std::optional<LoraSettings> lora_settings(const ModelConfig& model, const ModelS
   return lora;
 }
 
-// What is trained besides adapters: what was asked for, what the adapter's folder has whole, and a
+// What is trained besides adapters: what was requested, what the adapter's folder has whole, and a
 // classifier's head, as PEFT does it.
 std::vector<std::string> trained_whole(const ModelConfig& config, const ModelSource& source) {
   std::vector<std::string> also = config.train_also;

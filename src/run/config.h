@@ -205,7 +205,7 @@ struct PrivateParts {
   privacy::ClipMethod method;
   privacy::PrivateStep step;
   bool varying = false;  // the number of samples differs from step to step
-  // of every step, where it does not and the configuration's is another
+  // of every step, if it does not and the configuration's is another
   std::optional<int> micro_batches = {};
 };
 // Of a measured step, which protects nobody: its key is the seed's. Without a roofline, methods are
@@ -217,8 +217,8 @@ PrivateParts measured_privacy(const RunConfig& config, const ModelShape& shape,
 ExecutorOptions executor_options(const RunConfig& config, int world, Device device,
                                  const std::optional<PrivateParts>& privacy = {});
 int64_t layer_count(const RunConfig& config, int world);
-// Sets batch_size and accumulation so that they make total_batch_size, where that is given.
-// UserError where they cannot. Settling twice changes nothing.
+// Sets batch_size and accumulation so that they make total_batch_size, if that is given.
+// UserError if they cannot. Settling twice changes nothing.
 void settle_batch(RunConfig& config, int world);
 // Samples per rank and micro-batch once that is settled.
 int64_t rank_batch(const RunConfig& config, int world);
@@ -232,7 +232,7 @@ bool runs_on_gpu(const PlacementConfig& placement);
 void check_step(const RunConfig& config);
 void check_config(const RunConfig& config);
 
-// Options that take less memory than these, best first: what a person can do where it runs out.
+// Options that take less memory than these, best first: what a person can do if it runs out.
 std::vector<std::string> remedies(const RunConfig& config, int world, bool on_gpu);
 
 // "zero3_bs8192_in16384_l8_bwd-pre": names the folder of traces.

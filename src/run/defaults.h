@@ -12,7 +12,7 @@
 
 namespace veil {
 
-// When a default applies: where every field that is set holds. None set: always.
+// When a default applies: if every field that is set holds. None set: always.
 struct When {
   std::optional<bool> is_private = {};
   std::optional<bool> from_scratch = {};  // the model has no weights to start from
@@ -31,7 +31,7 @@ struct UsualValue {
   const char* option;  // "learning-rate"
   When when;
   void (*set)(RunConfig&);
-  std::vector<const char*> unless = {};  // options that take its place where they are given
+  std::vector<const char*> unless = {};  // options that take its place if they are given
 };
 
 // Of commands that measure or plan a step.

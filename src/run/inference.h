@@ -21,7 +21,7 @@ struct InferenceModel {
   Device device;
 };
 
-// config.model and config.step.compute say which. UserError where it is no language model or has no
+// config.model and config.step.compute say which. UserError if it is no language model or has no
 // weights.
 InferenceModel load_inference_model(const RunConfig& config, Device device);
 
@@ -47,7 +47,7 @@ using OnSamples = std::function<void(int64_t done, int64_t of)>;
 ModelQuality evaluate_samples(const InferenceModel& model, const data::Samples& samples,
                               int64_t batch, int64_t most, const OnSamples& progress = {});
 // The part of the samples whose trained tokens are exactly what the model makes of the tokens
-// before them, the most likely one each time. UserError where samples have no tokens before them.
+// before them, the most likely one each time. UserError if samples have no tokens before them.
 double exact_matches(const InferenceModel& model, const data::Samples& samples, int64_t batch,
                      int64_t most, const OnSamples& progress = {});
 

@@ -25,12 +25,12 @@ struct ModelSource {
 };
 
 // `hub_cache` is the Hugging Face cache's folder ("" for none). UserError with the known names
-// where nothing fits.
+// if nothing fits.
 ModelSource find_model(const std::string& name, const std::string& hub_cache);
-// Those of its folder, for a model made of it; empty, so that the model's own rules fill it, where
+// Those of its folder, for a model made of it; empty, so that the model's own rules fill it, if
 // there are none.
 InitialWeights initial_weights(const ModelSource& source, const Model& model);
-// UserError that says what to do where the model would start with random weights and nobody asked
+// UserError that says what to do if the model would start with random weights and nobody asked
 // for that: for whatever trains, releases or evaluates a model.
 void require_weights(const ModelSource& source);
 // Where a model's parameters come from, in one line: "291 tensors from DIR", "random

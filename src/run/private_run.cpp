@@ -89,7 +89,7 @@ bool varies(const privacy::Mechanism& mechanism) {
   return mechanism.request().sampler == SamplerKind::poisson && mechanism.batch_maximum() == 0;
 }
 
-// Of every step, where draws are cut to a maximum.
+// Of every step, if draws are cut to a maximum.
 std::optional<int> constant_micro_batches(const RunConfig& config, int world,
                                           const privacy::Mechanism& mechanism) {
   if (mechanism.batch_maximum() == 0) return {};
@@ -263,7 +263,7 @@ nlohmann::json PrivateRun::deciding_settings(Device device, const std::string& a
   settings["the number of ranks"] = info_.world;
   settings.update(rank_facts(info_, device));
   settings.update(program_facts().value_or(nlohmann::json::object()));
-  // By a digest: it differs where any rank's threads, processor, environment or program do.
+  // By a digest: it differs if any rank's threads, processor, environment or program do.
   settings["the set of ranks"] = all_ranks;
   settings["the plan"] = mechanism_.json();
   if (origin_.base)

@@ -39,7 +39,7 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& config, const PrivateS
 // Where a run's parameters come from.
 struct RunOrigin {
   InitialWeights initial;  // unless it continues from a checkpoint
-  // Of the model that the run began with; nothing where it has none.
+  // Of the model that the run began with; nothing if it has none.
   std::optional<privacy::Statement> base;
 };
 
@@ -56,7 +56,7 @@ struct PrivateStart {
   std::optional<double> poisson_epsilon;
   bool resumes = false;    // there is something before it
   bool replays = false;    // under the nonce that was there
-  std::string why_fresh;   // where it resumes and does not replay: a phrase
+  std::string why_fresh;   // if it resumes and does not replay: a phrase
   int64_t lost_steps = 0;  // begun before, and counted in addition to those that take their place
   bool keys_sent = false;  // to other ranks, unencrypted
   nlohmann::json json;     // the same for a record
@@ -74,7 +74,7 @@ struct PrivateResult {
 class PrivateRun {
  public:
   // Every rank makes one, with the same mechanism and method; `config` is settled (run/train.h) and
-  // outlives it, as `origin` does. UserError where the configuration asks for what cannot be, or
+  // outlives it, as `origin` does. UserError if the configuration asks for what cannot be, or
   // what was done before in `folder` does not allow it. Nothing is written.
   PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
              const TrainTask& task, const Model& model, Device device,
@@ -82,7 +82,7 @@ class PrivateRun {
 
   int64_t steps() const { return *mechanism_.request().steps; }
 
-  // Rank 0's keys and what its journal allows, on every rank. UserError where this rank has read
+  // Rank 0's keys and what its journal allows, on every rank. UserError if this rank has read
   // other data or parameters than rank 0, or another secret.
   void share(Communicator* lane, Device device, const TrainTask& task);
   PrivateParts parts() const;  // after share()
@@ -109,7 +109,7 @@ class PrivateRun {
   const RunConfig& config_;
   RankInfo info_;
   const RunOrigin& origin_;
-  privacy::Together together_;  // with the base; one figure where there is none
+  privacy::Together together_;  // with the base; one figure if there is none
   privacy::Mechanism mechanism_;
   privacy::ClipMethod method_;
   std::unique_ptr<privacy::Journal> journal_;  // rank 0
@@ -118,7 +118,7 @@ class PrivateRun {
   RunKeys keys_;
   bool keys_sent_ = false;
   bool replayable_ = false;
-  std::string weights_digest_;  // "" where the run continues or cannot be replayed
+  std::string weights_digest_;  // "" if the run continues or cannot be replayed
   int64_t last_step_ = 0;
 };
 

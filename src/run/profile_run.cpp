@@ -65,7 +65,7 @@ double deviation(const std::vector<double>& values) {
 }
 
 // The bytes that stand after each row of the compute lane, weighted by the time from the end of the
-// row before to its own; as they stand where rows were not timed.
+// row before to its own; as they stand if rows were not timed.
 double mean_bytes(const Executor& executor, const std::vector<StepTime>& steps, Space space) {
   std::map<std::pair<int, int>, double> weights;  // by part and row
   for (const StepTime& step : steps) {
@@ -316,7 +316,7 @@ class Run {
   }
 
   // An operating system promises more memory than it has, and ends the process that takes it at its
-  // word: what cannot fit is told before. "" where it fits.
+  // word: what cannot fit is told before. "" if it fits.
   std::string beyond_host_memory(const Model& model, int64_t batch) const {
     if (device_.is_cuda()) return "";
     StepOptions step = step_options(config_, world_, /*on_gpu=*/false);
@@ -488,7 +488,7 @@ class Run {
   Device device_;
   Space space_;
   Record record_;
-  int64_t tokens_ = 0;  // a sample
+  int64_t tokens_ = 0;  // per sample
   double begin_ms_ = steady_ms(), utilisation_ = -1;
   std::shared_ptr<const data::Samples> samples_;
   std::unique_ptr<TextFeed> feed_;  // none: synthetic data, the same every step

@@ -17,7 +17,7 @@ struct RunKeys {
 };
 RunKeys run_keys(const RunSecret& secret, const RunNonce& nonce);
 
-// The secret in this file; nothing where there is no such file on this machine. UserError where it
+// The secret in this file; nothing if there is no such file on this machine. UserError if it
 // cannot be used (privacy::read_secret).
 std::optional<RunSecret> secret_of_this_rank(const std::string& secret_file);
 

@@ -1,6 +1,6 @@
 // What decides the bits of a private run's steps besides its options and its data: the parameters
 // it starts from, the program and its libraries, and every rank's processor, threads and
-// environment. A nonce is kept only where all of it is the same (privacy/journal.h).
+// environment. A nonce is kept only if all of it is the same (privacy/journal.h).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,9 +14,9 @@
 
 namespace veil {
 
-// Build, program and loaded libraries. Nothing where they cannot be told apart from others.
+// Build, program and loaded libraries. Nothing if they cannot be told apart from others.
 std::optional<nlohmann::json> program_facts();
-// Of this rank, by names that stand in a sentence "the threads is 2, it was 1".
+// Of this rank, by names that fit into a sentence "the threads is 2, it was 1".
 nlohmann::json rank_facts(const RankInfo& info, Device device);
 // A digest of all ranks' facts; every rank calls it. "" in a world of one.
 std::string facts_of_all_ranks(Communicator* lane, Device device, const nlohmann::json& mine);

@@ -11,7 +11,7 @@ namespace veil {
 
 // An operating system promises more memory than it has, and ends the process that takes it at its
 // word. Compares the estimated peak of a step on a CPU, for all ranks of this host, with the memory
-// that is available. "" where it fits, or where placement.ignore_memory says not to look.
+// that is available. "" if it fits, or if placement.ignore_memory says not to look.
 std::string beyond_host_memory_text(const RunConfig& config, const Schedule& schedule,
                                     int local_world);
 
@@ -25,7 +25,7 @@ struct PlannedFiles {
   int64_t bytes = 0;
   std::string what;  // "2 checkpoints"
 };
-// UserError where a file system has less room than all that is planned for it.
+// UserError if a file system has less room than all that is planned for it.
 void check_disk_space(const std::vector<PlannedFiles>& planned);
 // Of a training run with so many parameters: its checkpoints in `folder`, and its export.
 std::vector<PlannedFiles> planned_files(const RunConfig& config, const std::string& folder,

@@ -1,5 +1,5 @@
 // Canaries of a training run: samples of random content, each put into the run or left out by a
-// secret coin. Whoever guesses coins from the released parameters better than epsilon allows has
+// secret coin. An attacker who guesses coins from the released parameters better than epsilon allows has
 // refuted it (privacy/one_run.h).
 #pragma once
 

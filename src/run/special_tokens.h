@@ -14,7 +14,7 @@ namespace veil {
 struct SpecialToken {
   int32_t id = 0;
   std::string from;  // the file that says so, or "--end-token"
-  std::string text;  // the token itself; "" where no tokenizer knows it
+  std::string text;  // the token itself; "" if no tokenizer knows it
 };
 // "2 </s> (config.json)"
 std::string special_token_text(const SpecialToken& token);

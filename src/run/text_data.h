@@ -21,7 +21,7 @@ struct TextData {
   std::string dropped = {};  // Tokenizer::dropped_notice
 };
 // The tokenizer that reads text for a model: `given`, else the model's own, else "byte" for a
-// vocabulary that was made for bytes; "" where none of them is there.
+// vocabulary that was made for bytes; "" if none of them is there.
 std::string tokenizer_name(const std::string& given, const ModelSource& source);
 // What a sample is: as the configuration says, labelled for classification, packed otherwise.
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source);
@@ -34,14 +34,14 @@ TextData load_text(const RunConfig& config, ModelSource& source,
 // Logical batches in a shuffled order, epoch after epoch, into an executor.
 class TextFeed {
  public:
-  // UserError where one logical batch of all ranks is more than there is.
+  // UserError if one logical batch of all ranks is more than there is.
   TextFeed(std::shared_ptr<const data::Samples> samples, int64_t rank_samples, int64_t seed,
            int rank, int world);
 
   void load_next(Executor& executor);
   // What went before is not counted: warm-up fills the loader's queue.
   void begin_counting();
-  // a step: the wait for a batch and its way to the device; mean of those counted
+  // per step: the wait for a batch and its way to the device; mean of those counted
   double load_ms() const;
   // Means a step of those counted, and what the source holds.
   RecordData record(const std::string& source) const;

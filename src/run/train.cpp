@@ -31,7 +31,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr size_t kTimedSteps = 101;  // where phases are watched
+constexpr size_t kTimedSteps = 101;  // if phases are watched
 
 // Named, not made: rank 0 makes it when all input is known to be good.
 std::string run_folder(const TrainingConfig& training) {
@@ -414,7 +414,7 @@ class TrainRun {
     std::vector<TensorSource> sources;
     const DType storage = dtype_of(config_.step.storage);
     const bool adapters = exports_adapters(model);
-    // the input's type, or where there was none the one that the run keeps; adapters are small
+    // the input's type, or if there was none the one that the run keeps; adapters are small
     const bool given = task_->source().has_weights() && !adapters;
     const StoredType type =
         stored_weights_type(given ? task_->source().folder : "")
@@ -468,7 +468,7 @@ class TrainRun {
   std::unique_ptr<RunCanaries> canaries_;  // of a private run that has some
   std::shared_ptr<const Feed> samples_;
   RunOrigin origin_;
-  std::string frozen_digest_;            // "" where all is trained
+  std::string frozen_digest_;            // "" if all is trained
   std::unique_ptr<PrivateRun> privacy_;  // of a private run
   std::unique_ptr<Model> model_;         // outlives the executor
   std::unique_ptr<Executor> executor_;
@@ -493,7 +493,7 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   prepared.folder = text_of_rank_0(info.rank == 0 ? run_folder(config.training) : "");
   check_resumed(prepared.config, prepared.folder, info.world);
   check_places(prepared);
-  // A run that goes on has its weights in its checkpoint, unless some are frozen.
+  // A run that continues has its weights in its checkpoint, unless some are frozen.
   const ModelConfig& of = config.model;
   const bool some_frozen = of.has_adapters() || !of.frozen.empty() || !of.train_only.empty();
   if (some_frozen || config.training.resume.empty() || !newest_checkpoint(prepared.folder))

@@ -13,7 +13,7 @@
 //
 // Nothing is printed. The run's folder gets checkpoints, metrics.jsonl, TensorBoard scalars and, of
 // a private run, its ledger and secret. A run that was killed is continued by the same call with
-// training.resume set to its folder, with the same bits where the configuration and the machine are
+// training.resume set to its folder, with the same bits if the configuration and the machine are
 // the same.
 #pragma once
 
@@ -34,7 +34,7 @@ struct TrainResult {
   std::optional<PrivateResult> privacy;  // rank 0's
   // Of a private run with canaries that was not resumed; rank 0's. Not private.
   std::optional<AuditRecord> audit;
-  // Of this rank where measure.profile has phases: means without the first step, which warms up.
+  // Of this rank if measure.profile has phases: means without the first step, which warms up.
   // Not private.
   std::optional<PhaseTimes> phases;
   int64_t timed_steps = 0;
@@ -63,7 +63,7 @@ struct TrainedModel {
   nlohmann::json state;                      // of the run: settings and, of a private one, events
   std::map<std::string, Tensor> parameters;  // whole, on CPU, by name
 };
-// UserError where the folder has no checkpoint, or it is of another model.
+// UserError if the folder has no checkpoint, or it is of another model.
 TrainedModel read_trained(const RunConfig& config, const std::string& folder);
 
 }  // namespace veil

@@ -49,7 +49,7 @@ void check_privacy(const PrivacyConfig& p) {
     user_error("`layer_norms` and `clip_norm`: one of them is allowed");
 }
 
-// What only a private run has. Whoever sets it wants one, and must not get another by forgetting
+// What only a private run has. A user who sets it wants one, and must not get another by forgetting
 // the noise.
 void check_not_private(const PrivacyConfig& p) {
   const PrivacyConfig usual;
@@ -95,7 +95,7 @@ void settle_private_batch(RunConfig& config, int world) {
   step.accumulation = static_cast<int>(micro_batches);
 }
 
-// Text is protected by document, one sequence each, unless packed sequences are asked for.
+// Text is protected by document, one sequence each, unless packed sequences are requested.
 void settle_unit(RunConfig& config) {
   using privacy::PrivacyUnit;
   std::optional<PrivacyUnit>& unit = config.privacy.unit;

@@ -15,10 +15,10 @@ RunConfig training_config(const std::string& model, const std::string& hub_cache
 
 // The file in a run's folder that has its settled settings by stored key.
 inline constexpr const char* kRunSettings = "settings.json";
-// The settings of the run in the folder; an empty object where there are none.
+// The settings of the run in the folder; an empty object if there are none.
 nlohmann::json stored_settings(const std::string& run_folder);
 
-// PrivacyConfig::max_batch as a number; 0 for "auto". UserError where it is neither.
+// PrivacyConfig::max_batch as a number; 0 for "auto". UserError if it is neither.
 int64_t maximum_of(const std::string& max_batch);
 
 // Samples that a private run expects in a logical batch over all ranks: E.
@@ -26,7 +26,7 @@ double expected_batch(const RunConfig& config, int world);
 
 // The configuration with everything filled in that follows from the rest, for a world of so many
 // ranks: whether it is private, what a sample is, how a private logical batch is cut into
-// micro-batches. UserError that names the field where it asks for what cannot be. Settling twice
+// micro-batches. UserError that names the field if it asks for what cannot be. Settling twice
 // changes nothing.
 RunConfig settled_for_training(RunConfig config, int world);
 

@@ -20,7 +20,7 @@ namespace veil {
 struct TaskFacts {
   std::string model, attention;  // attention: what computes it
   int64_t samples = 0, held_out = 0;
-  int64_t users = 0;  // who own the samples, where they are the unit of privacy
+  int64_t users = 0;  // who own the samples, if they are the unit of privacy
   struct Text {
     std::string task, tokenizer;
     int64_t documents = 0, tokens = 0;
@@ -42,7 +42,7 @@ class TrainTask {
   virtual std::shared_ptr<const Feed> samples() const = 0;
   virtual std::shared_ptr<const Feed> held_out() const = 0;  // null: none
   virtual Model model(int world) const = 0;
-  // Who own the samples, where users are the unit of privacy; null otherwise.
+  // Who own the samples, if users are the unit of privacy; null otherwise.
   virtual std::shared_ptr<const data::Users> users() const { return nullptr; }
   virtual const ModelSource& source() const = 0;  // as the data has completed it
   // Whether a person's document is at most one sample: then clipping a sample protects a document.
@@ -59,7 +59,7 @@ class TrainTask {
       StoredType weights) const = 0;
 };
 
-// `notice` is told what is left out of the data. UserError in one line where the data cannot be
+// `notice` is told what is left out of the data. UserError in one line if the data cannot be
 // read or does not fit the model.
 using OnNotice = std::function<void(const std::string&)>;
 std::unique_ptr<TrainTask> make_text_task(const RunConfig& config, Device device,

@@ -1,4 +1,4 @@
-// Where every parameter lies. A unit's parameters stand one after another in one flat buffer,
+// Where every parameter is. A unit's parameters stand one after another in one flat buffer,
 // padded once at its end so that the ranks' shards are equal; a parameter is a view. Each starts at
 // an aligned place, a joined one directly behind its neighbour. Parameters that are trained and
 // frozen ones never share a unit. Offsets do not depend on the world, the strategy or the wrap

@@ -38,7 +38,7 @@ struct StepOptions {
   DType storage = at::kFloat;  // parameters between steps
   DType compute = at::kFloat;  // parameters and flow inside a step
   DType reduce = at::kFloat;   // gradients on the wire
-  DType moments = at::kFloat;  // the optimizer's, where storage is not fp64: fp32 or bf16
+  DType moments = at::kFloat;  // the optimizer's, if storage is not fp64: fp32 or bf16
   // the whole gradient's norm is taken before the update, which may be scaled by it
   bool grad_norm = false;
   OptimizerKind optimizer = OptimizerKind::sgd;

@@ -155,7 +155,7 @@ void Builder::choose_kept() {
       // is a block's second table, of positions: it is small, and its ids are the block's own.
       const bool table = report.by == Report::By::embedding && report.tokens > 1 &&
                          report.param != schedule_.tied_table && !books_table_[b];
-      // Copies are made where they do not raise the block's own largest moment.
+      // Copies are made if they do not raise the block's own largest moment.
       const int64_t copies =
           report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);
       const bool product =

@@ -239,7 +239,7 @@ void Builder::emit_backward(int b, GradUse use) {
   if (b > schedule_.lowest_trained) {
     op.creates.push_back(flow_grad(b - 1));
   } else {
-    op.scratch_bytes += block.input_grad_bytes;  // where it is made all the same
+    op.scratch_bytes += block.input_grad_bytes;  // if it is made all the same
   }
   if (use == GradUse::book) {
     add(op.creates, booked(b));
@@ -363,7 +363,7 @@ void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
   emit(std::move(op));
 }
 
-// keep: a unit's clipped sum, from the kept gradients where the update does not read them itself,
+// keep: a unit's clipped sum, from the kept gradients if the update does not read them itself,
 // and from what was booked.
 void Builder::sum_kept(int u) {
   std::vector<Buffer> target;

@@ -95,7 +95,7 @@ class Builder {
   int64_t stored_numel(int u) const {
     return schedule_.stored(u).whole ? unit(u).padded_numel : unit(u).shard_numel;
   }
-  // zero2 stores parameters whole where it can, but updates its shard of them only.
+  // zero2 stores parameters whole if it can, but updates its shard of them only.
   int64_t updated_numel(int u) const {
     return gathers_ ? unit(u).shard_numel : unit(u).padded_numel;
   }

@@ -68,7 +68,7 @@ enum class BufferRole {
   optimizer,         // unit: the optimizer's state; resident
   whole,             // unit: gathered parameters in the compute type
   grad,              // unit: whole gradient of this rank
-  wire,              // unit: gradient in the reduce type, where that is another one
+  wire,              // unit: gradient in the reduce type, if that is another one
   grad_shard,        // unit: summed gradient that the update reads
   reduced,           // unit: one micro-batch's summed shard, before it is added to grad_shard
   staged_params,     // unit: offloaded parameters on the device for their update
@@ -202,7 +202,7 @@ inline ClipStateLayout clip_state_layout(const Schedule& schedule, const ModelSh
   return {static_cast<int64_t>(shape.params.size()), shape.batch, schedule.layers.count};
 }
 
-// Throws UserError where options contradict each other.
+// Throws UserError if options contradict each other.
 Schedule build_schedule(const ModelShape& shape, const StepOptions& options);
 
 // The step as a table: part, row, lane, operation, what it works on, what it waits for, buffers

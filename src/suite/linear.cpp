@@ -20,7 +20,7 @@ Suite linear_suite() {
             common, "a set-up");
       }};
   suite.page.question = "DDP or FSDP, and with which options, for my memory and my time?";
-  // Single profiles beside the four leave the question as it is.
+  // Single profiles besides the four leave the question as it is.
   suite.page.holds = [](const std::vector<Record>& records) {
     return records.front().suite == "linear";
   };

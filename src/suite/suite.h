@@ -63,7 +63,7 @@ struct Suite {
   // Called after parsing: completes `config` and throws UserError for what could not be run.
   // Returns notices for the user.
   std::function<std::vector<std::string>(RunConfig&, const SuiteCall&)> prepare = {};
-  // `common` are arguments of `veil profile` that all experiments share. UserError where a value is
+  // `common` are arguments of `veil profile` that all experiments share. UserError if a value is
   // given twice.
   std::function<std::vector<Experiment>(const std::vector<std::string>& common)> experiments;
 

@@ -31,7 +31,7 @@ std::string cuda_runtime_version();  // "13.0", or "" without CUDA
 std::string cudnn_version();         // "9.19.0", or "" without CUDA
 
 Device cpu_device();
-// Makes `index` the calling thread's current GPU. Throws MissingBackend where there is none.
+// Makes `index` the calling thread's current GPU. Throws MissingBackend if there is none.
 Device gpu_device(int index);
 
 // Blocks the host until the device has finished everything issued to it.

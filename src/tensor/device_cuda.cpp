@@ -16,7 +16,7 @@ bool built_with_cuda() {
 }
 
 int gpu_count() {
-  static const int count = c10::cuda::device_count();  // 0 and no throw where there is no driver
+  static const int count = c10::cuda::device_count();  // 0 and no throw if there is no driver
   return count;
 }
 
@@ -54,7 +54,7 @@ Device gpu_device(int index) {
         "`device` gpu: no GPU answers; run on a machine with one, or pass `device` cpu");
   if (index < 0 || index >= gpu_count()) {
     throw MissingBackend(
-        fmt::format("`device` gpu: GPU {} was asked for, this machine has {}", index, gpu_count()));
+        fmt::format("`device` gpu: GPU {} was requested, this machine has {}", index, gpu_count()));
   }
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
   return Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));

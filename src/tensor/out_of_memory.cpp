@@ -23,7 +23,7 @@ std::optional<int64_t> number_in(const std::string& path) {
   return {};
 }
 
-// The limit of this process's control group (version 2); nothing where it sets none.
+// The limit of this process's control group (version 2); nothing if it sets none.
 std::optional<int64_t> control_group_limit() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {

@@ -12,7 +12,7 @@ namespace veil {
 std::optional<std::string> out_of_memory_reason(const std::exception& error);
 
 // Bytes of host memory that processes can still take: what the kernel calls available, or the limit
-// of this process's control group where that is less.
+// of this process's control group if that is less.
 int64_t available_host_bytes();
 
 }  // namespace veil

@@ -153,7 +153,7 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
     fs::rename(unfinished, whole);
     std::vector<fs::path> found = whole_checkpoints(run_folder);
     for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) {
-      // No longer a checkpoint from the first moment on, also where the removal is cut short.
+      // No longer a checkpoint from the first moment on, even if the removal is cut short.
       fs::rename(found[i], found[i].string() + kUnfinished);
     }
     remove_unfinished(parent);

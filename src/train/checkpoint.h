@@ -28,14 +28,14 @@ void save_checkpoint(const std::string& run_folder, Executor& executor,
                      nlohmann::ordered_json state, int keep, const WeightAverage* average = nullptr,
                      const std::function<void(const std::string& folder)>& before_whole = {});
 
-// The newest whole checkpoint's folder; nothing where there is none. What a killed save left is not
+// The newest whole checkpoint's folder; nothing if there is none. What a killed save left is not
 // one.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 
 // Fills the executor and answers the state that was saved. Every rank calls it, with the same
-// folder. UserError where the checkpoint is of another model.
+// folder. UserError if the checkpoint is of another model.
 nlohmann::ordered_json load_checkpoint(const std::string& folder, Executor& executor);
-// The average of the weights that was saved with them. UserError where there is none.
+// The average of the weights that was saved with them. UserError if there is none.
 void load_average(const std::string& folder, WeightAverage& average);
 // state.json alone.
 nlohmann::ordered_json checkpoint_state(const std::string& folder);

@@ -27,7 +27,7 @@ class FeedStream {
   // The samples of this step of the run; nothing at the order's end. What failed while they were
   // made is thrown here.
   virtual std::optional<FedBatch> next(int64_t step) = 0;
-  // Where the next batch stands; nothing at the order's end.
+  // Where the next batch is; nothing at the order's end.
   virtual std::optional<data::Position> position() const = 0;
   virtual data::LoaderStatistics statistics() const = 0;
 };
@@ -37,7 +37,7 @@ class Feed {
  public:
   virtual ~Feed() = default;
   virtual int64_t count() const = 0;   // samples
-  virtual int64_t tokens() const = 0;  // a sample
+  virtual int64_t tokens() const = 0;  // per sample
   // What a sample draws anew in each step depends on (seed, step, sample) alone: not on its rank,
   // its place in the batch or the other samples.
   virtual std::unique_ptr<FeedStream> open(std::unique_ptr<data::Order> order, data::Position start,

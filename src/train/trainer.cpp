@@ -97,7 +97,7 @@ bool Trainer::run(data::Position start) {
     line.peak_bytes =
         memory::peak(executor_.schedule().options.on_gpu ? Space::device : Space::host).total();
     if (events_.on_step) events_.on_step(line);
-    // A private run goes on: bad samples contribute nothing, and an end that depends on one would
+    // A private run continues: bad samples contribute nothing, and an end that depends on one would
     // tell of it.
     if (!options_.privacy && !std::isfinite(line.loss)) {
       throw UserError(
@@ -105,7 +105,7 @@ bool Trainer::run(data::Position start) {
                       line.loss, step),
           kExitFailed);
     }
-    // The checkpoint comes last: where it is whole, all that is to be said of its step has been
+    // The checkpoint comes last: if it is whole, all that is to be said of its step has been
     // said.
     const bool last = step == end;
     auto due = [&](int64_t every) { return last || (every > 0 && step % every == 0); };

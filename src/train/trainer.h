@@ -23,7 +23,7 @@ struct PrivateTraining {
   privacy::Mechanism mechanism;
   NoiseGenerator generator = NoiseGenerator::secure;
   ChaChaKey sampling = {}, clip_count = {};  // derived for their domains
-  std::shared_ptr<const data::Users> users;  // who own the samples, where they are the unit
+  std::shared_ptr<const data::Users> users;  // who own the samples, if they are the unit
   uint64_t draws = 0;     // seed of what samples draw for themselves (train/feed.h): secret
   double clip_norm = 0;   // the next step's C; moves under ClipFunction::adaptive
   int64_t last_step = 0;  // the budget allows none behind it
@@ -61,7 +61,7 @@ struct PrivateLine {
 
 struct StepLine {
   int64_t step = 0, epoch = 0;
-  // mean over the logical batch; of a private step over the drawn samples, and NaN where there are
+  // mean over the logical batch; of a private step over the drawn samples, and NaN if there are
   // none
   double loss = 0;
   double grad_norm = 0, learning_rate = 0;
@@ -88,13 +88,13 @@ struct TrainEvents {
 class Trainer {
  public:
   // `held_out` may be null. The executor is prepared and, on a resume, restored; `start` is where
-  // its data goes on.
+  // its data continues.
   Trainer(Executor& executor, std::shared_ptr<const Feed> samples,
           std::shared_ptr<const Feed> held_out, TrainOptions options, TrainEvents events);
-  // False where it was stopped before the last step. A private run's last step is the last that its
+  // False if it was stopped before the last step. A private run's last step is the last that its
   // budget allows, if that comes first.
   bool run(data::Position start);
-  // Of what the run will leave: the weights' average where one is kept. What held-out samples draw
+  // Of what the run will leave: the weights' average if one is kept. What held-out samples draw
   // is the same each time, and nothing of the run changes.
   EvaluationLine evaluate();
   data::LoaderStatistics loader_statistics() const { return loader_statistics_; }

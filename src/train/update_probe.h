@@ -27,7 +27,7 @@ class UpdateProbe {
 
   // The gradient of the one step that was taken since rewind(): fp64 on CPU, one element for each
   // model-wide index of what is trained (shard/layout.h), the same on every rank; 0 between
-  // parameters, and with SGD where a parameter of the start is not a number. Every rank must call
+  // parameters, and with SGD if a parameter of the start is not a number. Every rank must call
   // it.
   Tensor gradient();
   // Whether a frozen parameter was moved in that step; after gradient().

@@ -26,7 +26,7 @@ void WeightAverage::update() {
   const std::vector<Executor::StatePiece> now = executor_.state();
   CategoryScope scope(Category::temporary);
   for (size_t i = 0; i < pieces_.size(); ++i)
-    // exact where both are equal
+    // exact if both are equal
     pieces_[i].average.lerp_(now[i].params.to(pieces_[i].average.scalar_type()), 1 - decay);
   synchronize(executor_.device());  // the next step changes the parameters on a stream of its own
 }

@@ -9,7 +9,7 @@
 
 namespace veil {
 
-// Every rank keeps the average of its own part of the parameters, in fp32 (fp64 where they are).
+// Every rank keeps the average of its own part of the parameters, in fp32 (fp64 if they are).
 class WeightAverage {
  public:
   // Starts at the parameters as they are.
@@ -34,7 +34,7 @@ class WeightAverage {
 
  private:
   int64_t place_of(ParamId id) const;  // model-wide index of its first element
-  // Elements [begin, end) of the model-wide index; zeros where they are other ranks'.
+  // Elements [begin, end) of the model-wide index; zeros if they are other ranks'.
   Tensor own_part(int64_t begin, int64_t end) const;
   Executor& executor_;
   double decay_;

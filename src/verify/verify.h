@@ -10,7 +10,7 @@
 
 namespace veil {
 
-// What is verified where no model is named: the smallest of every family, causal and as
+// What is verified if no model is named: the smallest of every family, causal and as
 // classifiers.
 struct VerifyModel {
   std::string name;

@@ -24,7 +24,7 @@ std::vector<double> wholes(const VerifyDifferences& found) {
   return whole;
 }
 
-// Larger than anything where it is not a number.
+// Larger than anything if it is not a number.
 double worse(double a, double b) {
   return !(b <= a) ? (std::isnan(b) ? HUGE_VAL : b) : a;
 }

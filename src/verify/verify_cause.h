@@ -14,7 +14,7 @@ struct VerifyDifferences {
   std::vector<std::string> names;  // by parameter
   std::vector<VerifyParamKind> kinds;
   int world = 1;  // samples lie rank by rank
-  // [params][samples]; empty where nothing is clipped
+  // [params][samples]; empty if nothing is clipped
   std::vector<std::vector<double>> squared, expected_squared;
   std::vector<std::vector<double>> coefficients, expected_coefficients;  // [layers][samples]
   std::vector<bool> padded;                                              // [samples]
@@ -40,7 +40,7 @@ struct VerifyFailure {
   std::string cause;
 };
 
-// Nothing where all is within the tolerance.
+// Nothing if all is within the tolerance.
 std::optional<VerifyFailure> find_failure(const VerifyDifferences& found);
 
 }  // namespace veil

@@ -303,7 +303,7 @@ VerifyNoiseRow verify_noise(const VerifyOptions& options, const Model& model,
   }
   judge_law(values, place.info.world, row, fail);
 
-  // With samples: in two micro-batches at least, for noise comes once a logical batch.
+  // With samples: in two micro-batches at least, for noise comes once per logical batch.
   run.settings.initial = initial_from(reference.params);
   Batch samples = own;
   if (own.inputs.size(0) == options.config.step.batch_size)

@@ -35,7 +35,7 @@ VerifyNoiseRow verify_noise(const VerifyOptions& options, const Model& model,
                             NoiseGenerator generator, const VerifyPlace& place, Device device);
 
 // The same of a batch of a fixed size whose per-sample gradients are kept, so that on one rank
-// clipping, noise and update are one kernel; with AdamW and bf16 parameters (fp64 where that is
+// clipping, noise and update are one kernel; with AdamW and bf16 parameters (fp64 if that is
 // verified). The noise is what two steps from one starting point differ in, one of them without
 // noise, at the optimizer's input (train/update_probe.h).
 VerifyNoiseRow verify_fixed_noise(const VerifyOptions& options, const Model& model,

@@ -22,7 +22,7 @@ struct VerifyReference {
 std::function<bool(ParamId, int64_t first, const Tensor& out)> initial_from(
     const std::vector<Tensor>& params);
 
-// The last sample does not count where there are several. UserError where the model does not fit
+// The last sample does not count if there are several. UserError if the model does not fit
 // this machine in fp64.
 VerifyReference verify_reference(const VerifyOptions& options, const Model& model,
                                  const ModelSource& source, const VerifySamples& samples,

@@ -156,7 +156,7 @@ TEST_F(ProgramDefaults, OfPlanAndFindBatchAreThoseOfProfile) {
   }
 }
 
-// What an experiment of a suite resolves where the suite passes nothing on.
+// What an experiment of a suite resolves if the suite passes nothing on.
 TEST_F(ProgramDefaults, OfSuitesAreWhatTheirExperimentsResolve) {
   const Answer listed = veil("suite checkpointing --device cpu --dry-run --json");
   ASSERT_EQ(listed.code, kExitDone) << listed.err;

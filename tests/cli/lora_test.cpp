@@ -1,4 +1,4 @@
-// Adapters as a person trains them: what is written, what goes on from it, what is refused.
+// Adapters as a person trains them: what is written, what continues from it, what is refused.
 #include <gmock/gmock.h>
 
 #include "cli/training.h"
@@ -115,7 +115,7 @@ TEST_F(ProgramLora, MergedWeightsAreTheBasesPlusTheAdapters) {
     EXPECT_GT(moved, 1e-4) << name;
   }
   EXPECT_EQ(changed, 2 * 7);
-  // Adapters beside the base and inside the weights say and score the same.
+  // Adapters next to the base and inside the weights say and score the same.
   const std::string sampled = "sample --prompt 'The ' --greedy --max-new-tokens 12 --device cpu ";
   const Answer beside = veil(sampled + "--model base --adapter tuned"),
                inside = veil(sampled + "--model whole"), without = veil(sampled + "--model base");

@@ -383,7 +383,7 @@ class GpuPrivateTrain : public ProgramPrivateTrain {
   }
 };
 
-// A given secret makes a run repeatable, on a GPU where its arithmetic is.
+// A given secret makes a run repeatable, on a GPU if its arithmetic is.
 TEST_F(GpuPrivateTrain, DeterministicRunsHaveTheSameBits) {
   const auto trained = [&](const std::string& more) {
     std::string line =

@@ -56,7 +56,7 @@ class ProgramTest : public ::testing::Test {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text(out), text(err)};
   }
 
-  // The record that `veil profile WORDS` writes; fails the test where it does not end well.
+  // The record that `veil profile WORDS` writes; fails the test if it does not end well.
   Json record_of(const std::string& words, const std::string& environment = "") const {
     const Answer answer = veil("profile " + words + " --output record.json", environment);
     EXPECT_EQ(answer.code, 0) << words << "\n" << answer.err;

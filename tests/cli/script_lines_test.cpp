@@ -231,7 +231,7 @@ TEST_F(ProgramScriptLines, DitProfiling) {
   for (const char* const name :
        {"vanilla", "ghost", "flash_clip", "bookkeeping", "flash_clip_bookkeeping"}) {
     EXPECT_TRUE(found.count(name)) << name;
-    // single_experiment.py, whose model is a DiT-L: 24 layers of 1024 take a CPU minutes a step.
+    // single_experiment.py, whose model is a DiT-L: 24 layers of 1024 take a CPU minutes per step.
     run({"profile --model dit-l/8",
          std::string("--experiment ") + name +
              " --output results/one.json --image-size 256 --patch-size 8 --hidden-dim 1024 "

@@ -27,7 +27,7 @@ struct Tree {
 class ProgramSuiteTree : public ProgramTest {
  protected:
   // Runs the suite as a person does, and compares what lies in its folder: nothing is missing,
-  // nothing lies there besides.
+  // nothing is there besides.
   void expect_tree(const std::string& suite, const std::string& parent, const Tree& tree,
                    const std::string& more = "") {
     const auto begin = std::chrono::steady_clock::now();

@@ -163,7 +163,7 @@ TEST_F(ProgramTrain, ASecondSignalAfterCtrlCEndsTheRunAtOnceAndSaysSo) {
   fs::create_directory(work() / "run");
   Child child(work(), words("--steps 1000000 --checkpoint-every 1000000 --resume run"));
   wait_for_steps(child, work() / "run", 1);
-  // Both are there when the process goes on, so no step can end between them.
+  // Both are there when the process continues, so no step can end between them.
   child.signal(SIGSTOP);
   child.signal(SIGINT);
   child.signal(SIGTERM);
@@ -243,7 +243,7 @@ void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more) 
     EXPECT_EQ(
         text(work() / "child.err"),
         "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at once\n");
-    EXPECT_THAT(text(work() / "child.out"), HasSubstr("goes on"));
+    EXPECT_THAT(text(work() / "child.out"), HasSubstr("continues it"));
     logged.push_back(logged_steps(run).size());
     EXPECT_TRUE(
         fs::exists(run / "checkpoints" / fmt::format("step_{:08}", logged.back()) / "state.json"));

@@ -156,7 +156,7 @@ TEST_F(HubFetch, ALaterFetchContinuesWhatAnEarlierOneLeft) {
   const auto [line, code] = failure();
   EXPECT_EQ(code, kExitFailed);
   EXPECT_THAT(line,
-              AllOf(HasSubstr("model.safetensors"), HasSubstr("goes on where this one ended")));
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("continues where this one stopped")));
   EXPECT_EQ(fs::file_size(partial()), 70'000u);
   expect_nothing_believed();
   const FetchedModel model = fetch();

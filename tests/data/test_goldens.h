@@ -14,7 +14,7 @@
 
 namespace veil::data {
 
-// $VEIL_GOLDENS, else the goldens beside the repository, else the copy in it.
+// $VEIL_GOLDENS, else the goldens next to the repository, else the copy in it.
 inline std::filesystem::path tokenizer_goldens() {
   const std::filesystem::path root = source_root();
   std::vector<std::filesystem::path> folders{root / "../shared/goldens", root / "tests/goldens"};

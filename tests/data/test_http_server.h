@@ -23,7 +23,7 @@ struct TestAnswer {
   std::map<std::string, std::string> headers = {};
   std::string body = "";
   int64_t cut_after = -1;       // bytes of the body after which the connection ends; -1: none
-  int64_t claimed_length = -1;  // Content-Length where it is not the body's; -1: the body's
+  int64_t claimed_length = -1;  // Content-Length if it is not the body's; -1: the body's
 };
 
 class TestHttpServer {

@@ -14,7 +14,7 @@ class TestHubServer {
   TestHubServer();
 
   // A large file has its SHA-256 for a name and lies on the other server; a small one has git's
-  // checksum and lies here.
+  // checksum and is here.
   void add(const std::string& name, const std::string& content, bool large);
   std::string checksum(const std::string& name) const;
   std::string content(const std::string& name) const { return files_.at(name).content; }
@@ -22,12 +22,12 @@ class TestHubServer {
   std::string endpoint() const { return hub_.address(); }
   TestHttpServer& hub() { return hub_; }
   TestHttpServer& store() { return store_; }
-  // How often a file's bytes were asked for, at either server.
+  // How often a file's bytes were requested, at either server.
   int downloads(const std::string& name) const;
 
   std::string model = "org/tiny";
   std::string commit = std::string(40, 'c');
-  std::string token;                        // required where not ""
+  std::string token;                        // required if not ""
   bool gated = false;                       // files are refused, as for an account without access
   std::vector<std::string> listed_besides;  // names in the listing that have no file
   // by file: bytes after which the next downloads end, one each
@@ -36,7 +36,7 @@ class TestHubServer {
   // by file: its X-Linked-Size or ETag instead of the right one, "Name: value"
   std::map<std::string, std::string> headers_besides;
   std::deque<int> busy;  // statuses of the next answers, before all else
-  bool ranges = true;    // whether a part can be asked for
+  bool ranges = true;    // whether a part can be requested
 
  private:
   struct File {

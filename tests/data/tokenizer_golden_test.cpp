@@ -61,7 +61,7 @@ TEST_F(TokenizerGolden, EveryTextEncodesAndDecodesAsTheReferenceDoes) {
         EXPECT_LE(span.end, text.size()) << row;
       }
     }
-    // Every tokenizer file that lies there has cases.
+    // Every tokenizer file that is there has cases.
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
       if (entry.path().extension() == ".json") {
         EXPECT_TRUE(seen.contains(entry.path().stem().string())) << entry.path();

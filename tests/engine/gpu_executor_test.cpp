@@ -60,7 +60,7 @@ void expect_graph_changes_no_bit(TestCase test) {
   for (const bool graph : {false, true}) {
     test.graph = graph ? GraphMode::on : GraphMode::off;
     TestRun run(test, simulated_ranks(test));
-    ASSERT_EQ(run.executor->graph_state(), graph ? "on" : "off: asked for");
+    ASSERT_EQ(run.executor->graph_state(), graph ? "on" : "off: requested");
     const std::vector<Tensor> before = run.parameters();
     if (graph) {
       for (size_t p = 0; p < before.size(); ++p)
@@ -181,7 +181,7 @@ TEST_F(GpuExecutor, TheEstimateOfALanguageModelIsWithinOnePercent) {
   }
 }
 
-// The same, but with work long enough for lanes to run beside each other: a missing wait would show
+// The same, but with work long enough for lanes to run side by side: a missing wait would show
 // here.
 TEST_F(GpuExecutor, AGraphChangesNoBitWhereLanesOverlap) {
   for (TestCase test : grid(at::kFloat)) {
@@ -236,7 +236,7 @@ TEST_F(GpuExecutor, EveryBufferReturns) {
   }
 }
 
-// Rows by category, all but temporary: libraries' workspaces stand there.
+// Rows by category, all but temporary: libraries' workspaces are there.
 void expect_estimate_holds(const TestCase& test, bool workspaces_apart) {
   SCOPED_TRACE(test.name());
   release_library_workspaces(test.device);

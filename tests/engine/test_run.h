@@ -17,7 +17,7 @@ struct TestCase {
   Task task = Task::causal_lm;
   int64_t tokens = 12;  // in its sequences
   int64_t logit_piece_bytes = 0;
-  double max_grad_norm = 0;  // taken where it is set
+  double max_grad_norm = 0;  // taken if it is set
   struct Private {
     privacy::PassKind pass = privacy::PassKind::two_pass;
     privacy::NormRule rule = privacy::NormRule::ghost;

@@ -212,7 +212,7 @@ double share_on_the_grid(const Tensor& pairs) {
   int64_t on = 0, count = 0;
   for (int64_t i = 0; i + 1 < pairs.numel(); i += 2) {
     const double u = std::exp(-(z[i] * z[i] + z[i + 1] * z[i + 1]) / 2) * full;
-    // fp64 resolves u's grid only where u's own rounding, some 2^-50 full, is far below it.
+    // fp64 resolves u's grid only if u's own rounding, some 2^-50 full, is far below it.
     const double turn = (std::atan2(z[i + 1], z[i]) / two_pi + 1) * full;
     ++count;
     on += std::abs(u - std::floor(u) - 0.5) < 0.01 && std::abs(turn - std::round(turn)) < 0.01;
@@ -613,7 +613,7 @@ TEST(GpuNoise, AReplayedGraphReadsTheStepAnew) {
   const NoiseSource source = source_of(NoiseGenerator::secure);
   const Tensor knobs = at::tensor({1.0, 2.0}, at::kDouble).to(gpu);
   const Tensor out = at::zeros({1000}, at::TensorOptions().dtype(at::kFloat).device(gpu));
-  synchronize(gpu);  // what stands above ran on another stream
+  synchronize(gpu);  // what is above ran on another stream
   const Stream stream = Stream::create(gpu);
   const StreamGuard guard(stream);
   Graph graph = Graph::capture(gpu, [&] { add_noise(out, knobs, source, 2, 0); });

@@ -1,7 +1,7 @@
 // Every operation over shapes (odd, tiny, empty, unaligned) and types, in one table. The CPU
 // reference is held against plain ATen expressions in fp64, the CUDA kernel against the CPU
-// reference. What an operation promises beyond its values (splits, rounding) stands in the tests
-// beside this one.
+// reference. What an operation promises beyond its values (splits, rounding) is in the tests
+// next to this one.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

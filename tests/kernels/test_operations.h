@@ -20,7 +20,7 @@ struct Tolerance {
 
 struct Row {
   std::string name;
-  Tensors inputs;  // on CPU; changed in place by `run` where the operation does that
+  Tensors inputs;  // on CPU; changed in place by `run` if the operation does that
   std::function<Tensors(const Tensors&)> run;     // the operation, on the inputs' device
   std::function<Tensors(const Tensors&)> expect;  // the same in fp64, from fp64 inputs
   std::vector<Tolerance> tolerances;              // by output
@@ -31,7 +31,7 @@ inline const DType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf
 double rounding_of(DType dtype);  // half a unit in the last place, with room for a few operations
 Tensor random(c10::IntArrayRef shape, DType dtype);
 Tolerance stored(DType dtype);  // of results that are rounded to the model's type
-// of sums and statistics, which are fp32 where the model is not fp64
+// of sums and statistics, which are fp32 if the model is not fp64
 Tolerance summed(DType dtype);
 Tensor leaf(const Tensor& tensor);  // a copy that autograd follows
 // Filled with a value that no result has, in the type of statistics.

@@ -71,7 +71,7 @@ for launcher in mpirun torchrun srun; do
   grep -q 'resumed   after step 3' $launcher-resumed.log || fail "$launcher: it was not resumed"
   cmp $launcher-model/model.safetensors $launcher-again/model.safetensors || fail "$launcher: a resumed run has other weights"
 
-  # A signal: a checkpoint of the step that was reached, and exit code 1. The same command again goes on by itself.
+  # A signal: a checkpoint of the step that was reached, and exit code 1. The same command again continues by itself.
   again=(--steps 300 --checkpoint-every 0 --resume auto --output-dir $launcher-stopped)
   launch $launcher $launcher-stopped.log "${again[@]}" &
   waiting=$!

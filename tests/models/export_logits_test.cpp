@@ -1,5 +1,5 @@
 // What Veil exports is what transformers loads: the same logits (scripts/check_export.py). Skipped
-// where Python has no transformers; VEIL_TEST_PYTHON names one that has.
+// if Python has no transformers; VEIL_TEST_PYTHON names one that has.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
 

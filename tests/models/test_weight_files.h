@@ -23,7 +23,7 @@ class WeightFiles {
   std::filesystem::path folder_;
 };
 
-// The message of the UserError that `work` throws; "" where it throws none.
+// The message of the UserError that `work` throws; "" if it throws none.
 std::string complaint(const std::function<void()>& work);
 
 TensorSource float_source(const std::string& name, const std::vector<int64_t>& dims,

@@ -79,7 +79,7 @@ void greedy_text_is_transformers(Device device, const std::vector<DType>& types)
           EXPECT_EQ(generator.run({one.prompt}, options)[0].tokens, one.expected);
           prompts.push_back(one.prompt);
         }
-        // Together, prompts of different lengths beside each other.
+        // Together, prompts of different lengths side by side.
         options.new_tokens = 1000;
         for (const Continuation& one : continuations)
           options.new_tokens = std::min<int64_t>(options.new_tokens, std::ssize(one.expected));

@@ -26,7 +26,7 @@ std::vector<WantedTensor> wanted(const fs::path& folder) {
 TEST(WeightsGolden, goldenFilesHoldTheParametersThatTheyShould) {
   for (const fs::path& folder : golden_model_folders()) {
     check_weights(Weights(folder.string()), wanted(folder));
-    // Other spellings of the same weights stand beside it.
+    // Other spellings of the same weights stand next to it.
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (!entry.path().filename().string().starts_with("model_")) continue;
       check_weights(

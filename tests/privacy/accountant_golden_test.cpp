@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// $VEIL_GOLDENS, else the goldens beside the repository, else the copy in it.
+// $VEIL_GOLDENS, else the goldens next to the repository, else the copy in it.
 json goldens() {
   const std::filesystem::path root = source_root();
   std::vector<std::filesystem::path> folders{root / "../shared/goldens", root / "tests/goldens"};

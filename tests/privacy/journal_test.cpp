@@ -1,5 +1,5 @@
 // Invariant 4 of docs/privacy.md: noise is never used on two gradients. Every way in which a run
-// goes on, and which nonce it then takes; what is counted, and when.
+// continues, and which nonce it then takes; what is counted, and when.
 #include "privacy/journal.h"
 
 #include <gmock/gmock.h>

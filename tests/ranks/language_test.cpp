@@ -55,7 +55,7 @@ TEST(LanguageRanks, TenStepsOfTheFullGridEqualOneProcess) {
   for (const TestCase& test : language_grid(2, at::kDouble)) expect_equals_one_process(test);
 }
 
-// Every setting there is at two ranks, where it is quick.
+// Every setting there is at two ranks, if it is quick.
 TEST(DiffusionRanks, TenStepsEqualOneProcess) {
   const int world = rank_info_from_environment().world;
   const std::vector<TestCase> grid = diffusion_grid(world, at::kDouble);

@@ -109,7 +109,7 @@ TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
   }
 }
 
-// Five steps; and where there is a `reference`, they are its parameters to rounding.
+// Five steps; and if there is a `reference`, they are its parameters to rounding.
 void expect_same_bits_in_every_strategy(TestCase test, const std::vector<Tensor>& reference) {
   std::vector<Tensor> first;
   for (const Strategy strategy : kStrategies) {
@@ -181,7 +181,7 @@ TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
   expect_same_bits_in_every_strategy(test, {});
 }
 
-// Noise comes once a logical batch, however many micro-batches and ranks share it.
+// Noise comes once per logical batch, however many micro-batches and ranks share it.
 TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   for (const Strategy strategy : kStrategies) {
     for (const PassKind pass : kPlans) {

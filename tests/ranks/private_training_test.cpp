@@ -194,7 +194,7 @@ TEST(PrivateRanks, UsersAndCutDrawsAreTheSameInEveryWorldAndEndAlike) {
 }
 
 // Neighbours that differ in a user with 18 samples: a step without noise moves by lr C / E at most,
-// and by something exactly where the user is drawn.
+// and by something exactly if the user is drawn.
 TEST(PrivateRanks, AUserMovesAStepByNoMoreThanOneClippedGradient) {
   const int world = rank_info_from_environment().world;
   int moved = 0;

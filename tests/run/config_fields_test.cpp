@@ -57,7 +57,7 @@ TEST(ConfigFields, EachHasANameOfItsOwnAndAStoredKey) {
   EXPECT_EQ(stored_key("clip_norm"), "clip-norm");
 }
 
-// A nonce may be kept only where every step to come has the same bits.
+// A nonce may be kept only if every step to come has the same bits.
 TEST(ConfigFields, EveryFieldDecidesUnlessItIsNamedAsIdle) {
   for (const std::string& idle : idle_fields()) EXPECT_THAT(all_fields(), testing::Contains(idle));
   for (const std::string& name : all_fields()) {

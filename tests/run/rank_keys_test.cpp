@@ -1,4 +1,4 @@
-// Keys are sent between ranks only where a rank lacks the secret.
+// Keys are sent between ranks only if a rank lacks the secret.
 #include "run/rank_keys.h"
 
 #include <gmock/gmock.h>

@@ -106,7 +106,7 @@ TEST(Layout, ATiedParameterLiesOnceWhereItIsFirstUsedAndBothItsBlocksNameThatUni
 }
 
 TEST(Layout, WrapBySizeClosesAUnitOnceItHoldsTheParametersAskedFor) {
-  const ModelShape shape = stack(13, 5);  // 182 parameters a layer
+  const ModelShape shape = stack(13, 5);  // 182 parameters per layer
   auto blocks = [&](WrapPolicy wrap, int64_t min_params) {
     std::vector<std::vector<int>> found;
     for (const UnitLayout& unit : make_layout(shape, wrap, min_params, 2).units)
