@@ -32,10 +32,10 @@ inline std::filesystem::path goldens_with(const std::string& what) {
   return found.value_or(std::filesystem::path());
 }
 
-// Every model among the goldens, a folder each, sorted: models/<name> and families/<name>.
+// Every model among the goldens, one folder each, sorted: models/, families/ and variants/<name>.
 inline std::vector<std::filesystem::path> golden_model_folders() {
   std::vector<std::filesystem::path> all;
-  for (const char* group : {"models", "families"}) {
+  for (const char* group : {"models", "families", "variants"}) {
     const auto found = find_goldens(group);
     if (!found) continue;
     for (const auto& entry : std::filesystem::directory_iterator(*found / group)) {

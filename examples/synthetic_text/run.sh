@@ -11,7 +11,7 @@ veil=${VEIL:-$(command -v veil || echo "$here/../../build/veil")}
 python=${VEIL_PYTHON:-python3}
 
 # The sizes of the full and of the small version.
-records=4000 public=6000 base_steps=300 steps=40 batch=300 written=500 classifier_steps=80 budgets='1 3 8 inf'
+records=4000 public=6000 base_steps=500 steps=40 batch=300 written=500 classifier_steps=80 budgets='1 3 8 inf'
 if [[ ${1:-} == --small ]]; then
   shift
   records=600 public=1000 base_steps=80 steps=8 batch=100 written=45 classifier_steps=20 budgets='1 8 inf'
@@ -54,7 +54,7 @@ for epsilon in $budgets; do
   show train --model "$base" --lora 8 --data data/private --samples document --seq-length 96 --total-batch-size $batch --batch-size 50 --steps $steps \
     --learning-rate 1e-2 --log-every $((steps / 4)) --held-out 0 --device cpu "${private[@]}" --export "tuned_$epsilon" | grep -E '^(step|private|  spends|model|\$)' || true
   [[ -f tuned_$epsilon/adapter_model.safetensors ]] || { echo "run.sh: training failed" >&2; exit 1; }
-  "$veil" sample --model "$base" --adapter "tuned_$epsilon" --prompts data/prompts.txt --count $per_kind --batch-size 64 --max-new-tokens 90 --temperature 0.8 --device cpu \
+  "$veil" sample --model "$base" --adapter "tuned_$epsilon" --prompts data/prompts.txt --count $per_kind --batch-size 64 --max-new-tokens 90 --temperature 0.8 --top-p 0.95 --device cpu \
     --format jsonl --output "written_$epsilon.jsonl"
   quiet evaluate --model "$base" --adapter "tuned_$epsilon" --data data/secrets --samples document --seq-length 96 --batch-size 64 --device cpu --losses "secrets_$epsilon.jsonl"
   "$python" "$here/label.py" "written_$epsilon.jsonl" "labelled_$epsilon/records.jsonl"
