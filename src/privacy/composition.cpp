@@ -105,6 +105,12 @@ void Composition::compose(double epsilon_error) {
   // A rounding up by D, E exp(-D) = 1, E D^2 about spacing^2 / 6, raises ln delta by tilt (1 +
   // tilt) E D^2 / 2 a step.
   const double wanted = std::sqrt(12 * epsilon_error / (total_steps_ * (1 + tilt_)));
+  if (!(width > 0 && std::isfinite(width) && wanted > 0)) {  // nothing is known then
+    spacing_ = 1;
+    for (int which = 0; which < 2; ++which)
+      sum_[which] = exp_sum_[which] = {std::nan(""), std::nan("")};
+    return;
+  }
   const double cells =
       std::clamp(width / wanted, static_cast<double>(kSmallest), static_cast<double>(kLargest));
   const size_t size = std::bit_ceil(static_cast<size_t>(cells));
@@ -212,7 +218,10 @@ double Composition::suffix_delta(bool upper, size_t index, double epsilon) const
   const double delta = std::exp(scale_ - tilt_ * here) * value;
   const double slack =
       std::exp(scale_ - tilt_ * epsilon + log_highest_weight(tilt_)) * weight_error_[upper];
-  return upper ? delta + slack + infinite_mass_ : delta - slack;
+  const double bound = upper ? delta + slack + infinite_mass_ : delta - slack;
+  // Arithmetic that failed says nothing: no bound from above, nothing from below.
+  if (std::isnan(bound)) return upper ? kInfinity : -kInfinity;
+  return bound;
 }
 
 Bounds Composition::delta(double epsilon) const {

@@ -11,12 +11,25 @@
 
 namespace veil::privacy {
 
-double log_erfc(double x) {
-  if (x < 25) return std::log(std::erfc(x));
-  // Asymptotic series; the next term is below 1e-15 from here on.
+namespace {
+
+// ln(erfc(x) e^(x^2)), x >= 25: an asymptotic series, whose next term is below 1e-15 from there on.
+double log_scaled_erfc(double x) {
   const double r = 1 / (2 * x * x);
   const double series = 1 - r * (1 - 3 * r * (1 - 5 * r * (1 - 7 * r)));
-  return -x * x - std::log(x) - 0.5 * std::log(std::numbers::pi) + std::log(series);
+  return -std::log(x) - 0.5 * std::log(std::numbers::pi) + std::log(series);
+}
+
+// ln(Phi(-z) e^(z^2 / 2)), z >= 0
+double log_scaled_tail(double z) {
+  const double x = z / std::numbers::sqrt2;
+  return (x < 25 ? std::log(std::erfc(x)) + x * x : log_scaled_erfc(x)) - std::numbers::ln2;
+}
+
+}  // namespace
+
+double log_erfc(double x) {
+  return x < 25 ? std::log(std::erfc(x)) : log_scaled_erfc(x) - x * x;
 }
 
 double log_normal_cdf(double z) {
@@ -32,8 +45,10 @@ double log_add(double a, double b) {
 double gaussian_delta(double mu, double epsilon) {
   if (mu <= 0) return 0;
   if (std::isinf(mu)) return 1;
-  const double first = log_normal_cdf(-epsilon / mu + mu / 2);
-  const double second = epsilon + log_normal_cdf(-epsilon / mu - mu / 2);
+  // epsilon - far^2 / 2 is -near^2 / 2: for a large mu their difference would have no digits left
+  const double near = epsilon / mu - mu / 2, far = epsilon / mu + mu / 2;
+  const double first = log_normal_cdf(-near);
+  const double second = log_scaled_tail(far) - near * near / 2;
   return second >= first ? 0 : std::exp(first) * -std::expm1(second - first);
 }
 

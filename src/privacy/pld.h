@@ -15,6 +15,12 @@ namespace veil::privacy {
 // reached.
 inline constexpr double kPldAccuracy = 2e-5;
 
+// The range that the grids resolve. Outside it the answer is the smaller of two simple bounds from
+// above, the unsampled Gaussian's and RDP's, and nothing is said from below. Inside it the answer is
+// never above them either.
+inline constexpr double kPldLeastSigma = 0.02, kPldMostSigma = 1e6, kPldLeastRate = 1e-12,
+                        kPldLeastDelta = 1e-100;
+
 Bounds pld_epsilon_bounds(const std::vector<Phase>& phases, double delta,
                           double accuracy = kPldAccuracy);
 Bounds pld_delta_bounds(const std::vector<Phase>& phases, double epsilon,

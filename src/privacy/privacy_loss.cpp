@@ -146,9 +146,11 @@ std::vector<int64_t> LossProfile::grid_points(double lowest, const Grid& grid) c
                                                 static_cast<double>(point) * spacing + offset) -
                                loss_.begin());
   };
-  const int64_t farthest = std::max<int64_t>(1, static_cast<int64_t>(0.2 / ((1 + tilt) * spacing)));
+  constexpr int64_t kMostPoints = int64_t{1} << 21;  // of rare losses: time and memory
   const int64_t last = static_cast<int64_t>(std::floor((last_loss_ - offset) / spacing)) + 1;
   std::vector<int64_t> points{static_cast<int64_t>(std::floor((lowest - offset) / spacing))};
+  const int64_t farthest = std::max({int64_t{1}, (last - points.back()) / kMostPoints,
+                                     static_cast<int64_t>(0.2 / ((1 + tilt) * spacing))});
   int64_t stride = farthest;
   while (points.back() < last) {
     const size_t begin = node(points.back());

@@ -9,10 +9,10 @@
 namespace veil::privacy {
 namespace {
 
-// ln(e^a - e^b), a >= b
+// ln(e^a - e^b); infinity, which bounds anything, if hardly a digit of the difference is left.
 double log_subtract(double a, double b) {
   if (b == -kInfinity) return a;
-  if (a <= b) return -kInfinity;
+  if (!(a - b > 1e-3)) return kInfinity;
   return a + std::log(-std::expm1(b - a));
 }
 
@@ -37,7 +37,8 @@ double log_moment_fractional(double sigma, double q, double order) {
   double positive = -kInfinity, negative = -kInfinity;
   double log_binomial = 0;
   int sign = 1;
-  for (int i = 0; i < 100000; ++i) {
+  bool ended = false;
+  for (int i = 0; i < 100000 && !ended; ++i) {
     const double j = order - i;
     const double left = log_binomial + i * std::log(q) + j * std::log1p(-q) +
                         (static_cast<double>(i) * i - i) / (2 * sigma * sigma) - std::numbers::ln2 +
@@ -47,11 +48,11 @@ double log_moment_fractional(double sigma, double q, double order) {
                          log_erfc((cut - j) / scale);
     double& sum = sign > 0 ? positive : negative;
     sum = log_add(sum, log_add(left, right));
-    if (i > order && std::max(left, right) < positive - 36) break;
+    ended = i > order && std::max(left, right) < positive - 36;
     log_binomial += std::log(std::abs(j)) - std::log(static_cast<double>(i + 1));
     if (j < 0) sign = -sign;
   }
-  return log_subtract(positive, negative);
+  return ended ? log_subtract(positive, negative) : kInfinity;
 }
 
 }  // namespace
@@ -74,6 +75,8 @@ double rdp_of_step(double sigma, double q, double order) {
   const bool whole = order == std::floor(order);
   const double log_moment = whole ? log_moment_whole(sigma, q, static_cast<int>(order))
                                   : log_moment_fractional(sigma, q, order);
+  // Where exponents overflow nothing is known. (std::max would make 0 of NaN.)
+  if (std::isnan(log_moment)) return kInfinity;
   return std::max(0.0, log_moment / (order - 1));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "base/error.h"
 #include "privacy/numerics.h"
@@ -148,6 +149,55 @@ TEST(AccountantCorners, SeveralStepsAreNeverBelowACertifiedBound) {
   }
   EXPECT_EQ(rows, 150);
   EXPECT_GE(telling, 50) << "lower bounds that say nothing";
+}
+
+// delta(epsilon) of a step is at least the P-mass of losses above epsilon + 1, times 1 - 1/e, and a
+// run's is at least a step's. The loss exceeds epsilon + 1 if q exp(x) does, x the plain Gaussian's.
+Real certain_delta(Real sigma, Real q, Real epsilon) {
+  const Real cut = sigma * sigma * (epsilon + 1 - std::log(q)) + Real{0.5};
+  return (1 - std::exp(Real{-1})) * q * normal_tail((cut - 1) / sigma);
+}
+
+double between(std::mt19937_64& random, double low, double high) {  // uniform in the logarithm
+  return std::exp(std::uniform_real_distribution(std::log(low), std::log(high))(random));
+}
+
+// Anything that the command line accepts, far beyond what grids resolve. Other draws:
+// --gtest_random_seed.
+TEST(AccountantCorners, RandomExtremesAreNeverBelowAProvenBound) {
+  const int seed = GTEST_FLAG_GET(random_seed);
+  std::mt19937_64 random(static_cast<uint64_t>(seed));
+  int inside = 0;
+  for (int draw = 0; draw < 60; ++draw) {
+    const bool usual = draw % 2 == 0;
+    const double sigma = usual ? between(random, 0.01, 100) : between(random, 1e-300, 1e8),
+                 delta = usual ? between(random, 1e-40, 0.1) : between(random, 1e-300, 0.9),
+                 rate = usual ? between(random, 1e-8, 1) : between(random, 1e-16, 1),
+                 q = draw % 5 == 0 ? 1 - rate : rate;
+    const auto steps = static_cast<int64_t>(between(random, 1, 1e6));
+    SCOPED_TRACE(
+        fmt::format("seed {} sigma {} q {} steps {} delta {}", seed, sigma, q, steps, delta));
+    if (!(q > 0)) continue;
+    const Bounds bounds = pld_epsilon_bounds({{sigma, q, steps}}, delta, 1e-3);
+    ASSERT_FALSE(std::isnan(bounds.upper));
+    EXPECT_LE(bounds.lower, bounds.upper);
+    if (std::isinf(bounds.upper)) continue;  // says nothing, which is never false
+    EXPECT_LE(certain_delta(sigma, q, bounds.upper), Real{delta}) << "epsilon " << bounds.upper;
+    if (bounds.upper < 10'000) {
+      EXPECT_LE(one_step_delta(sigma, q, bounds.upper), Real{delta} * (1 + Real{1e-12}))
+          << "epsilon " << bounds.upper;
+    }
+    inside += bounds.lower > 0;
+  }
+  EXPECT_GE(inside, 5) << "grids that are hardly used";
+}
+
+TEST(AccountantCorners, ArithmeticThatFailsNeverLooksPrivate) {
+  // what a reviewer saw: 0.0665, 0 and 0
+  EXPECT_GT(pld_epsilon({{1e-6, 0.01, 10}}, 1e-5).epsilon, 1e11);
+  EXPECT_GT(pld_epsilon({{1e-300, 0.01, 10}}, 1e-5).epsilon, 1e300);
+  EXPECT_GT(pld_epsilon({{1.0, 0.01, 100}}, 1e-300).epsilon, 20);
+  EXPECT_GT(pld_epsilon({{1e-4, 1e-3, 1}}, 1e-5).epsilon, 1e6);
 }
 
 // q = 1: k steps of sigma are one of sigma / sqrt(k), for any k.
