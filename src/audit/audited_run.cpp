@@ -14,6 +14,7 @@ namespace veil::audit {
 namespace {
 
 constexpr double kHugeRow = 1e4;
+constexpr int64_t kSamplesOfAUser = 3;         // more than one, so that one too many is seen
 constexpr int64_t kFirstDrawnLimit = 1 << 22;  // steps that are looked through for a drawn sample
 
 RunConfig audited_config(RunConfig config) {
@@ -24,10 +25,6 @@ RunConfig audited_config(RunConfig config) {
   if (!config.training.resume.empty())
     field_error("resume", "{}: an audit starts from the model's own parameters; leave it out",
                 config.training.resume);
-  if (config.privacy.unit == privacy::PrivacyUnit::user)
-    field_error("privacy_unit",
-                "user: an audit adds single samples and cannot add a user; audit the same options "
-                "with sample or document");
   config.training.export_folder.clear();
   config.training.profile_step.reset();
   config.measure.profile = {ProfileKind::none};
@@ -62,6 +59,19 @@ class OrderTaker final : public Feed {
   int64_t count_;
   std::unique_ptr<data::Order>& taken_;
 };
+
+// These users and one more, who owns `more` samples behind theirs.
+std::shared_ptr<const data::Users> with_one_more(const data::Users* known, int64_t more) {
+  const int64_t users = known ? known->count() : 0, samples = known ? known->samples() : 0;
+  data::Owners owners;  // an item is a user here
+  for (int64_t user = 0; user <= users; ++user) owners.add(std::to_string(user));
+  std::vector<int64_t> items(static_cast<size_t>(samples + more), users);
+  for (int64_t user = 0; user < users; ++user) {
+    for (int64_t place = 0; place < known->samples_of(user); ++place)
+      items[static_cast<size_t>(known->sample(user, place))] = user;
+  }
+  return std::make_shared<data::Users>(owners, items);
+}
 
 // The table that tokens are looked up in, if it is trained: its place among the model-wide
 // indices, rows and width.
@@ -98,7 +108,11 @@ AuditedRun::AuditedRun(const AuditOptions& options, const AuditPlace& place)
     : options_(options),
       run_(audited_config(options.config), place.on_notice, place.info),
       probe_(run_.executor(), run_.optimizer(), planned_on_gradient(run_.mechanism())),
-      samples_(run_.samples()) {}
+      data_{run_.samples(), run_.options().privacy->users} {}
+
+AuditedData AuditedRun::one_unit() const {
+  return {first_samples(data_.samples, 1), data_.users ? with_one_more(nullptr, 1) : nullptr};
+}
 
 AuditClaim AuditedRun::claim() const {
   const privacy::MechanismRequest& request = mechanism().request();
@@ -114,6 +128,7 @@ AuditClaim AuditedRun::claim() const {
   claim.slack = request.slack;
   claim.expected_batch = mechanism().expected_batch();
   claim.q = mechanism().q();
+  claim.unit = name_of(request.unit);
   claim.sampler = name_of(request.sampler);
   claim.accountant = name_of(request.accountant);
   claim.optimizer = name_of(run_.optimizer().kind);
@@ -123,12 +138,13 @@ AuditClaim AuditedRun::claim() const {
   return claim;
 }
 
-Tensor AuditedRun::gradient(std::shared_ptr<const Feed> samples, int64_t step, bool silent,
+Tensor AuditedRun::gradient(const AuditedData& data, int64_t step, bool silent,
                             const std::function<void(const Tensor&)>& change) {
   probe_.rewind(
       step - 1, change ? change : [](const Tensor&) {});
   run_.executor().silence_noise(silent);
-  run_.train(std::move(samples), step, [&](double wanted) { return probe_.learning_rate(wanted); });
+  run_.train(data.samples, data.users, step,
+             [&](double wanted) { return probe_.learning_rate(wanted); });
   run_.executor().silence_noise(false);
   if (run_.executor().steps() != step)
     throw UserError(fmt::format("step {} was not taken: the trainer left it out", step),
@@ -143,7 +159,7 @@ Tensor AuditedRun::noise(int64_t step) {
     executor.load({});
   } else {
     const int64_t rows = executor.shape().batch * executor.schedule().options.micro_batches;
-    const Batch row = feed_row(*samples_, data::kNoSample, 0);
+    const Batch row = feed_row(*data_.samples, data::kNoSample, 0);
     Batch batch = row.each([&](const Tensor& tensor) {
       std::vector<int64_t> dims(static_cast<size_t>(tensor.dim()), 1);
       dims[0] = rows;
@@ -156,10 +172,11 @@ Tensor AuditedRun::noise(int64_t step) {
   return probe_.gradient();
 }
 
-std::unique_ptr<data::Order> AuditedRun::order(int64_t samples) {
+std::unique_ptr<data::Order> AuditedRun::order(const AuditedData& data) {
   std::unique_ptr<data::Order> taken;
   probe_.rewind(0);
-  run_.train(std::make_shared<OrderTaker>(samples, taken), 0, [](double wanted) { return wanted; });
+  run_.train(std::make_shared<OrderTaker>(data.samples->count(), taken), data.users, 0,
+             [](double wanted) { return wanted; });
   VEIL_CHECK(taken, "a trainer without an order");
   return taken;
 }
@@ -173,40 +190,44 @@ double AuditedRun::sum_over_ranks(double value) {
   return all.cpu().item<double>();
 }
 
-int64_t AuditedRun::step_that_draws(int64_t sample) {
+int64_t AuditedRun::step_that_draws(int64_t unit) {
   const ChaChaKey& key = run_.options().privacy->sampling;
   for (int64_t step = 1; step < kFirstDrawnLimit; ++step) {
     const std::vector<int64_t> drawn =
-        privacy::poisson_draw(key, step - 1, sample + 1, mechanism().q());
+        privacy::poisson_draw(key, step - 1, unit + 1, mechanism().q());
     // The last rank's, so that every other rank has a sample in the same row.
     const bool last = drawn.size() % static_cast<size_t>(run_.info().world) == 0;
-    if (!drawn.empty() && drawn.back() == sample && last) return step;
+    if (!drawn.empty() && drawn.back() == unit && last) return step;
   }
   user_error("a sampling rate of {:g} draws a canary too seldom to be audited", mechanism().q());
 }
 
-std::shared_ptr<const Feed> AuditedRun::feed_with(const HardSample& sample, bool present) {
-  if (mechanism().relation() == privacy::Relation::add_remove) {
-    if (!present) return samples_;
-    return with_canaries(samples_, {{sample.row}, {true}, samples_->count()});
-  }
-  return with_canaries(samples_, {{sample.row}, {present}, *replaced_});
+AuditedData AuditedRun::data_with(const HardSample& sample, bool present) const {
+  const std::shared_ptr<const Feed>& samples = data_.samples;
+  if (mechanism().relation() != privacy::Relation::add_remove)
+    return {with_canaries(samples, {{sample.row}, {present}, *replaced_})};
+  if (!present) return data_;
+  const int64_t count = data_.users ? kSamplesOfAUser : 1;
+  const auto rows = static_cast<size_t>(count);
+  return {with_canaries(samples, {std::vector<Batch>(rows, sample.row),
+                                  std::vector<bool>(rows, true), samples->count()}),
+          data_.users ? with_one_more(data_.users.get(), count) : nullptr};
 }
 
 AuditedRun::Move AuditedRun::move_by(const HardSample& sample) {
   if (!canary_step_) {
     if (mechanism().relation() == privacy::Relation::add_remove) {
-      canary_step_ = step_that_draws(samples_->count());
+      canary_step_ = step_that_draws(data_.units());
     } else {
       // The first sample that rank 0 takes in the first step.
       canary_step_ = 1;
-      const int64_t first = order(samples_->count())->samples({0, 0}).at(0);
+      const int64_t first = order(data_)->samples({0, 0}).at(0);
       replaced_ = static_cast<int64_t>(
           sum_over_ranks(run_.info().rank == 0 ? static_cast<double>(first) : 0));
     }
   }
-  const Tensor with = gradient(feed_with(sample, true), *canary_step_, true, sample.change),
-               without = gradient(feed_with(sample, false), *canary_step_, true, sample.change);
+  const Tensor with = gradient(data_with(sample, true), *canary_step_, true, sample.change),
+               without = gradient(data_with(sample, false), *canary_step_, true, sample.change);
   const double scale = expected_batch() / clip_norm();
   const auto norm = [&](const Tensor& of) { return scale * of.norm().item<double>(); };
   Move move{with.sub(without), 0, 0};
@@ -221,8 +242,8 @@ AuditedRun::Move AuditedRun::move_by(const HardSample& sample) {
 std::vector<HardSample> AuditedRun::hard_samples() const {
   auto& run = const_cast<OpenedRun&>(run_);
   const uint64_t seed = run_.options().privacy->draws;
-  const Batch ordinary = feed_row(*samples_, 0, seed),
-              empty = feed_row(*samples_, data::kNoSample, seed);
+  const Batch ordinary = feed_row(*data_.samples, 0, seed),
+              empty = feed_row(*data_.samples, data::kNoSample, seed);
   const auto copy = [](const Batch& of) {
     return of.each([](const Tensor& tensor) { return tensor.clone(); });
   };

@@ -31,6 +31,14 @@ struct HardSample {
   std::function<void(const Tensor& start)> change = {};
 };
 
+// What a run is trained on: samples, and who own them where the unit is a user.
+struct AuditedData {
+  std::shared_ptr<const Feed> samples;
+  std::shared_ptr<const data::Users> users = nullptr;
+
+  int64_t units() const { return users ? users->count() : samples->count(); }  // that are drawn
+};
+
 // How many samples a step of an order has on this rank; steps count from 0.
 int64_t drawn_here(data::Order& order, int64_t step);
 
@@ -47,20 +55,22 @@ class AuditedRun {
   double expected_batch() const { return mechanism().expected_batch(); }
   // The noise's on an element of the mean gradient, as planned.
   double planned_deviation() const { return mechanism().noise_deviation() / expected_batch(); }
-  const std::shared_ptr<const Feed>& samples() const { return samples_; }
+  const AuditedData& data() const { return data_; }  // the run's own
+  AuditedData one_unit() const;                      // its first sample alone
 
-  // The mean gradient of the trainer's step `step` on these samples, from the starting point.
-  Tensor gradient(std::shared_ptr<const Feed> samples, int64_t step, bool silent,
+  // The mean gradient of the trainer's step `step` on this data, from the starting point.
+  Tensor gradient(const AuditedData& data, int64_t step, bool silent,
                   const std::function<void(const Tensor&)>& change = {});
   // The same without samples and without the trainer, as often as noise alone is wanted. A fixed
   // batch consists of samples that do not count.
   Tensor noise(int64_t step);
-  // The samples' order as the trainer makes it for so many samples.
-  std::unique_ptr<data::Order> order(int64_t samples);
+  // The samples' order as the trainer makes it for this data.
+  std::unique_ptr<data::Order> order(const AuditedData& data);
   double sum_over_ranks(double value);
 
   std::vector<HardSample> hard_samples() const;
-  // What one sample does to the sum, in units of C: with it and without it, at one step.
+  // What one sample does to the sum, in units of C: with it and without it, at one step. Where the
+  // unit is a user, a user whose several samples are all this one.
   struct Move {
     Tensor difference;  // of the mean gradients
     double distance = 0, allowed = 0;
@@ -68,13 +78,13 @@ class AuditedRun {
   Move move_by(const HardSample& sample);
 
  private:
-  int64_t step_that_draws(int64_t sample);
-  std::shared_ptr<const Feed> feed_with(const HardSample& sample, bool present);
+  int64_t step_that_draws(int64_t unit);
+  AuditedData data_with(const HardSample& sample, bool present) const;
 
   AuditOptions options_;
   OpenedRun run_;
   UpdateProbe probe_;
-  std::shared_ptr<const Feed> samples_;
+  AuditedData data_;
   std::optional<int64_t> canary_step_, replaced_;
 };
 

@@ -153,7 +153,8 @@ AuditRecord audit_canary(const AuditOptions& options, const AuditPlace& place) {
   const Tensor direction = worst.difference.div(worst.difference.norm());
   const double deviation = mechanism.noise_deviation() / audited.clip_norm();
   // The trainer's order for one sample: whether the canary is in a step.
-  const std::unique_ptr<data::Order> order = phase.q < 1 ? audited.order(1) : nullptr;
+  const std::unique_ptr<data::Order> order =
+      phase.q < 1 ? audited.order(audited.one_unit()) : nullptr;
   std::vector<double> with, without;
   int64_t step = 0;
   for (int64_t pair = 0; pair < options.pairs; ++pair) {

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "privacy/pld.h"
 #include "record/verify_record.h"
-#include "train/canary_feed.h"
 
 namespace veil::audit {
 namespace {
@@ -88,19 +87,19 @@ std::vector<NoiseCell> noise_cells(AuditedRun& audited) {
   return cells;
 }
 
-// How often the trainer's own order takes a sample.
+// How often the trainer's own order takes a sample, or one of a user's.
 AuditSampling count_draws(AuditedRun& audited, double alpha) {
-  const int64_t samples = audited.samples()->count();
-  const std::unique_ptr<data::Order> order = audited.order(samples);
+  const int64_t units = audited.data().units();
+  const std::unique_ptr<data::Order> order = audited.order(audited.data());
   AuditSampling found;
   found.planned =
       audited.expected_batch() / static_cast<double>(audited.mechanism().request().data_size);
   int64_t own = 0, steps = 0;
   const double wanted = std::min(kInclusions / found.planned, kTrials);
-  for (; static_cast<double>(steps * samples) < wanted || steps < 1; ++steps) {
+  for (; static_cast<double>(steps * units) < wanted || steps < 1; ++steps) {
     own += drawn_here(*order, steps);
   }
-  found.trials = steps * samples;
+  found.trials = steps * units;
   found.inclusions = static_cast<int64_t>(audited.sum_over_ranks(static_cast<double>(own)));
   if (found.inclusions > found.trials) return found;  // a sample is drawn twice: no rate at all
   const Interval rate = clopper_pearson(found.inclusions, found.trials, alpha);
@@ -111,8 +110,8 @@ AuditSampling count_draws(AuditedRun& audited, double alpha) {
 
 // Shuffled batches: how often the sample that is taken most often is in one epoch's batches.
 double most_in_an_epoch(AuditedRun& audited) {
-  const int64_t samples = audited.samples()->count();
-  const std::unique_ptr<data::Order> order = audited.order(samples);
+  const int64_t samples = audited.data().samples->count();
+  const std::unique_ptr<data::Order> order = audited.order(audited.data());
   double most = 0;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
     std::vector<int64_t> times(static_cast<size_t>(samples));
@@ -244,23 +243,23 @@ AuditRecord audit_mechanism(const AuditOptions& options, const AuditPlace& place
   std::vector<std::vector<double>> noise;
   std::vector<std::string> names;
   bool frozen_moved = false;
-  const auto take = [&](const std::shared_ptr<const Feed>& samples, int64_t step,
-                        const std::string& name) {
+  const auto take = [&](const AuditedData& data, int64_t step, const std::string& name) {
     progress("the noise of " + name);
-    const Tensor with = audited.gradient(samples, step, /*silent=*/false);
+    const Tensor with = audited.gradient(data, step, /*silent=*/false);
     frozen_moved |= audited.probe().frozen_moved();
-    const Tensor without = audited.gradient(samples, step, /*silent=*/true);
+    const Tensor without = audited.gradient(data, step, /*silent=*/true);
     noise.push_back(plain(with.sub(without).div_(planned)));
     names.push_back(name);
   };
   for (int64_t step = 1; step <= steps; ++step)
-    take(audited.samples(), step, fmt::format("step {}", step));
+    take(audited.data(), step, fmt::format("step {}", step));
   // A step that draws nothing: one sample alone, at the first step that leaves it out.
   if (poisson && record.claim.q < 0.999) {
-    const std::unique_ptr<data::Order> order = audited.order(1);
+    const AuditedData one = audited.one_unit();
+    const std::unique_ptr<data::Order> order = audited.order(one);
     int64_t step = steps + 1;  // none whose noise was seen
     while (audited.sum_over_ranks(static_cast<double>(drawn_here(*order, step - 1))) > 0) ++step;
-    take(first_samples(audited.samples(), 1), step, fmt::format("an empty draw (step {})", step));
+    take(one, step, fmt::format("an empty draw (step {})", step));
   }
   if (frozen_moved) add_failure(record, "a frozen parameter got an update");
   const std::vector<NoiseCell> cells = noise_cells(audited);

@@ -20,6 +20,7 @@ void fields(AuditClaim& c, Visit& visit) {
   visit("expected_batch", c.expected_batch);
   visit("q", c.q);
   visit("steps", c.steps);
+  visit("unit", c.unit);
   visit("sampler", c.sampler);
   visit("accountant", c.accountant);
   visit("optimizer", c.optimizer);

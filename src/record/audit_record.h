@@ -14,7 +14,7 @@ struct AuditClaim {
   double epsilon = 0, delta = 0;
   double sigma = 0, clip_norm = 0, expected_batch = 0, q = 0, slack = 0;
   int64_t steps = 0;
-  std::string sampler = "", accountant = "", optimizer = "", storage = "";
+  std::string unit = "", sampler = "", accountant = "", optimizer = "", storage = "";
   int64_t world = 1, parameters = 0;  // those that are trained
 };
 

@@ -46,6 +46,7 @@ Table claim_table(const AuditRecord& record) {
   table.row({"epsilon, delta", fmt::format("{:.4f}, {:g}", c.epsilon, c.delta)});
   if (c.sigma == 0) return table;  // a run with canaries: its own folder has the rest
   table.row({"sigma, C, slack", fmt::format("{:g}, {:g}, {:.3g}", c.sigma, c.clip_norm, c.slack)});
+  if (!c.unit.empty()) table.row({"unit of privacy", c.unit});
   table.row({"sampler, q, E, steps",
              fmt::format("{}, {:.6g}, {:g}, {}", c.sampler, c.q, c.expected_batch, c.steps)});
   table.row({"trained parameters, ranks", fmt::format("{}, {}", c.parameters, c.world)});

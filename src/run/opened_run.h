@@ -30,9 +30,9 @@ class OpenedRun {
 
   // Runs the trainer itself for the steps that follow `executor().steps()`, up to `last_step`, on
   // `samples` instead of the run's own; none if last_step was done already, but the samples' order
-  // is made and opened.
-  void train(std::shared_ptr<const Feed> samples, int64_t last_step,
-             const std::function<double(double)>& learning_rate);
+  // is made and opened. `users` own the samples where the run's unit is a user.
+  void train(std::shared_ptr<const Feed> samples, std::shared_ptr<const data::Users> users,
+             int64_t last_step, const std::function<double(double)>& learning_rate);
 
  private:
   struct Parts;

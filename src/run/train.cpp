@@ -567,9 +567,10 @@ const TrainOptions& OpenedRun::options() const {
   return parts_->options;
 }
 
-void OpenedRun::train(std::shared_ptr<const Feed> samples, int64_t last_step,
-                      const std::function<double(double)>& learning_rate) {
+void OpenedRun::train(std::shared_ptr<const Feed> samples, std::shared_ptr<const data::Users> users,
+                      int64_t last_step, const std::function<double(double)>& learning_rate) {
   TrainOptions options = parts_->options;
+  options.privacy->users = std::move(users);
   options.steps = std::max(options.steps, last_step);
   options.privacy->last_step = last_step;
   options.learning_rate = [&](int64_t step) {

@@ -13,7 +13,8 @@ UpdateProbe::UpdateProbe(Executor& executor, const OptimizerOptions& optimizer, 
   for (const UnitLayout& unit : executor.schedule().layout.units) {
     if (!unit.frozen) elements_ = std::max(elements_, unit.base + unit.numel);
     for (const ParamSlot& slot : unit.slots) {
-      if (unit.frozen) {
+      // By the model's word, not by the layout's: the layout may be what is wrong.
+      if (executor.shape().params[static_cast<size_t>(slot.param)].frozen) {
         frozen_.emplace_back(slot.param, executor.parameter(slot.param));
       } else {
         places_.push_back({slot.param, unit.base + slot.offset, slot.numel});

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/build_info.h"
 #include "cli/training.h"
 #include "comm/communicator.h"
+#include "golden_folder.h"
 
 namespace veil {
 namespace {
@@ -70,6 +72,78 @@ TEST_F(ProgramAudit, TwoRanksAreAuditedAsOneRun) {
   EXPECT_EQ(record["verdict"], "pass");
 }
 
+// Each drawn user contributes one sample: a user who owns three moves the sum by C, not by 3 C.
+TEST_F(ProgramAudit, AUserIsTheUnitIfTheRunSaysSo) {
+  std::ofstream texts(work() / "texts.jsonl");
+  for (int i = 0; i < 90; ++i)
+    texts << "{\"text\": \"a text of its own, number " << i << "\", \"who\": \"u"
+          << (i < 60 ? i : i % 5) << "\"}\n";
+  texts.close();
+  const std::string users =
+      "--data texts.jsonl --samples document --held-out 0 --privacy-unit user --unit-key who ";
+  const Json record = audit("mechanism", users + "--sigma 0.8");
+  EXPECT_EQ(record["verdict"], "pass");
+  EXPECT_EQ(record["claim"]["unit"], "user");
+  EXPECT_EQ(record["claim"]["q"].get<double>(), 12.0 / 60);
+  EXPECT_GE(record["epsilon_low"].get<double>(), 0.95 * record["claim"]["epsilon"].get<double>());
+  double furthest = 0;
+  for (const Json& canary : record["canaries"])
+    furthest = std::max(furthest, canary["distance"].get<double>());
+  EXPECT_NEAR(furthest, 1, 1e-3);
+  EXPECT_EQ(record["sampling"]["trials"].get<int64_t>() % 60, 0) << "users are counted";
+
+  std::ofstream few(work() / "few.jsonl");
+  for (int i = 0; i < 24; ++i)
+    few << "{\"text\": \"a text of its own, number " << i << "\", \"who\": " << i % 12 << "}\n";
+  few.close();
+  const Json bound = audit("canary --pairs 100 --confidence 0.9999",
+                           "--data few.jsonl --samples document --held-out 0 --privacy-unit user "
+                           "--unit-key who --sigma 0.3 --steps 1");
+  EXPECT_EQ(bound["claim"]["q"].get<double>(), 1);
+  EXPECT_GT(bound["epsilon_low"].get<double>(), 1);
+  EXPECT_EQ(bound["verdict"], "pass");
+}
+
+// Their vocabularies are smaller than the bytes': letters are the tokens.
+std::string letters_tokenizer() {
+  nlohmann::json vocabulary = {{"<s>", 0}, {"<pad>", 1}, {"</s>", 2}, {"\u0120", 3}};
+  for (char letter = 'a'; letter <= 'z'; ++letter)
+    vocabulary[std::string(1, letter)] = 4 + letter - 'a';
+  return nlohmann::json{
+      {"added_tokens", nlohmann::json::array()},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
+      .dump();
+}
+
+TEST_F(ProgramAudit, EveryGoldenModelsMechanismIsItsPlan) {
+  if (!build_info().unicode) GTEST_SKIP() << "this build has no PCRE2 and utf8proc";
+  std::ofstream(work() / "tokenizer.json") << letters_tokenizer();
+  std::ofstream texts(work() / "texts.jsonl");
+  for (int i = 0; i < 60; ++i) {
+    std::string words;
+    for (int k = 0; k < 20; ++k) words += static_cast<char>('a' + (i * k + i / 7 + k * k) % 26);
+    texts << "{\"text\": \"" << words << "\", \"label\": " << i % 2 << "}\n";
+  }
+  texts.close();
+  for (const auto& folder : golden_model_folders()) {
+    SCOPED_TRACE(folder);
+    const bool images = folder.filename().string().starts_with("dit");
+    const Answer answer = veil(
+        "audit mechanism --json --output-dir '' -- --model '" + folder.string() + "' " +
+        (images ? "--data shapes --shapes 60"
+                : "--data texts.jsonl --tokenizer tokenizer.json --seq-length 12") +
+        " --held-out 0 --device cpu --sigma 0.8 --delta 1e-5 --clip-norm 0.1 --total-batch-size 12 "
+        "--batch-size 4 --steps 20");
+    ASSERT_EQ(answer.code, kExitDone) << answer.out << answer.err;
+    const Json record = Json::parse(answer.out);
+    EXPECT_EQ(record["verdict"], "pass");
+    EXPECT_GE(record["epsilon_low"].get<double>(), 0.95 * record["claim"]["epsilon"].get<double>());
+    EXPECT_LE(record["epsilon_low"].get<double>(), record["claim"]["epsilon"].get<double>());
+  }
+}
+
 TEST_F(ProgramAudit, ACanaryBoundsOneStepFromBelow) {
   // A hundred pairs, the rest is for tests/audit: what is shown is that the real run's noise and
   // canary go into it. At this confidence the bound is above the claim once in ten thousand runs.
@@ -125,6 +199,24 @@ TEST_F(ProgramAudit, ATrainingRunWithCanariesDeclaresThemAndBoundsItsEpsilon) {
             exported["events"][0]["data_size"].get<int>());
   EXPECT_EQ(veil("report run").code, 0);
   expect_refused(words("--steps 2 --audit-canaries 20"), "--audit-canaries");
+}
+
+// So little noise that the run learns its canaries: 100 right guesses of 100 show an epsilon of 3.
+TEST_F(ProgramAudit, CanariesOfARunWithLittleNoiseShowIt) {
+  std::ofstream texts(work() / "texts.jsonl");
+  for (int i = 0; i < 40; ++i) texts << "{\"text\": \"a text, number " << i << "\"}\n";
+  texts.close();
+  const Answer answer = veil(
+      "train --model llama-tiny --from-scratch --data texts.jsonl --tokenizer byte "
+      "--seq-length 12 --held-out 0 --device cpu --sigma 0.05 --delta 1e-5 --clip-norm 1 "
+      "--accountant rdp --schedule constant --learning-rate 0.01 --steps 40 "
+      "--total-batch-size 120 --batch-size 60 --audit-canaries 200 --resume run",
+      "mkdir -p run &&");
+  ASSERT_EQ(answer.code, 0) << answer.out << answer.err;
+  const Json record = read(work() / "run" / "audit_one_run.json");
+  EXPECT_GT(record["epsilon_low"].get<double>(), 1);
+  EXPECT_LE(record["epsilon_low"].get<double>(), record["claim"]["epsilon"].get<double>());
+  EXPECT_EQ(record["verdict"], "pass");
 }
 
 TEST_F(ProgramAudit, ImagesHaveCanariesToo) {

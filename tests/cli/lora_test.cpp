@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "cli/training.h"
+#include "comm/communicator.h"
+#include "privacy/secret.h"
 
 namespace veil {
 namespace {
@@ -186,6 +188,41 @@ TEST_F(ProgramLora, AResumedRunEndsWithTheSameBitsAndHoldsNothingThatIsFrozen) {
   EXPECT_EQ(refused.code, kExitUsage);
   EXPECT_THAT(refused.err, HasSubstr("the frozen parameters are not those"));
   EXPECT_FALSE(fs::exists(work() / "three"));
+}
+
+// The same noise, draws and moments after a stop, for one rank and for sharded ones.
+TEST_F(ProgramLora, APrivateRunThatWasStoppedEndsWithTheBitsAndTheEpsilonOfOneThatWasNot) {
+  make_base();
+  RunSecret secret;
+  for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<uint8_t>(7 * i + 11);
+  privacy::write_secret((work() / "given").string(), secret);
+  for (const std::string& ranks : {std::string(), std::string("--ranks 2 --strategy zero3 ")}) {
+    if (!ranks.empty() && !built_with_mpi()) continue;
+    SCOPED_TRACE(ranks);
+    const std::string line =
+        on("base",
+           "--lora 4 --sigma 0.8 --delta 1e-5 --accountant rdp --samples packed "
+           "--total-batch-size 8 --steps 6 --checkpoint-every 2 --secret-file given --overwrite " +
+               ranks);
+    fs::remove_all(work() / "run");
+    fs::create_directory(work() / "run");
+    ASSERT_EQ(veil(line + "--output-dir alone --export whole").code, kExitDone);
+    // Stopped at any moment of its later steps; where it was too quick, what it wrote last is lost.
+    {
+      Child child(work(), line + "--resume run --export resumed");
+      wait_for_steps(child, work() / "run", 3);
+      child.kill_all();
+    }
+    fs::remove_all(work() / "run" / "checkpoints" / "step_00000006");
+    fs::remove_all(work() / "resumed");
+    const Answer answer = veil(line + "--resume run --export resumed");
+    ASSERT_EQ(answer.code, kExitDone) << answer.err;
+    EXPECT_THAT(answer.out, HasSubstr("exact replay"));
+    EXPECT_EQ(logged_steps(work() / "run", "epsilon"), steps_to(6));
+    EXPECT_EQ(text(work() / "resumed" / "adapter_model.safetensors"),
+              text(work() / "whole" / "adapter_model.safetensors"));
+    EXPECT_EQ(text(work() / "resumed" / "privacy.json"), text(work() / "whole" / "privacy.json"));
+  }
 }
 
 TEST_F(ProgramLora, WhatContradictsItselfOrIsNotKnownIsRefusedByName) {

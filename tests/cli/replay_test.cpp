@@ -8,6 +8,7 @@
 #include "cli/training.h"
 #include "comm/communicator.h"
 #include "data/content_hash.h"
+#include "data/image_file.h"
 #include "privacy/accountant.h"
 #include "privacy/secret.h"
 
@@ -94,6 +95,37 @@ TEST_F(ProgramReplay, ADocumentThatWasExchangedIsNoExactReplay) {
   ASSERT_EQ(veil(line).code, kExitDone);
   fs::remove_all(work() / "run" / "checkpoints" / "step_00000004");
   write_documents("data", kOtherText);
+  const Answer answer = veil(line);
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("fresh nonce, for the data is other; 2 steps"));
+}
+
+// Size and times of the file stay, and so does its place among classes.
+TEST_F(ProgramReplay, AnImageThatWasExchangedIsNoExactReplay) {
+  if (!data::built_with_images()) GTEST_SKIP() << "no libpng or libjpeg";
+  const auto write_image = [&](int number, uint8_t colour) {
+    const fs::path path = work() / "images" / "dog" / fmt::format("{}.png", number);
+    fs::create_directories(path.parent_path());
+    data::Picture picture{8, 8, std::vector<uint8_t>(192, colour)};
+    data::write_png(path.string(), picture);
+    return fs::file_size(path);
+  };
+  for (int i = 0; i < 20; ++i) write_image(i, static_cast<uint8_t>(7 * i));
+  fs::create_directory(work() / "run");
+  const std::string line =
+      "train --model dit-tiny --image-size 8 --patch-size 2 --from-scratch --data images --device "
+      "cpu --sigma 1 --delta 1e-5 --accountant rdp --steps 4 --total-batch-size 4 --batch-size 2 "
+      "--held-out 0 --checkpoint-every 2 --resume run";
+  const Answer first = veil(line);
+  ASSERT_EQ(first.code, kExitDone) << first.err;
+  fs::remove_all(work() / "run" / "checkpoints" / "step_00000004");
+  const Answer same = veil(line);
+  EXPECT_THAT(same.out, HasSubstr("exact replay"));
+  fs::remove_all(work() / "run" / "checkpoints" / "step_00000004");
+  const auto times = fs::last_write_time(work() / "images/dog/3.png");
+  const auto size = fs::file_size(work() / "images/dog/3.png");
+  EXPECT_EQ(write_image(3, 22), size);
+  fs::last_write_time(work() / "images/dog/3.png", times);
   const Answer answer = veil(line);
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("fresh nonce, for the data is other; 2 steps"));

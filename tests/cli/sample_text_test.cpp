@@ -163,6 +163,29 @@ TEST_F(ProgramText, EvaluationIsThatOfTrainingAndShowsWhatItChanged) {
   expect_refused("evaluate --model model --device cpu", "--data");
 }
 
+// The samples of a batch have different lengths: padding is no target, and a data set's loss is the
+// mean over its tokens, not over its samples.
+TEST_F(ProgramText, EvaluationWeighsEveryTokenAlikeAndPaddingNotAtAll) {
+  ASSERT_EQ(veil(words("--steps 1 --export model")).code, kExitDone);
+  const std::string brief = "{\"prompt\": \"a\", \"completion\": \"xyz\"}\n",
+                    longer = "{\"prompt\": \"a\", \"completion\": \"xyzxyzxyz\"}\n";
+  const auto evaluated = [&](const std::string& content) {
+    write("records.jsonl", content);
+    const Answer answer =
+        veil("evaluate --model model --device cpu --seq-length 16 --json --data records.jsonl");
+    EXPECT_EQ(answer.code, kExitDone) << answer.err;
+    return Json::parse(answer.out).at("models").at(0);
+  };
+  const Json one = evaluated(brief), other = evaluated(longer), both = evaluated(brief + longer);
+  const auto tokens = [](const Json& of) { return of.at("tokens").get<double>(); };
+  const auto loss = [](const Json& of) { return of.at("loss").get<double>(); };
+  EXPECT_EQ(tokens(other), tokens(one) + 6);
+  EXPECT_EQ(tokens(both), tokens(one) + tokens(other));
+  EXPECT_GT(std::abs(loss(one) - loss(other)), 1e-4) << "or weights would not matter";
+  EXPECT_NEAR(loss(both), (tokens(one) * loss(one) + tokens(other) * loss(other)) / tokens(both),
+              1e-5);
+}
+
 TEST_F(ProgramText, AClassifiersAccuracyIsThatOfTraining) {
   const std::string data = "--data '" + source_root() + "/examples/reviews' --label-key label ";
   const Answer trained =

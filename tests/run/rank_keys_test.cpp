@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include "data/test_folder.h"
 #include "privacy/secret.h"
@@ -64,10 +65,26 @@ bool equal_keys(const RunKeys& a, const RunKeys& b) {
     return std::equal(std::begin(x.word), std::end(x.word), std::begin(y.word));
   };
   return equal(a.noise, b.noise) && equal(a.sampling, b.sampling) &&
-         equal(a.clip_count, b.clip_count) && equal(a.draws, b.draws);
+         equal(a.clip_count, b.clip_count) && equal(a.draws, b.draws) &&
+         equal(a.canary_coins, b.canary_coins);
 }
 
 const RunNonce kNonce = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+
+// Noise, draws, choices and coins are independent only if no two of them share a key.
+TEST(RankKeys, EveryUseHasAKeyOfItsOwnForEverySecretAndNonce) {
+  std::set<std::vector<uint32_t>> seen;
+  RunNonce other = kNonce;
+  other[15] ^= 1;
+  for (const RunKeys& keys :
+       {run_keys(counted_secret(40), kNonce), run_keys(counted_secret(40), other),
+        run_keys(counted_secret(41), kNonce)}) {
+    for (const ChaChaKey* key :
+         {&keys.noise, &keys.sampling, &keys.clip_count, &keys.draws, &keys.canary_coins})
+      seen.emplace(std::begin(key->word), std::end(key->word));
+  }
+  EXPECT_EQ(seen.size(), 15u);
+}
 
 TEST(RankKeys, NeitherKeyNorSecretIsSentWhereEveryRankHasTheSecret) {
   const RunSecret secret = counted_secret(40);

@@ -1,0 +1,140 @@
+// Files that were cut short or changed on their way: one line that names the file, exit code 2, and
+// nothing is lost, neither the files nor what was made before.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/training.h"
+#include "data/byte_source.h"
+
+namespace veil {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Four lines of {"text": "hello world number 0"}, packed.
+const char* const kFourGzip =
+    "1f8b0800000000000203ab562a49ad2851b25250ca48cdc9c95728cf2fca4951c82bcd4d4a2d523050aae5aac6a7c0"
+    "90900223420a8c810a006a0d705584000000";
+const char* const kFourZstd =
+    "28b52ffd24849d010074027b2274657874223a202268656c6c6f20776f726c64206e756d6265722030227d0a313233"
+    "227d0a0300001780df905b3d01a1393468";
+
+std::string unpacked_hex(const std::string& hex) {
+  std::string bytes;
+  for (size_t at = 0; at < hex.size(); at += 2)
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(at, 2), nullptr, 16)));
+  return bytes;
+}
+
+class ProgramDamage : public TrainingTest {
+ protected:
+  void write(const std::string& name, const std::string& content) const {
+    std::ofstream(work() / name, std::ios::binary) << content;
+  }
+  // Refused in one line that names the file and says why; every file keeps its bytes.
+  void expect_kept(const std::string& line, const std::string& file,
+                   const std::string& says) const {
+    SCOPED_TRACE(line);
+    const auto before = contents();
+    const Answer answer = veil(line);
+    EXPECT_EQ(answer.code, kExitUsage);
+    EXPECT_EQ(answer.complaints(), 1) << answer.err;
+    EXPECT_THAT(answer.err, StartsWith("veil: "));
+    EXPECT_THAT(answer.err, HasSubstr(file));
+    EXPECT_THAT(answer.err, HasSubstr(says));
+    EXPECT_EQ(answer.err.find("internal error"), std::string::npos) << answer.err;
+    EXPECT_EQ(contents(), before) << "a file was made, changed or lost";
+  }
+  std::map<std::string, std::string> contents() const {
+    std::map<std::string, std::string> all;
+    for (const std::string& path : entries()) {
+      if (fs::is_regular_file(path)) all[path] = text(path);
+    }
+    return all;
+  }
+};
+
+TEST_F(ProgramDamage, OfDataIsNamedWithItsFile) {
+  const auto train = [](const std::string& data) {
+    return "train --model llama-tiny --from-scratch --seq-length 16 --device cpu --steps 1 "
+           "--batch-size 1 --held-out 0 --output-dir runs --data " +
+           data;
+  };
+  struct Packed {
+    bool built;
+    const char *ending, *hex, *says;
+    size_t flipped;  // of the packed text, not of a header whose bytes may mean nothing
+  };
+  for (const Packed& packed :
+       {Packed{data::built_with_zlib(), ".gz", kFourGzip, "is no whole gzip file", 30},
+        Packed{data::built_with_zstd(), ".zst", kFourZstd, "is no whole zstd file", 24}}) {
+    if (!packed.built) continue;
+    const std::string whole = unpacked_hex(packed.hex),
+                      name = "cut.jsonl" + std::string(packed.ending);
+    write("whole.jsonl" + std::string(packed.ending), whole);
+    const Answer good = veil("data whole.jsonl" + std::string(packed.ending));
+    EXPECT_EQ(good.code, kExitDone) << good.err;
+    for (const size_t kept : {size_t{5}, whole.size() / 2, whole.size() - 3}) {
+      write(name, whole.substr(0, kept));
+      SCOPED_TRACE(kept);
+      expect_kept(train(name), name, packed.says);
+    }
+    std::string flipped = whole;
+    flipped[packed.flipped] ^= 0x10;
+    write("flipped.jsonl" + std::string(packed.ending), flipped);
+    expect_kept(train("flipped.jsonl" + std::string(packed.ending)), "flipped.jsonl", packed.says);
+  }
+  write("quote.csv", "text,label\n\"one\",1\n\"two,2\n");
+  expect_kept(train("quote.csv"), "quote.csv:3", "quote");
+  write("cut.json", "[{\"text\": \"one\"}, {\"text\": \"tw");
+  expect_kept(train("cut.json"), "cut.json", "JSON");
+  write("cut.jsonl", "{\"text\": \"one\"}\n{\"text\": \"tw");
+  expect_kept(train("cut.jsonl"), "cut.jsonl:2", "JSON");
+}
+
+TEST_F(ProgramDamage, OfAnAdapterIsNamedWithItsFile) {
+  const std::string line = "train --model base --data '" + source_root() +
+                           "/examples/text' --seq-length 16 --device cpu --batch-size 4 "
+                           "--held-out 0 --steps 1 ";
+  ASSERT_EQ(veil("train --model llama-tiny --from-scratch --data '" + source_root() +
+                 "/examples/text' --seq-length 16 --device cpu --batch-size 4 --held-out 0 --steps "
+                 "1 --export base")
+                .code,
+            kExitDone);
+  ASSERT_EQ(veil(line + "--lora 2 --export tuned").code, kExitDone);
+  const std::string again = line + "--adapter tuned --export more",
+                    weights = text(work() / "tuned" / "adapter_model.safetensors"),
+                    config = text(work() / "tuned" / "adapter_config.json");
+  for (const size_t kept :
+       {size_t{0}, size_t{6}, size_t{200}, weights.size() / 2, weights.size() - 1}) {
+    SCOPED_TRACE(kept);
+    write("tuned/adapter_model.safetensors", weights.substr(0, kept));
+    expect_kept(again, "tuned/adapter_model.safetensors", "");
+  }
+  expect_kept("sample --model base --adapter tuned --prompt a --device cpu",
+              "tuned/adapter_model.safetensors", "");
+  std::string header = weights;
+  header[12] ^= 0x40;  // within the JSON of its header
+  write("tuned/adapter_model.safetensors", header);
+  expect_kept(again, "tuned/adapter_model.safetensors", "");
+  write("tuned/adapter_model.safetensors", weights);
+  for (const std::string& damaged :
+       {std::string(), config.substr(0, config.size() / 2), std::string("[1, 2]"),
+        std::string("{\"peft_type\": \"LORA\"}")}) {
+    SCOPED_TRACE(damaged);
+    write("tuned/adapter_config.json", damaged);
+    expect_kept(again, "tuned/adapter_config.json", "");
+  }
+  std::string other = config;
+  const size_t at = other.find("\"r\": 2");
+  ASSERT_NE(at, std::string::npos);
+  write("tuned/adapter_config.json", other.replace(at, 6, "\"r\": \"two\""));
+  expect_kept(again, "tuned/adapter_config.json", "");
+  write("tuned/adapter_config.json", config);
+  EXPECT_EQ(veil(again).code, kExitDone) << "whole again, it is read";
+}
+
+}  // namespace
+}  // namespace veil
