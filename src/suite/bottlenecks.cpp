@@ -12,6 +12,7 @@
 #include "report/charts.h"
 #include "report/figures.h"
 #include "report/tables.h"
+#include "suite/mode_plots.h"
 #include "suite/modes.h"
 
 namespace veil {
@@ -34,10 +35,10 @@ void add_with_fit(std::vector<ChartLine>& lines, ChartLine line,
   if (!law.points.empty()) lines.push_back(std::move(law));
 }
 
-ChartLine line_of(const std::string& name, size_t place, const std::vector<Record>& records,
-                  const std::string& mode,
+ChartLine line_of(const std::string& name, const std::string& color,
+                  const std::vector<Record>& records, const std::string& mode,
                   const std::function<std::optional<double>(const Record&)>& value) {
-  ChartLine line{name, series_color(place), {}};
+  ChartLine line{name, color, {}};
   for (const Record& record : records) {
     if (record.mode != mode || !record.ok() || !record.seq_length) continue;
     if (const auto y = value(record); y && *y > 0)
@@ -63,7 +64,7 @@ Plot whole_scaling(const std::string& name, const std::string& title, const std:
       if (part.fit) spoken += fmt::format(" {}: {}.", modes[m], exponent_words(*part.fit));
       if (part.fit) part.fit->factor /= unit;
       add_with_fit(curves.lines,
-                   line_of(modes[m], m, records, modes[m],
+                   line_of(modes[m], mode_color(modes[m], m), records, modes[m],
                            [&](const Record& record) -> std::optional<double> {
                              const auto v = value(record);
                              return v ? std::optional(*v / unit) : std::nullopt;
@@ -94,7 +95,7 @@ Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) 
   for (const PartGrowth& part : time_growth(records, mode)) {
     if (part.part == "step" || part.share < 0.005 || place >= kMostPhases) continue;
     add_with_fit(curves.lines,
-                 line_of(spaced(part.part), place, records, mode,
+                 line_of(spaced(part.part), colors_of({part.part})[0], records, mode,
                          [&](const Record& record) -> std::optional<double> {
                            const Amounts parts = step_parts(record);
                            const auto found = parts.find(part.part);
@@ -146,6 +147,7 @@ Plot phases_by_length(const std::vector<Record>& records) {
               .amounts = shares_of(records),
               .unit = {1, "% of a step"},
               .total_text = {},
+              .axis_end = 100,
               .each = 40};
   const auto present = [&](const std::string& part) {
     return std::any_of(stack.amounts.begin(), stack.amounts.end(),
@@ -419,7 +421,8 @@ Suite bottlenecks_suite() {
       },
       .more_files = [](const RecordFolder& folder) -> std::vector<ReportFile> {
         return {{"scaling.csv", growth_table(folder.records).csv()}};
-      }};
+      },
+      .peer_plots = privacy_cost_plots};
   RunConfig& e = suite.config;
   e.model.name = "llama3.2-1b";
   e.step.batch_size = 4;

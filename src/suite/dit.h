@@ -20,4 +20,7 @@ struct DitGrid {
 std::vector<Experiment> dit_experiments(const DitGrid& grid,
                                         const std::vector<std::string>& common);
 
+// Memory by component, over a step, and against time.
+std::vector<Plot> dit_plots(const std::vector<Record>& records);
+
 }  // namespace veil

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "report/bars.h"
 #include "report/canvas.h"
+#include "report/charts.h"
 #include "report/figures.h"
 #include "report/tables.h"
 #include "suite/zero.h"
@@ -52,6 +52,13 @@ size_t place_of(const std::vector<int64_t>& batches, int64_t batch) {
   return static_cast<size_t>(std::find(batches.begin(), batches.end(), batch) - batches.begin());
 }
 
+std::vector<std::pair<double, std::string>> batch_names(const std::vector<int64_t>& batches) {
+  std::vector<std::pair<double, std::string>> names;
+  for (size_t i = 0; i < batches.size(); ++i)
+    names.emplace_back(static_cast<double>(i), std::to_string(batches[i]));
+  return names;
+}
+
 std::string batch_tics(const std::vector<int64_t>& batches) {
   std::vector<std::string> tics;
   for (size_t i = 0; i < batches.size(); ++i) tics.push_back(fmt::format("'{}' {}", batches[i], i));
@@ -64,69 +71,49 @@ struct AgainstBatch {
   double unit;
 };
 
-// A curve for each strategy (its colour) and accumulation (its line: whole, dashed, dotted), over
-// equally spaced batch sizes.
+// A curve for each strategy over equally spaced batch sizes, a panel for each accumulation.
 Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<Record>& records) {
-  static const std::vector<std::string> lines = {"1", "2", "3", "4", "5"};
-  static const std::vector<std::string> words = {"", " dashed", " dotted", " dash-dotted",
-                                                 " dash-dot-dotted"};
   const std::vector<int64_t> batches = sorted_batches(all);
   const std::vector<std::string> strategies = in_order(all, &ZeroFigures::strategy);
   const std::vector<int64_t> accumulations = in_order(all, &ZeroFigures::accumulation);
-  std::string data, spoken;
-  std::vector<std::string> series;
-  Legend legend{{}, "batch size, samples per rank and micro-batch"};
-  double highest = 0;
-  for (size_t s = 0; s < strategies.size(); ++s) {
-    const std::string& color = kOkabeIto[s % kOkabeIto.size()];
-    for (size_t a = 0; a < accumulations.size(); ++a) {
-      std::string rows;
-      for (size_t i = 0; i < batches.size(); ++i) {
-        for (const ZeroFigures& f : all) {
-          const bool here = f.strategy == strategies[s] && f.accumulation == accumulations[a] &&
-                            f.batch == batches[i];
-          if (!here || !(f.*what.value)) continue;
-          const double value = *(f.*what.value) / what.unit;
-          const double spread = what.spread ? (f.*what.spread).value_or(0) / what.unit : 0;
-          rows += fmt::format("{} {} {} {}\n", i, value, std::max(0.0, value - spread), 2 * spread);
-          highest = std::max(highest, value + spread);
-          spoken += fmt::format(" {}: {:.4g}.", f.record->label, value);
-        }
+  Curves curves{.name = what.name,
+                .title = titled(what.title, records),
+                .x_axis = "batch size, samples per rank and micro-batch",
+                .y_axis = what.axis,
+                .lines = {},
+                .x_names = batch_names(batches)};
+  std::string spoken;
+  for (const int64_t accumulation : accumulations) {
+    CurvePanel panel{fmt::format("accumulation {}", accumulation), "", {}};
+    for (size_t s = 0; s < strategies.size(); ++s) {
+      ChartLine line{strategies[s], strategy_color(strategies[s], s), {}};
+      for (const ZeroFigures& f : all) {
+        if (f.strategy != strategies[s] || f.accumulation != accumulation || !(f.*what.value))
+          continue;
+        const double value = *(f.*what.value) / what.unit;
+        const double spread = what.spread ? (f.*what.spread).value_or(0) / what.unit : 0;
+        line.points.push_back(
+            {static_cast<double>(place_of(batches, f.batch)), value, std::min(value, spread)});
+        spoken += fmt::format(" {}: {:.4g}.", f.record->label, value);
       }
-      if (rows.empty()) continue;
-      const std::string block = fmt::format("$curve_{}_{}", s, a);
-      data += fmt::format("{} << EOD\n{}EOD\n", block, rows);
-      const std::string& dash = lines[std::min(a, lines.size() - 1)];
-      series.push_back(
-          fmt::format("{} using 1:2 with lines linewidth 2 dashtype {} linecolor rgb '{}'", block,
-                      dash, color));
-      series.push_back(fmt::format(
-          "{} using 1:2:(0.03) with circles fillstyle solid 1 noborder linecolor rgb '{}'", block,
-          color));
-      if (what.spread)
-        series.push_back(fmt::format(
-            "{} using 1:3:(0):4 with vectors nohead linewidth 1 linecolor rgb '{}'", block, color));
-      legend.entries.push_back({color,
-                                fmt::format("{} x {}{}", strategies[s], accumulations[a],
-                                            words[std::min(a, words.size() - 1)]),
-                                true});
+      std::sort(line.points.begin(), line.points.end(),
+                [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
+      if (!line.points.empty()) panel.lines.push_back(std::move(line));
     }
+    if (!panel.lines.empty()) curves.panels.push_back(std::move(panel));
   }
-  if (series.empty()) return {};
-  const std::string title = titled(what.title, records);
-  const std::string commands = fmt::format(
-      "set ylabel '{1}' textcolor rgb '{0}'\nset xrange [-0.3:{2}]\nset yrange [0:{3}]\nset xtics "
-      "({4})\n"
-      "set grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype 3\nplot {5}\n",
-      kInk, what.axis, static_cast<double>(batches.size()) - 0.7, highest > 0 ? 1.12 * highest : 1,
-      batch_tics(batches), join(series, ", \\\n     "));
+  if (curves.panels.size() == 1) {
+    curves.lines = curves.panels[0].lines;
+    curves.panels.clear();
+  }
+  const std::string drawn = curves_script(curves);
+  if (drawn.empty()) return {};
   return Plot{what.name,
-              title,
-              what.caption + " \"x 2\" is the accumulation: two micro-batches in a logical batch.",
+              curves.title,
+              what.caption + " Accumulation: micro-batches in a logical batch.",
               spoken,
               zero_table(records),
-              script(what.name, {.title = title, .left = 84, .plot_height = 260, .legend = legend},
-                     data, commands)};
+              drawn};
 }
 
 Plot tokens_plot(const All& all, const std::vector<Record>& records) {
@@ -144,13 +131,13 @@ Plot peak_plot(const All& all, const std::vector<Record>& records) {
   const Unit unit = bytes_unit(largest);
   return against_batch({"memory", "Peak memory by batch",
                         "The highest moment of the measured steps, on the rank that holds most.",
-                        unit.name, &ZeroFigures::peak_bytes, nullptr, unit.size},
+                        unit.name + " at the peak", &ZeroFigures::peak_bytes, nullptr, unit.size},
                        all, records);
 }
 
 // Shares of a step in percent. `part_of` names what a part is drawn as; "": not at all.
 Plot share_plot(const std::string& name, const std::string& title, const std::string& caption,
-                const All& all, const std::vector<Record>& records, double room,
+                const All& all, const std::vector<Record>& records,
                 const std::function<std::string(const std::string&)>& part_of,
                 const std::function<std::string(const ZeroFigures&, double)>& end_text) {
   Stack stack{.name = name,
@@ -160,7 +147,7 @@ Plot share_plot(const std::string& name, const std::string& title, const std::st
               .amounts = {},
               .unit = {1, "% of a step"},
               .total_text = [](double share) { return fmt::format("{:.1f} %", share); },
-              .room = room,
+              .axis_end = 100,
               .each = kBarPixels};
   std::vector<std::string> names = step_parts_of(records);
   for (const std::string& part : names) {
@@ -201,7 +188,7 @@ Plot communication_plot(const All& all, const std::vector<Record>& records) {
       "At the end of a bar: this share, and how long the collectives took in all, most of it "
       "perhaps hidden behind "
       "computing.",
-      all, records, 1.7,
+      all, records,
       [](const std::string& part) {
         return part == "wait for gather" || part == "wait for reduce" ? part : std::string();
       },
@@ -217,7 +204,7 @@ Plot breakdown_plot(const All& all, const std::vector<Record>& records) {
       "it to the device); "
       "host gap: "
       "computing stood still while the host issued work.",
-      all, records, 1.26,
+      all, records,
       [](const std::string& part) {
         const bool overhead = part.starts_with("wait for ") || part == "data" || part == "other";
         if (part == "gap") return std::string("host gap");
@@ -267,12 +254,14 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
         x - 0.48, y - 0.46, x + 0.48, y + 0.46, fill, quoted(text), x, y, ink);
     spoken += fmt::format(" {}: {}.", f.record->label, text);
   }
+  const int height = 46 * static_cast<int>(lines.size());
   const std::string title =
       titled(nvml ? "GPU utilisation" : "Computing, share of a step", records);
   const std::string commands = fmt::format(
-      "{}set xrange [-0.5:{}]\nset yrange [-{}:0.5]\nset xtics ({})\nset ytics ({})\nplot NaN "
+      "{}{}set xrange [-0.5:{}]\nset yrange [-{}:0.5]\nset xtics ({})\nset ytics ({})\nplot NaN "
       "notitle\n",
-      cells, static_cast<double>(batches.size()) - 0.5, static_cast<double>(lines.size()) - 0.5,
+      lines.size() > 2 ? vertical_label("strategy x accumulation", 0, height, height) : "", cells,
+      static_cast<double>(batches.size()) - 0.5, static_cast<double>(lines.size()) - 0.5,
       batch_tics(batches), tics);
   const std::string caption =
       nvml ? "Share of the time in which a kernel ran on rank 0's GPU, by NVML; over 70% is good."
@@ -286,8 +275,8 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
               zero_table(records),
               script("utilisation_heatmap",
                      {.title = title,
-                      .left = 96,
-                      .plot_height = 46 * static_cast<int>(lines.size()),
+                      .left = 110,
+                      .plot_height = height,
                       .legend = {{}, "batch size, samples per rank and micro-batch"}},
                      "", commands)};
 }
