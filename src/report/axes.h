@@ -22,8 +22,8 @@ struct Tick {
   double at;
   std::string text;
 };
-// Round values within the axis, about `most` of them. Of a logarithmic axis: 1, 2 and 5 times powers
-// of ten. Never "1e+03".
+// Round values within the axis, about `most` of them. Of a logarithmic axis: 1, 2 and 5 times
+// powers of ten. Never "1e+03".
 std::vector<Tick> round_ticks(const PlotAxis& axis, int most);
 // Those whose texts do not touch on a horizontal axis; the first and the last stay if they can.
 std::vector<Tick> without_overlaps(std::vector<Tick> ticks, const PlotAxis& axis);

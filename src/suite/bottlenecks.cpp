@@ -364,6 +364,25 @@ Verdict bottleneck_verdict(const RecordFolder& folder) {
   return verdict;
 }
 
+constexpr size_t kMostLayerRows = 40;
+
+// What each layer's rows take at the longest length of each mode, the slowest first.
+Table layer_table(const std::vector<Record>& records) {
+  Table table({"mode", "T", "row", "ms per step"});
+  for (const std::string& mode : modes_of(mode_figures(records))) {
+    const Record* const longest = longest_of(records, mode);
+    if (!longest) continue;
+    std::vector<std::pair<std::string, double>> rows(longest->layer_ms.begin(),
+                                                     longest->layer_ms.end());
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    if (rows.size() > kMostLayerRows) rows.resize(kMostLayerRows);
+    for (const auto& [row, ms] : rows)
+      table.row({mode, std::to_string(*longest->seq_length), row, fmt::format("{:.3f}", ms)});
+  }
+  return table;
+}
+
 // The options --use-flash, --use-bookkeeping and --cpu of other profilers of this question.
 struct BottleneckGrid : ModeGrid {
   bool use_flash = false, use_bookkeeping = false, use_cpu = false;
@@ -385,7 +404,7 @@ void prepare(BottleneckGrid& grid, RunConfig& e, const SuiteCall& call) {
     if (!call.given("model")) e.model.name = "llama-tiny";
     if (!call.given("seq-length")) grid.seq_lengths = {128, 256, 512, 1024};
   }
-  prepare_modes(grid, "bottlenecks", e, call);
+  prepare_modes(grid, e, call);
 }
 
 }  // namespace
@@ -415,9 +434,16 @@ Suite bottlenecks_suite() {
       .verdict = bottleneck_verdict,
       .summary_beside_pictures = true,
       .more_tables = [](const std::vector<Record>& records) -> std::vector<PageTable> {
-        return {{"Growth with the sequence",
-                 "Fits of c T^k by least squares of logarithms, with 95% confidence",
-                 growth_table(records)}};
+        std::vector<PageTable> tables = {
+            {"Growth with the sequence",
+             "Fits of c T^k by least squares of logarithms, with 95% confidence",
+             growth_table(records)}};
+        if (Table layers = layer_table(records); layers.rows() > 0)
+          tables.push_back({"Time by layer",
+                            "Milliseconds of a step's rows at the longest T, the slowest first; "
+                            "rows with norms include the work on reported gradients",
+                            std::move(layers)});
+        return tables;
       },
       .more_files = [](const RecordFolder& folder) -> std::vector<ReportFile> {
         return {{"scaling.csv", growth_table(folder.records).csv()}};
@@ -428,7 +454,8 @@ Suite bottlenecks_suite() {
   e.step.batch_size = 4;
   e.measure.iterations = 5;
   e.measure.warmup = 2;
-  e.measure.profile = {ProfileKind::phases, ProfileKind::norms, ProfileKind::memory};
+  e.measure.profile = {ProfileKind::phases, ProfileKind::norms, ProfileKind::layers,
+                       ProfileKind::memory};
   suite.prepare = [grid](RunConfig& experiment, const SuiteCall& call) {
     prepare(*grid, experiment, call);
     return std::vector<std::string>{};

@@ -14,12 +14,6 @@
 namespace veil {
 namespace {
 
-std::string mode_title(Mode mode) {
-  if (mode == Mode::no_dp) return "vanilla";
-  if (mode == Mode::flash) return "flash_clip";
-  return name_of(mode);
-}
-
 std::string file_part(std::string text) {
   text = canonical(text);
   std::replace(text.begin(), text.end(), '/', '-');
@@ -68,11 +62,17 @@ void check_models(const DitGrid& grid, const RunConfig& e) {
 
 }  // namespace
 
+std::string dit_mode_title(Mode mode) {
+  if (mode == Mode::no_dp) return "vanilla";
+  if (mode == Mode::flash) return "flash_clip";
+  return name_of(mode);
+}
+
 std::vector<Experiment> dit_experiments(const DitGrid& grid,
                                         const std::vector<std::string>& common) {
   std::vector<Experiment> experiments;
   for (const Mode mode : grid.modes)
-    experiments.push_back({mode_title(mode), mode_title(mode), {"--mode", name_of(mode)}});
+    experiments.push_back({dit_mode_title(mode), dit_mode_title(mode), {"--mode", name_of(mode)}});
   const auto number = [](int64_t value) { return std::to_string(value); };
   widen(experiments, grid.models, "--model", "", [](const std::string& name) { return name; });
   widen(experiments, grid.image_sizes, "--image-size", "img", number);

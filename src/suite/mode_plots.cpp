@@ -18,16 +18,17 @@
 namespace veil {
 namespace {
 
-using All = std::vector<ModeFigures>;
-using Member = std::optional<double> ModeFigures::*;
+using ModeList = std::vector<ModeFigures>;
+using ModeMember = std::optional<double> ModeFigures::*;
 
-std::vector<std::string> length_names(const All& all) {
+std::vector<std::string> length_names(const ModeList& all) {
   std::vector<std::string> names;
   for (const int64_t length : lengths_of(all)) names.push_back(std::to_string(length));
   return names;
 }
 
-std::vector<BarSeries> series_of(const All& all, Member value, Member spread, double unit) {
+std::vector<BarSeries> series_of(const ModeList& all, ModeMember value, ModeMember spread,
+                                 double unit) {
   std::vector<BarSeries> result;
   const std::vector<std::string> modes = modes_of(all);
   for (size_t m = 0; m < modes.size(); ++m) {
@@ -45,13 +46,14 @@ std::vector<BarSeries> series_of(const All& all, Member value, Member spread, do
   return result;
 }
 
-double largest_of(const All& all, Member value) {
+double largest_of(const ModeList& all, ModeMember value) {
   double largest = 0;
   for (const ModeFigures& f : all) largest = std::max(largest, std::abs((f.*value).value_or(0)));
   return largest;
 }
 
-std::string spoken_of(const All& all, const std::function<std::string(const ModeFigures&)>& words) {
+std::string spoken_of(const ModeList& all,
+                      const std::function<std::string(const ModeFigures&)>& words) {
   std::string spoken;
   for (const ModeFigures& f : all) {
     const std::string said = words(f);
@@ -64,7 +66,7 @@ std::string three_digits(double value) {
   return std::abs(value) >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
-Plot mode_memory(const All& all, const std::vector<Record>& records) {
+Plot mode_memory(const ModeList& all, const std::vector<Record>& records) {
   const Unit unit = bytes_unit(largest_of(all, &ModeFigures::bytes));
   GroupedBars bars{"memory_comparison", "Peak memory by mode", kLengthAxis, length_names(all), {}};
   bars.panels.push_back({unit.name + " at the peak",
@@ -79,7 +81,7 @@ Plot mode_memory(const All& all, const std::vector<Record>& records) {
               grouped_script(bars)};
 }
 
-Plot mode_time(const All& all, const std::vector<Record>& records) {
+Plot mode_time(const ModeList& all, const std::vector<Record>& records) {
   GroupedBars bars{"time_comparison",
                    titled("Time per step by mode", records),
                    kLengthAxis,
@@ -96,7 +98,7 @@ Plot mode_time(const All& all, const std::vector<Record>& records) {
               grouped_script(bars)};
 }
 
-Plot mode_tradeoff(const All& all, const std::vector<Record>& records) {
+Plot mode_tradeoff(const ModeList& all, const std::vector<Record>& records) {
   std::vector<TradeoffPoint> points;
   const std::vector<std::string> modes = modes_of(all);
   for (size_t m = 0; m < modes.size(); ++m) {
@@ -121,7 +123,7 @@ Plot mode_tradeoff(const All& all, const std::vector<Record>& records) {
   return plot.script.empty() ? Plot{} : plot;
 }
 
-Plot mode_overhead(All all, const std::vector<Record>& records) {
+Plot mode_overhead(ModeList all, const std::vector<Record>& records) {
   for (ModeFigures& f : all) {
     if (f.more_share) f.more_share = 100 * *f.more_share;
   }
@@ -247,7 +249,7 @@ Table cost_table(const std::vector<CostPoint>& points) {
 }  // namespace
 
 std::vector<Plot> mode_plots(const std::vector<Record>& records) {
-  const All all = mode_figures(records);
+  const ModeList all = mode_figures(records);
   std::vector<Plot> plots = {mode_memory(all, records), mode_time(all, records),
                              mode_tradeoff(all, records), mode_overhead(all, records)};
   std::erase_if(plots, [](const Plot& plot) { return plot.name.empty(); });

@@ -16,13 +16,13 @@
 namespace veil {
 namespace {
 
-using All = std::vector<ZeroFigures>;
-using Member = std::optional<double> ZeroFigures::*;
+using ZeroList = std::vector<ZeroFigures>;
+using ZeroMember = std::optional<double> ZeroFigures::*;
 
 constexpr int kBarPixels = 30;
 
 // Every title says if communication was modelled, briefly enough for one line in the PNG.
-std::string titled(const std::string& title, const std::vector<Record>& records) {
+std::string zero_titled(const std::string& title, const std::vector<Record>& records) {
   for (const Record& record : records) {
     if (!record.simulated) continue;
     return title + (record.link_gb_per_s
@@ -33,7 +33,7 @@ std::string titled(const std::string& title, const std::vector<Record>& records)
 }
 
 template <typename T>
-std::vector<T> in_order(const All& all, T ZeroFigures::*member) {
+std::vector<T> in_order(const ZeroList& all, T ZeroFigures::*member) {
   std::vector<T> values;
   for (const ZeroFigures& f : all) {
     if (std::find(values.begin(), values.end(), f.*member) == values.end())
@@ -42,7 +42,7 @@ std::vector<T> in_order(const All& all, T ZeroFigures::*member) {
   return values;
 }
 
-std::vector<int64_t> sorted_batches(const All& all) {
+std::vector<int64_t> sorted_batches(const ZeroList& all) {
   std::vector<int64_t> batches = in_order(all, &ZeroFigures::batch);
   std::sort(batches.begin(), batches.end());
   return batches;
@@ -67,17 +67,18 @@ std::string batch_tics(const std::vector<int64_t>& batches) {
 
 struct AgainstBatch {
   std::string name, title, caption, axis;
-  Member value, spread;  // no spread: null
+  ZeroMember value, spread;  // no spread: null
   double unit;
 };
 
 // A curve for each strategy over equally spaced batch sizes, a panel for each accumulation.
-Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<Record>& records) {
+Plot against_batch(const AgainstBatch& what, const ZeroList& all,
+                   const std::vector<Record>& records) {
   const std::vector<int64_t> batches = sorted_batches(all);
   const std::vector<std::string> strategies = in_order(all, &ZeroFigures::strategy);
   const std::vector<int64_t> accumulations = in_order(all, &ZeroFigures::accumulation);
   Curves curves{.name = what.name,
-                .title = titled(what.title, records),
+                .title = zero_titled(what.title, records),
                 .x_axis = "batch size, samples per rank and micro-batch",
                 .y_axis = what.axis,
                 .lines = {},
@@ -116,7 +117,7 @@ Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<R
               drawn};
 }
 
-Plot tokens_plot(const All& all, const std::vector<Record>& records) {
+Plot tokens_plot(const ZeroList& all, const std::vector<Record>& records) {
   return against_batch(
       {"tokens_per_second", "Tokens per second by batch",
        "Tokens of all ranks per second, mean; the upright stroke is a standard deviation to either "
@@ -125,7 +126,7 @@ Plot tokens_plot(const All& all, const std::vector<Record>& records) {
       all, records);
 }
 
-Plot peak_plot(const All& all, const std::vector<Record>& records) {
+Plot peak_plot(const ZeroList& all, const std::vector<Record>& records) {
   double largest = 0;
   for (const ZeroFigures& f : all) largest = std::max(largest, f.peak_bytes.value_or(0));
   const Unit unit = bytes_unit(largest);
@@ -137,11 +138,11 @@ Plot peak_plot(const All& all, const std::vector<Record>& records) {
 
 // Shares of a step in percent. `part_of` names what a part is drawn as; "": not at all.
 Plot share_plot(const std::string& name, const std::string& title, const std::string& caption,
-                const All& all, const std::vector<Record>& records,
+                const ZeroList& all, const std::vector<Record>& records,
                 const std::function<std::string(const std::string&)>& part_of,
                 const std::function<std::string(const ZeroFigures&, double)>& end_text) {
   Stack stack{.name = name,
-              .title = titled(title, records),
+              .title = zero_titled(title, records),
               .spoken = "",
               .parts = {},
               .amounts = {},
@@ -180,7 +181,7 @@ Plot share_plot(const std::string& name, const std::string& title, const std::st
   return Plot{name, stack.title, caption, stack.spoken, phase_table(records), drawn};
 }
 
-Plot communication_plot(const All& all, const std::vector<Record>& records) {
+Plot communication_plot(const ZeroList& all, const std::vector<Record>& records) {
   return share_plot(
       "communication_overhead", "Communication overhead",
       "Time of a step in which computing waited for a collective, by kind: gathering parameters, "
@@ -197,7 +198,7 @@ Plot communication_plot(const All& all, const std::vector<Record>& records) {
       });
 }
 
-Plot breakdown_plot(const All& all, const std::vector<Record>& records) {
+Plot breakdown_plot(const ZeroList& all, const std::vector<Record>& records) {
   return share_plot(
       "overhead_breakdown", "Where a step's time goes",
       "Computing; waits for collectives that nothing hid; data (waiting for a batch and bringing "
@@ -223,10 +224,10 @@ std::pair<std::string, std::string> heat(double percent) {
           depth > 0.5 ? "#ffffff" : "#202020"};
 }
 
-Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
+Plot utilisation_plot(const ZeroList& all, const std::vector<Record>& records) {
   const bool nvml = std::any_of(all.begin(), all.end(),
                                 [](const ZeroFigures& f) { return f.utilisation.has_value(); });
-  const Member value = nvml ? &ZeroFigures::utilisation : &ZeroFigures::computing;
+  const ZeroMember value = nvml ? &ZeroFigures::utilisation : &ZeroFigures::computing;
   if (std::none_of(all.begin(), all.end(),
                    [&](const ZeroFigures& f) { return (f.*value).has_value(); }))
     return {};
@@ -256,7 +257,7 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
   }
   const int height = 46 * static_cast<int>(lines.size());
   const std::string title =
-      titled(nvml ? "GPU utilisation" : "Computing, share of a step", records);
+      zero_titled(nvml ? "GPU utilisation" : "Computing, share of a step", records);
   const std::string commands = fmt::format(
       "{}{}set xrange [-0.5:{}]\nset yrange [-{}:0.5]\nset xtics ({})\nset ytics ({})\nplot NaN "
       "notitle\n",
@@ -284,7 +285,7 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
 }  // namespace
 
 std::vector<Plot> zero_plots(const std::vector<Record>& records) {
-  const All all = zero_figures(records);
+  const ZeroList all = zero_figures(records);
   std::vector<Plot> plots = {tokens_plot(all, records), peak_plot(all, records),
                              communication_plot(all, records), utilisation_plot(all, records),
                              breakdown_plot(all, records)};
