@@ -204,11 +204,8 @@ int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
 }
 
 int run_veil(const std::vector<std::string>& arguments) {
-  // torch.distributed.launch passes the local rank as the first word too; LOCAL_RANK says the same.
-  const bool launched = !arguments.empty() && (arguments[0].starts_with("--local-rank=") ||
-                                               arguments[0].starts_with("--local_rank="));
   try {
-    return run_command({arguments.begin() + (launched ? 1 : 0), arguments.end()});
+    return run_command(arguments);
   } catch (const UserError& error) {
     complain(in_options(error));
     return error.exit_code();

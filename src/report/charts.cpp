@@ -286,20 +286,20 @@ CurveAxes axes_of(const Curves& curves, const std::vector<ChartLine>& lines, int
 // Labels where they fit, as commands.
 std::string label_commands(const Curves& curves, const std::vector<ChartLine>& lines,
                            const CurveAxes& axes) {
-  std::vector<LabelledPoint> points;
+  std::vector<LabelledPoint> found;
   for (const ChartLine& line : lines) {
     for (const ChartPoint& point : line.points) {
       if (!line.dashed && drawable(curves, point))
-        points.push_back({axes.x.to_pixels(point.x), axes.y.to_pixels(point.y), point.label});
+        found.push_back({axes.x.to_pixels(point.x), axes.y.to_pixels(point.y), point.label});
     }
   }
   std::string labels;
-  const auto places = place_labels(points, axes.x.pixels, axes.y.pixels);
-  for (size_t i = 0; i < points.size(); ++i) {
+  const auto places = place_labels(found, axes.x.pixels, axes.y.pixels);
+  for (size_t i = 0; i < found.size(); ++i) {
     if (places[i])
-      labels +=
-          fmt::format("set label {} at {},{} left textcolor rgb '{}'\n", quoted(points[i].text),
-                      axes.x.from_pixels(places[i]->x), axes.y.from_pixels(places[i]->y), kInk);
+      labels += fmt::format("set label {} at {},{} left textcolor rgb '{}'\n",
+                            veil::quoted(found[i].text), axes.x.from_pixels(places[i]->x),
+                            axes.y.from_pixels(places[i]->y), kInk);
   }
   return labels;
 }

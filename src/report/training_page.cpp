@@ -34,7 +34,7 @@ constexpr const char* kNotPrivateWords =
     "Not private: losses and norms were measured on the data, and the guarantee does not cover "
     "them. Do not publish this page with the model.";
 
-using Figure = std::optional<double> MetricsLine::*;
+using MetricsFigure = std::optional<double> MetricsLine::*;
 
 // A figure over the steps. Of long runs every point is the mean of as many steps in a row.
 ChartLine step_curve(const std::string& name, const std::string& color,
@@ -59,7 +59,7 @@ ChartLine step_curve(const std::string& name, const std::string& color,
   return curve;
 }
 
-std::function<std::optional<double>(const MetricsLine&)> figure_of(Figure figure) {
+std::function<std::optional<double>(const MetricsLine&)> figure_of(MetricsFigure figure) {
   return [figure](const MetricsLine& line) { return line.*figure; };
 }
 
@@ -129,7 +129,8 @@ std::string metrics_csv(const TrainingRun& run) {
   return table.csv();
 }
 
-double mean_of(const std::vector<MetricsLine>& lines, Figure figure, size_t from, size_t to) {
+double mean_of(const std::vector<MetricsLine>& lines, MetricsFigure figure, size_t from,
+               size_t to) {
   double sum = 0, count = 0;
   for (size_t i = from; i < to; ++i) {
     if ((lines[i].*figure) && std::isfinite(*(lines[i].*figure)))
@@ -240,8 +241,8 @@ TrainingRun read_training(const std::string& folder) {
   std::error_code failed;
   const std::string settings = join_path(folder, kSettingsFile);
   if (fs::is_regular_file(settings, failed)) {
-    const auto json = nlohmann::ordered_json::parse(read_file(settings), nullptr, false);
-    if (json.is_object()) run.settings = json;
+    const auto parsed = nlohmann::ordered_json::parse(read_file(settings), nullptr, false);
+    if (parsed.is_object()) run.settings = parsed;
   }
   return run;
 }
