@@ -4,7 +4,7 @@
 #
 #   scripts/setup.sh          what the build and the tests need
 #   scripts/setup.sh lint     clang-tidy as well
-#   scripts/setup.sh test     Slurm and munge as well, with which tests start ranks
+#   scripts/setup.sh test     Slurm and munge as well, with which tests start ranks, and a browser, in which they open report pages
 #   scripts/setup.sh wheel    what builds a wheel as well
 #
 # VEIL_ENV        the private environment (default ~/.cache/veil/env-2.11; clones share it)
@@ -22,7 +22,21 @@ fail() { say "$*"; exit 3; }
 packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin gnuplot-nox
   libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev libpng-dev libjpeg-dev zlib1g-dev libzstd-dev python3 python3-venv ca-certificates)
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
-[[ ${1:-} == test ]] && packages+=(slurm-wlm munge)
+if [[ ${1:-} == test ]]; then
+  packages+=(slurm-wlm munge)
+  # Ubuntu's package of Chromium is a stub that wants a snap, which containers cannot run: there the browser is the user's to install.
+  browser=
+  for name in chromium chromium-browser google-chrome google-chrome-stable; do
+    [[ -z $browser ]] && "$name" --version >/dev/null 2>&1 && browser=$name
+  done
+  if [[ -z $browser ]]; then
+    if grep -qs '^ID=ubuntu' /etc/os-release; then
+      say "no browser, which the test Pages.* needs: install google-chrome from its .deb (Ubuntu's chromium is a snap)"
+    else
+      packages+=(chromium)
+    fi
+  fi
+fi
 if command -v dpkg-query >/dev/null; then
   present=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ' || true) "  # dpkg-query fails where one is unknown
   missing=()

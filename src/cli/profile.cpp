@@ -14,6 +14,7 @@
 #include "record/folder.h"
 #include "run/profile_run.h"
 #include "run/ranks.h"
+#include "suite/dit.h"
 
 namespace veil {
 namespace {
@@ -160,6 +161,7 @@ int measure(const ProfileCommand& command, const Options& options, const RankInf
   record.config = options.json();
   record.config["layers"] = layer_count(command.config, world);
   add_common_names(command.config, record);
+  if (record.diffusion) record.experiment = dit_mode_title(command.config.privacy.method.mode);
   // Out of memory on this rank alone: the others wait in a collective and must be ended, once the
   // record is safe.
   if (info.world > 1 && record.oom_rank) {
@@ -221,6 +223,9 @@ int run_profile(const CommandCall& call) {
   if (use_profiler)
     command.config.measure.profile = {ProfileKind::phases, ProfileKind::kernels,
                                       ProfileKind::memory};
+  // Options that only diffusion transformers have name the kind of model.
+  if (!options.given("model") && (options.given("image-size") || options.given("patch-size")))
+    command.config.model.name = "dit-l/8";
   use_model_defaults(options, command.config);
   check_config(command.config);
   options.settle_defaults();

@@ -8,6 +8,7 @@
 #include "cli/terminal.h"
 #include "report/audit_page.h"
 #include "report/changes.h"
+#include "report/training_page.h"
 #include "suite/suite.h"
 
 namespace veil {
@@ -15,25 +16,36 @@ namespace veil {
 int run_report(const CommandCall& call) {
   std::vector<std::string> folders;
   std::string output_folder;
+  std::string peers;
   bool overwrite = false;
-  Options options("report",
-                  "writes tables, plots and one page (index.html) from a folder of records");
-  options.add("input-dir", folders,
-              {.aliases = {"dir"},
-               .help = "the folder that holds *_result.json; two of them show what changed from "
-                       "the first to the second",
-               .positional = true,
-               .required = true,
-               .value = "DIR"});
+  Options options(
+      "report",
+      "writes tables, plots and one page (index.html) from a folder of records, or of a "
+      "training run");
+  options.add(
+      "input-dir", folders,
+      {.aliases = {"dir"},
+       .help = "the folder that holds *_result.json, or metrics.jsonl of a training run; two "
+               "folders of records show what changed from the first to the second",
+       .positional = true,
+       .required = true,
+       .value = "DIR"});
   options.add(
       "output-dir", output_folder,
       {.help = "where the report goes; by default that folder, and of two folders nowhere but here",
        .value = "DIR"});
+  options.add("with", peers,
+              {.help = "measurements of other software, shown beside the cost of privacy: a JSON "
+                       "array, or one object per line (docs/reading-results.md)",
+               .value = "FILE"});
   add_overwrite_option(options, overwrite);
   if (!options.parse_call(call)) return kExitDone;
 
   if (folders.size() > 2)
     user_error("{} folders: a report is of one, or of two to compare", folders.size());
+  if (!peers.empty() &&
+      (folders.size() == 2 || holds_audits(folders[0]) || holds_training(folders[0])))
+    user_error("--with {}: it is for one folder of a suite's records", peers);
   if (folders.size() == 2) {
     fmt::print("{}\n", write_changes(folders[0], folders[1], output_folder, overwrite));
     if (!output_folder.empty())
@@ -45,10 +57,15 @@ int run_report(const CommandCall& call) {
     fmt::print("{}\npage      {}\n", audit_summary(read_audits(folders[0])), page);
     return kExitDone;
   }
-  const ReportFiles report = write_report(folders[0], output_folder, suite_pages(), overwrite);
+  const ReportFiles report = holds_training(folders[0])
+                                 ? write_training_report(folders[0], output_folder, overwrite)
+                                 : write_report(folders[0], output_folder, suite_pages(), overwrite,
+                                                peers.empty() ? Peers{} : read_peers(peers));
   fmt::print("{}\n", report.summary);
   fmt::print("page      {}\n", join_path(report.output_folder, "index.html"));
-  fmt::print("tables    {}\n", join_path(report.output_folder, "summary.{txt,csv,md}"));
+  fmt::print("tables    {}\n",
+             join_path(report.output_folder,
+                       holds_training(folders[0]) ? "summary.{txt,csv}" : "summary.{txt,csv,md}"));
   fmt::print("pictures  {}\n", report.pictures);
   std::fflush(stdout);
   for (const DamagedRecord& damaged : report.damaged) {

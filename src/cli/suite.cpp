@@ -249,6 +249,7 @@ Experiments experiments_of(Suite& suite, const Options& options, const SweepComm
   if (suite.config.step.total_batch_size &&
       !(options.has("batch-size") && options.given("batch-size")))
     suite.config.step.batch_size = 0;
+  if (!command.dry_run) check_machine(suite.config, suite.name);
   check_shared(suite.config);
   for (const std::string& notice : notices) {
     if (!command.json) fmt::print("{}\n\n", notice);

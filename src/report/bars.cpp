@@ -3,87 +3,62 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/axes.h"
 #include "report/figures.h"
 #include "report/tables.h"
 
 namespace veil {
 
-const std::vector<std::string> kOkabeIto = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9",
-                                            "#CC79A7", "#F0E442", "#AAAAAA", "#666666"};
-
 namespace {
 
+constexpr size_t kManyRows = 16;     // more records than this are thin rows in several panels
+constexpr size_t kMostLetters = 30;  // of a line of a label
+
 // The label in one line or two, broken at the blank nearest the middle.
-std::vector<std::string> label_lines(const Record& record) {
-  const std::string text = shortened(record.label, 46);
-  if (text.size() <= 14) return {text};
+std::vector<std::string> label_lines(const Record& record, int most_lines) {
+  const std::string text = shortened(record.label, 2 * kMostLetters);
+  if (text.size() <= 14 || most_lines == 1) return {shortened(text, kMostLetters)};
   const size_t middle = text.size() / 2;
   size_t best = std::string::npos;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto far = [&](size_t at) { return at > middle ? at - middle : middle - at; };
     if (text[i] == ' ' && (best == std::string::npos || far(i) < far(best))) best = i;
   }
-  if (best == std::string::npos) return {shortened(text, 22)};
-  return {shortened(text.substr(0, best), 22), shortened(text.substr(best + 1), 22)};
+  if (best == std::string::npos) return {shortened(text, kMostLetters)};
+  return {shortened(text.substr(0, best), kMostLetters),
+          shortened(text.substr(best + 1), kMostLetters)};
 }
 
-std::string label_of(const Record& record) {
-  const std::vector<std::string> lines = label_lines(record);
+std::string label_of(const Record& record, int most_lines) {
+  const std::vector<std::string> lines = label_lines(record, most_lines);
   return lines.size() == 1 ? quoted(lines[0]) : quoted(lines[0]) + ".\"\\n\"." + quoted(lines[1]);
 }
 
-}  // namespace
+struct RowPanel {
+  std::string name;
+  std::vector<size_t> records;
+};
 
-std::vector<std::string> colors_of(const std::vector<std::string>& parts) {
-  static const std::map<std::string, std::string> fixed = {
-      {"parameters", "#0072B2"},
-      {"optimizer", "#56B4E9"},
-      {"gradients", "#D55E00"},
-      {"activations", "#E69F00"},
-      {"clip_records", "#CC79A7"},
-      {"norms", "#F0E442"},
-      {"temporary", "#AAAAAA"},
-      {"communication", "#009E73"},
-      {"data", "#666666"},
-      {"forward", "#0072B2"},
-      {"backward", "#E69F00"},
-      {"update", "#CC79A7"},
-      {"loss", "#56B4E9"},
-      {"wait for gather", "#009E73"},
-      {"wait for reduce", "#D55E00"},
-      {"wait for copy", "#F0E442"},
-      {"other", "#AAAAAA"},
-      {"gap", "#666666"},
-      // A private step has more phases than Okabe and Ito have colours: the others are Tol's, of
-      // another lightness.
-      {"first_backward", "#E69F00"},
-      {"backward_and_norms", "#E69F00"},
-      {"backward_and_kept_norms", "#E69F00"},
-      {"second_backward", "#882255"},
-      {"kept_norms", "#F0E442"},
-      {"weight_grad", "#AA4499"},
-      {"noise_update", "#332288"},
-      {"combine_noise_update", "#332288"},
-      {"combine", "#999933"},
-      {"coefficients", "#DDCC77"},
-      {"second_loss", "#88CCEE"},
-      {"rest", "#666666"}};
-  std::vector<std::string> left = kOkabeIto, colors;
-  for (const std::string& part : parts) {
-    if (fixed.count(part)) std::erase(left, fixed.at(part));
+// One panel; of many records one for each group that does the same work, unless every record is a
+// group of its own.
+std::vector<RowPanel> row_panels(const std::vector<Record>& records) {
+  RowPanel whole;
+  for (size_t i = 0; i < records.size(); ++i) whole.records.push_back(i);
+  if (records.size() <= kManyRows) return {whole};
+  std::vector<RowPanel> panels;
+  for (const RecordGroup& group : comparable_groups(records)) {
+    panels.push_back({group.name, {}});
+    for (const Record* const record : group.records)
+      panels.back().records.push_back(static_cast<size_t>(record - records.data()));
   }
-  size_t next = 0;
-  for (const std::string& part : parts) {
-    colors.push_back(fixed.count(part) ? fixed.at(part)
-                     : left.empty()    ? kOkabeIto[next++ % kOkabeIto.size()]
-                                       : left[next++ % left.size()]);
-  }
-  return colors;
+  if (panels.size() < 2 || 2 * panels.size() > records.size()) return {whole};
+  return panels;
 }
+
+}  // namespace
 
 Unit bytes_unit(double largest) {
   if (largest >= static_cast<double>(kGiB)) return {static_cast<double>(kGiB), "GiB"};
@@ -91,35 +66,92 @@ Unit bytes_unit(double largest) {
   return {static_cast<double>(kKiB), "KiB"};
 }
 
-std::string bar_axes(const std::vector<Record>& records, double largest, double room) {
-  std::string tics;
-  for (size_t i = 0; i < records.size(); ++i)
-    tics += fmt::format("{}{} -{}", i ? ", " : "", label_of(records[i]), i);
-  return fmt::format(
-      "set xrange [0:{}]\nset yrange [-{}:0.5]\nset ytics ({})\n"
-      "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\nset xtics autofreq\n",
-      largest > 0 ? largest * room : 1, static_cast<double>(records.size()) - 0.5, tics, kInk);
-}
-
-Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each,
-                  Legend legend) {
+std::string rows_script(const BarRows& bars, const std::vector<Record>& records) {
+  const std::vector<RowPanel> panels = row_panels(records);
+  const bool many = records.size() > kManyRows;
+  const int text_rows = many ? 1 : 2;
+  const int needed = [&] {
+    size_t texts = 1;
+    for (const BarRows::Row& row : bars.rows) texts = std::max(texts, row.texts.size());
+    return static_cast<int>(texts) * 17 + 4;
+  }();
+  const int each = many ? std::min(bars.each, std::max(needed, 24)) : bars.each;
+  const int gap = panels.size() > 1 ? 2 * kLine + 6 : 0;
+  const int head = panels.size() > 1 ? kLine : 0;
+  const int height =
+      static_cast<int>(records.size()) * each + static_cast<int>(panels.size() - 1) * gap + head;
   size_t longest = 6;
   for (const Record& record : records) {
-    for (const std::string& line : label_lines(record)) longest = std::max(longest, letters(line));
+    for (const std::string& line : label_lines(record, text_rows))
+      longest = std::max(longest, letters(line));
   }
-  return {.title = title,
-          .left = static_cast<int>(longest) * kLetter + 8,
-          .plot_height = static_cast<int>(records.size()) * each,
-          .legend = std::move(legend)};
-}
-
-std::string bar_end(double x, double y, const std::string& text) {
-  return fmt::format("set label {} at {},{} left offset 0.6,0 textcolor rgb '{}'\n", quoted(text),
-                     x, y, kInk);
-}
-
-std::string datablock(const std::string& rows) {
-  return "$figures << EOD\n" + rows + "EOD\n";
+  const int left = static_cast<int>(longest) * kLetter + 8;
+  const int width = kCanvasWidth - kEdge - left;
+  std::string data, commands = panels.size() > 1 ? "set multiplot\n" : "";
+  int top = head;
+  for (size_t p = 0; p < panels.size(); ++p) {
+    const RowPanel& panel = panels[p];
+    const std::string block = panels.size() > 1 ? fmt::format("$figures_{}", p) : "$figures";
+    std::string rows, tics, labels;
+    // The axis is long enough for the texts at the ends of its bars.
+    double longest_bar = 0;
+    for (const size_t i : panel.records) longest_bar = std::max(longest_bar, bars.rows[i].extent);
+    const double end = std::max(longest_bar, bars.axis_end.value_or(0));
+    PlotAxis axis{.low = 0, .high = end > 0 ? end : 1, .pixels = width};
+    for (const size_t i : panel.records) {
+      for (const BarRows::EndText& text : bars.rows[i].texts) {
+        const double pixels =
+            std::min(0.7 * width, static_cast<double>(kLetter * (letters(text.text) + 1)));
+        axis.high = std::max(axis.high, text.x / (1 - pixels / width));
+      }
+    }
+    for (size_t k = 0; k < panel.records.size(); ++k) {
+      const size_t i = panel.records[k];
+      const BarRows::Row& row = bars.rows[i];
+      if (!row.columns.empty()) rows += fmt::format("-{} {}\n", k, row.columns);
+      tics += fmt::format("{}{} -{}", k ? ", " : "", label_of(records[i], text_rows), k);
+      for (const BarRows::EndText& text : row.texts)
+        labels += fmt::format("set label {} at {},{} left offset 0.6,0 textcolor rgb '{}'\n",
+                              quoted(text.text), text.x, text.dy - static_cast<double>(k), kInk);
+    }
+    PlotAxis marked = axis;
+    if (bars.axis_end)
+      marked.high = *bars.axis_end,
+      marked.pixels = static_cast<int>(axis.to_pixels(*bars.axis_end));
+    const int count = static_cast<int>(panel.records.size());
+    // A panel without a single value is empty but for its texts.
+    data +=
+        fmt::format("{} << EOD\n{}EOD\n", block, rows.empty() ? "0 NaN NaN NaN NaN NaN\n" : rows);
+    commands +=
+        fmt::format("set lmargin at {}\nset rmargin at {}\nset tmargin at {}\nset bmargin at {}\n",
+                    across(left), across(kCanvasWidth - kEdge), down(top, height),
+                    down(top + count * each, height));
+    if (!panel.name.empty())
+      labels +=
+          fmt::format("set label {} at {},{} left textcolor rgb '{}'\n",
+                      quoted(shortened(panel.name, 60)), across(8), down(top - 11, height), kInk);
+    std::string plot = bars.plot;
+    if (block != "$figures")
+      for (size_t at = 0; (at = plot.find("$figures ", at)) != std::string::npos;
+           at += block.size())
+        plot.replace(at, 8, block);
+    commands += fmt::format(
+        "set xrange [0:{}]\nset yrange [-{}.5:0.5]\nset ytics ({})\n{}"
+        "set grid xtics linetype 1 linewidth 0.5 linecolor rgb '{}' dashtype 3\n{}plot {}\n",
+        axis.high, count - 1, tics,
+        tick_command(
+            'x', without_overlaps(round_ticks(marked, std::max(2, marked.pixels / 70)), marked)),
+        kInk, labels, plot);
+    if (panels.size() > 1) commands += "unset label\nunset object\n";
+    top += count * each + gap;
+  }
+  if (panels.size() > 1) commands += "unset multiplot\n";
+  return script(bars.name,
+                {.title = bars.title,
+                 .left = left,
+                 .plot_height = height,
+                 .legend = {bars.legend, bars.unit}},
+                data, commands);
 }
 
 std::optional<Stack> memory_stack(const std::string& name, const std::string& title,
@@ -157,38 +189,39 @@ std::optional<Stack> memory_stack(const std::string& name, const std::string& ti
 }
 
 std::string stacked_script(const Stack& stack, const std::vector<Record>& records) {
-  std::string rows, labels;
-  double largest = 0;
+  BarRows bars{.name = stack.name,
+               .title = stack.title,
+               .unit = stack.unit.name,
+               .each = stack.each,
+               .axis_end = stack.axis_end,
+               .plot = ""};
   for (size_t i = 0; i < records.size(); ++i) {
     double edge = 0;
-    rows += fmt::format("-{} 0", i);
+    BarRows::Row row{.columns = "0"};
     for (const std::string& part : stack.parts) {
       const auto found = stack.amounts[i].find(part);
       edge += found == stack.amounts[i].end() ? 0 : std::max(0.0, found->second);
-      rows += fmt::format(" {}", edge / stack.unit.size);
+      row.columns += fmt::format(" {}", edge / stack.unit.size);
     }
-    rows += "\n";
-    labels += bar_end(edge / stack.unit.size, -static_cast<double>(i),
-                      !stack.end_texts.empty() ? stack.end_texts[i]
-                      : edge > 0               ? stack.total_text(edge)
-                      : records[i].ok()        ? "not recorded"
-                                               : outcome_words(records[i]));
-    largest = std::max(largest, edge / stack.unit.size);
+    row.extent = edge / stack.unit.size;
+    row.texts.push_back({row.extent, 0,
+                         !stack.end_texts.empty() ? stack.end_texts[i]
+                         : edge > 0               ? stack.total_text(edge)
+                         : records[i].ok()        ? "not recorded"
+                                                  : outcome_words(records[i])});
+    bars.rows.push_back(std::move(row));
   }
   std::vector<std::string> series;
-  Legend legend{{}, stack.unit.name};
   const std::vector<std::string> colors = colors_of(stack.parts);
   for (size_t k = 0; k < stack.parts.size(); ++k) {
     series.push_back(
         fmt::format("$figures using (0.5*(${0}+${1})):1:{0}:{1}:($1-0.3):($1+0.3) with boxxyerror "
                     "linecolor rgb '{2}'",
                     k + 2, k + 3, colors[k]));
-    legend.entries.push_back({colors[k], spaced(stack.parts[k])});
+    bars.legend.push_back({colors[k], spaced(stack.parts[k])});
   }
-  const std::string commands = bar_axes(records, largest, stack.room) + labels + "plot " +
-                               join(series, ", \\\n     ") + "\n";
-  return script(stack.name, bar_canvas(stack.title, records, stack.each, legend), datablock(rows),
-                commands);
+  bars.plot = join(series, ", \\\n     ");
+  return rows_script(bars, records);
 }
 
 }  // namespace veil

@@ -8,14 +8,9 @@
 
 #include "record/record.h"
 #include "report/canvas.h"
+#include "report/colors.h"
 
 namespace veil {
-
-// The palette of Okabe and Ito, with two greys instead of black, which a dark page would hide.
-extern const std::vector<std::string> kOkabeIto;
-
-// Known categories and phases have the same colour in all plots; others get the remaining colours.
-std::vector<std::string> colors_of(const std::vector<std::string>& parts);
 
 // One unit for a whole plot.
 struct Unit {
@@ -24,13 +19,30 @@ struct Unit {
 };
 Unit bytes_unit(double largest);
 
-// Experiment i is at y = -i, so that the first is on top. `room`: length of the axis relative to
-// the longest bar; the text at the end of a bar needs some.
-std::string bar_axes(const std::vector<Record>& records, double largest, double room = 1.26);
-Canvas bar_canvas(const std::string& title, const std::vector<Record>& records, int each,
-                  Legend legend);
-std::string bar_end(double x, double y, const std::string& text);
-std::string datablock(const std::string& rows);
+// Rows of bars, one per record, with a text at the end of each. Many records become several panels:
+// those that do the same work (comparable_groups) share one, with its own scale.
+struct BarRows {
+  std::string name, title;
+  std::string unit;  // of the horizontal axis
+  std::vector<Legend::Entry> legend = {};
+  int each = 48;                        // pixels per record; fewer where there are many
+  std::optional<double> axis_end = {};  // of the axis' marks, such as 100 %
+  // Of each record: its columns behind y, where its longest bar ends, and the texts beside it as
+  // (x, y relative to the record's middle, text).
+  struct EndText {
+    double x, dy;
+    std::string text;
+  };
+  struct Row {
+    std::string columns;
+    double extent = 0;
+    std::vector<EndText> texts = {};
+  };
+  std::vector<Row> rows = {};
+  // The plot command, over the datablock $figures: column 1 is y, the middle of the record.
+  std::string plot;
+};
+std::string rows_script(const BarRows& bars, const std::vector<Record>& records);
 
 // Stacked bars. `amounts` holds each record's parts in the unit of the record.
 struct Stack {
@@ -39,7 +51,7 @@ struct Stack {
   std::vector<Amounts> amounts;
   Unit unit;
   std::function<std::string(double)> total_text;
-  double room = 1.26;                       // as in bar_axes
+  std::optional<double> axis_end = {};      // as in BarRows
   int each = 48;                            // pixels per bar
   std::vector<std::string> end_texts = {};  // instead of the totals, one per record
 };

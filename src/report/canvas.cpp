@@ -7,15 +7,6 @@
 
 namespace veil {
 
-namespace {
-
-// Pixels of the canvas: small, so that letters stay readable on a phone.
-constexpr int kWidth = 540;
-constexpr int kLine = 22;  // pixels from one line of text to the next
-constexpr int kEdge = 14;  // pixels left free above and to the right
-
-}  // namespace
-
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -44,6 +35,21 @@ std::string shortened(const std::string& text, size_t most) {
   return text;
 }
 
+std::string down(double pixels, int plot_height) {
+  return fmt::format("screen (plot_top-{:.5f}*(plot_top-plot_bottom))", pixels / plot_height);
+}
+
+std::string across(double pixels) {
+  return fmt::format("screen {:.5f}", pixels / kCanvasWidth);
+}
+
+std::string vertical_label(const std::string& text, int from, int to, int plot_height) {
+  const auto most = static_cast<size_t>(std::max(4, (to - from + 20) / kLetter));
+  return fmt::format("set label {} at {},{} center rotate by 90 textcolor rgb '{}'\n",
+                     quoted(shortened(text, most)), across(12),
+                     down((from + to) / 2.0, plot_height), kInk);
+}
+
 namespace {
 
 // A canvas with or without its title: margins, the axis's unit and the legend, placed by pixels.
@@ -58,7 +64,7 @@ Frame frame(const Canvas& canvas, bool titled) {
   int x = 8, line = 0;
   for (const Legend::Entry& entry : canvas.legend.entries) {
     const int width = 22 + kLetter * static_cast<int>(letters(entry.text)) + 16;
-    if (x > 8 && x + width > kWidth) {
+    if (x > 8 && x + width > kCanvasWidth) {
       x = 8;
       ++line;
     }
@@ -68,7 +74,6 @@ Frame frame(const Canvas& canvas, bool titled) {
   const int legend_height = canvas.legend.entries.empty() ? 0 : (line + 1) * kLine + 8;
   const int top = titled ? kEdge + kLine + 8 : kEdge, bottom = 28 + kLine + legend_height;
   const int height = top + canvas.plot_height + bottom;
-  const auto across = [](double pixels) { return fmt::format("screen {:.5f}", pixels / kWidth); };
   const auto up = [&](double pixels) { return fmt::format("screen {:.5f}", pixels / height); };
   const auto label = [&](const std::string& text, double from_left, double from_bottom,
                          const char* side) {
@@ -79,12 +84,13 @@ Frame frame(const Canvas& canvas, bool titled) {
       "set style fill solid 1 noborder\n"
       "set border 0\n"
       "set nokey\n"
+      "set format '%.8g'\n"
       "set tics nomirror scale 0 textcolor rgb '{}'\n"
       "set lmargin at {}\nset rmargin at {}\nset tmargin at {}\nset bmargin at {}\n"
       "plot_top = {:.5f}\nplot_bottom = {:.5f}\n",
-      kInk, across(canvas.left), across(kWidth - kEdge), up(height - top), up(bottom),
+      kInk, across(canvas.left), across(kCanvasWidth - kEdge), up(height - top), up(bottom),
       static_cast<double>(height - top) / height, static_cast<double>(bottom) / height);
-  commands += label(canvas.legend.unit, (canvas.left + kWidth - kEdge) / 2.0,
+  commands += label(canvas.legend.unit, (canvas.left + kCanvasWidth - kEdge) / 2.0,
                     legend_height + kLine / 2.0, "center");
   if (titled)
     commands += label(shortened(canvas.title, 60), 8, height - kEdge - kLine / 2.0 + 4, "left");
@@ -118,8 +124,8 @@ std::string script(const std::string& name, const Canvas& canvas, const std::str
       "set output '{0}.png'\n"
       "{8}{5}"
       "set output\n",
-      name, data, kWidth, bare.height, bare.commands, commands, 2 * kWidth, 2 * titled.height,
-      titled.commands);
+      name, data, kCanvasWidth, bare.height, bare.commands, commands, 2 * kCanvasWidth,
+      2 * titled.height, titled.commands);
 }
 
 }  // namespace veil

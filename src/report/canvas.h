@@ -9,6 +9,10 @@ namespace veil {
 // Text and axes: a contrast of 4.5 : 1 against white and against black.
 constexpr const char* kInk = "#767676";
 constexpr int kLetter = 8;  // pixels that a letter takes, generously
+// Pixels of the canvas: small, so that letters stay readable on a phone.
+constexpr int kCanvasWidth = 540;
+constexpr int kEdge = 14;  // pixels left free above and to the right
+constexpr int kLine = 22;  // pixels from one line of text to the next
 
 // Text in gnuplot's single quotes, where nothing is expanded; quotes, control characters and
 // backslashes are replaced.
@@ -39,5 +43,12 @@ struct Canvas {
 // plot_bottom bound the plot area, in screen coordinates.
 std::string script(const std::string& name, const Canvas& canvas, const std::string& data,
                    const std::string& commands);
+
+// A text at the left edge that reads upwards, in the middle between `from` and `to`: pixels down
+// from the top of the plot area, whose height is `plot_height`.
+std::string vertical_label(const std::string& text, int from, int to, int plot_height);
+// "screen (...)": so many pixels down from the top of the plot area, or right of the left edge.
+std::string down(double pixels, int plot_height);
+std::string across(double pixels);
 
 }  // namespace veil

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/build_info.h"
 #include "base/files.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "report/drawing.h"
 #include "report/html.h"
+#include "report/page_parts.h"
 #include "report/tables.h"
 
 namespace veil {
@@ -39,22 +38,14 @@ std::string finding(const std::string& words) {
                      with_commands(words.substr(colon + 2)));
 }
 
-std::string list_of(const std::vector<std::string>& items, bool set_off) {
+std::string findings_list(const std::vector<std::string>& items) {
   std::string out = "<ul>\n";
-  for (const std::string& item : items)
-    out += "<li>" + (set_off ? finding(item) : escaped(item)) + "</li>\n";
+  for (const std::string& item : items) out += "<li>" + finding(item) + "</li>\n";
   return out + "</ul>\n";
 }
 
-std::string card(const std::string& name, const std::string& value, const std::string& who) {
-  return fmt::format(
-      "<div class=\"card\"><div class=\"name\">{}</div><div class=\"value\">{}</div><div "
-      "class=\"who\">{}</div></div>\n",
-      escaped(name), escaped(value), escaped(who));
-}
-
 // Key figures of the first group; further ones are in the table.
-std::string cards(const RecordGroup& group, const std::string& sample) {
+std::vector<KeyFigure> first_figures(const RecordGroup& group, const std::string& sample) {
   const Record *fast = nullptr, *small = nullptr;
   for (const Record* const record : group.records) {
     if (compared_ms(*record) && (!fast || *compared_ms(*record) < *compared_ms(*fast)))
@@ -63,24 +54,18 @@ std::string cards(const RecordGroup& group, const std::string& sample) {
         (!small || *record->peak_memory_bytes < *small->peak_memory_bytes))
       small = record;
   }
-  std::string out;
-  if (fast) out += card("fastest step", shown_ms(compared_ms(*fast)), fast->label);
-  if (small) out += card("smallest peak", shown_bytes(small->peak_memory_bytes), small->label);
+  std::vector<KeyFigure> out;
+  if (fast) out.push_back({"fastest step", shown_ms(compared_ms(*fast)), fast->label});
+  if (small) out.push_back({"smallest peak", shown_bytes(small->peak_memory_bytes), small->label});
   if (fast && fast->total_batch_size && *compared_ms(*fast) > 0) {
     const double rate = static_cast<double>(*fast->total_batch_size) / (*compared_ms(*fast) / 1000);
-    out += card(fmt::format("most {}s per second", sample), format_count(rate), fast->label);
+    out.push_back({fmt::format("most {}s per second", sample), format_count(rate), fast->label});
   }
   const size_t ok = static_cast<size_t>(std::count_if(group.records.begin(), group.records.end(),
                                                       [](const Record* r) { return r->ok(); }));
-  out +=
-      card("experiments", fmt::format("{} of {} ended well", ok, group.records.size()), group.name);
-  return "<div class=\"cards\">\n" + out + "</div>\n";
-}
-
-std::string cards(const std::vector<KeyFigure>& figures) {
-  std::string out;
-  for (const KeyFigure& figure : figures) out += card(figure.name, figure.value, figure.who);
-  return "<div class=\"cards\">\n" + out + "</div>\n";
+  out.push_back(
+      {"experiments", fmt::format("{} of {} ended well", ok, group.records.size()), group.name});
+  return out;
 }
 
 std::string choice_table(const RecordGroup& group) {
@@ -93,26 +78,6 @@ std::string choice_table(const RecordGroup& group) {
     table.row({scale.show(choice.bytes) + " or more", choice.record->label, format_ms(choice.ms)});
   return html_table(table,
                     "By the memory you have" + (group.name.empty() ? "" : " (" + group.name + ")"));
-}
-
-std::string figures(const PageSource& source) {
-  const std::string& folder = source.pictures;
-  std::string out;
-  if (!source.plots_hint.empty())
-    out += fmt::format("<p class=\"caveats\">{}</p>\n", escaped(source.plots_hint));
-  out += "<div class=\"figures\">\n";
-  for (const Plot& plot : source.plots) {
-    const std::string svg =
-        inline_svg(folder, plot.name, plot.title + ". " + plot.caption + plot.spoken);
-    const std::string table = html_table(plot.figures, plot.title);
-    out += fmt::format("<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n",
-                       escaped(plot.title), svg, escaped(plot.caption));
-    out += svg.empty()
-               ? table
-               : "<details><summary>the figures as a table</summary>" + table + "</details>\n";
-    out += "</figure>\n";
-  }
-  return out + "</div>\n";
 }
 
 // Every leaf under its path: "gpus.0.name".
@@ -192,6 +157,7 @@ std::string experiment(const PageSource& source, const Record& record) {
   line("outcome", outcome_words(record));
   line("message", record.message);
   line("CUDA graph", record.graph);
+  if (record.notices) line("notice", join(*record.notices, " "));
   if (!record.losses.empty()) {
     std::vector<std::string> losses;
     for (const auto& loss : record.losses)
@@ -229,11 +195,6 @@ std::string experiment(const PageSource& source, const Record& record) {
   return out + "</details>\n";
 }
 
-std::string section(const std::string& title, const std::string& body) {
-  return body.empty() ? ""
-                      : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escaped(title), body);
-}
-
 }  // namespace
 
 std::string make_page(const PageSource& source) {
@@ -241,20 +202,11 @@ std::string make_page(const PageSource& source) {
   const std::vector<RecordGroup> groups = comparable_groups(records);
   const std::string suite =
       records.front().suite.empty() ? "veil" : "veil suite " + records.front().suite;
-  std::string out = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "
-      "name=\"color-scheme\" "
-      "content=\"light dark\">\n"
-      "<title>{0}: {1}</title>\n<style>{2}</style>\n</head>\n<body>\n<header>\n<div "
-      "class=\"suite\">{0}</div>\n<h1>{1}</h1>\n"
-      "<p class=\"headline\">{3}</p>\n</header>\n<main>\n",
-      escaped(suite), escaped(source.verdict.question), kPageStyle,
-      escaped(source.verdict.headline));
-  out += source.verdict.figures.empty() ? cards(groups.front(), source.suite.sample)
-                                        : cards(source.verdict.figures);
-  if (!source.verdict.caveats.empty())
-    out += "<div class=\"caveats\">" + list_of(source.verdict.caveats, false) + "</div>\n";
+  std::string out = page_head(suite, source.verdict.question, source.verdict.headline);
+  out +=
+      page_cards(source.verdict.figures.empty() ? first_figures(groups.front(), source.suite.sample)
+                                                : source.verdict.figures);
+  out += page_caveats(source.verdict.caveats);
   std::string by_memory;
   if (!source.verdict.choices.empty()) {
     for (RecordGroup group : groups) {
@@ -262,36 +214,31 @@ std::string make_page(const PageSource& source) {
       by_memory += choice_table(group);
     }
   }
-  out += section("What the figures say", list_of(source.verdict.findings, true) + by_memory);
-  out +=
-      section("All set-ups",
-              html_table(source.suite.table(records),
-                         std::string("Mean step, standard deviation of single steps, and memory of "
-                                     "the rank that holds most") +
-                             (any_modelled(records) ? std::string("; * ") + kModelled : "")));
+  out += page_section("What the figures say", findings_list(source.verdict.findings) + by_memory);
+  out += page_section(
+      "All set-ups",
+      html_table(source.suite.table(records),
+                 std::string("Mean step, standard deviation of single steps, and memory of "
+                             "the rank that holds most") +
+                     (any_modelled(records) ? std::string("; * ") + kModelled : "")));
   if (source.suite.more_tables) {
     for (const PageTable& more : source.suite.more_tables(records))
-      out += section(more.title, html_table(more.table, more.caption));
+      out += page_section(more.title, html_table(more.table, more.caption));
   }
-  out += section("Plots", figures(source));
+  out += page_section("Plots", page_plots(source.plots, source.pictures, source.plots_hint));
   const Table communication = communication_table(records);
   if (communication.rows() > 0)
-    out +=
-        section("Communication",
-                html_table(communication, "A step's transfers; exposed is what no computing hid"));
-  out += section("Settings", comparison_html(compare(records, {&Record::config}), "Settings"));
-  out += section("Environment",
-                 comparison_html(compare(records, {&Record::build, &Record::machine}), "Facts"));
+    out += page_section(
+        "Communication",
+        html_table(communication, "A step's transfers; exposed is what no computing hid"));
+  out += page_section("Settings", comparison_html(compare(records, {&Record::config}), "Settings"));
+  out +=
+      page_section("Environment",
+                   comparison_html(compare(records, {&Record::build, &Record::machine}), "Facts"));
   std::string experiments;
   for (const Record& record : records) experiments += experiment(source, record);
-  out += section("Experiments and raw records", experiments);
-  const BuildInfo& build = build_info();
-  return out + fmt::format(
-                   "</main>\n<footer>Written by veil {}{} from {}. GiB is 2^30 "
-                   "bytes.</footer>\n</body>\n</html>\n",
-                   escaped(build.version),
-                   build.commit.empty() ? "" : " (" + escaped(build.commit) + ")",
-                   quantity(std::ssize(records), "record"));
+  out += page_section("Experiments and raw records", experiments);
+  return out + page_end("from " + quantity(std::ssize(records), "record"));
 }
 
 }  // namespace veil

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "report/axes.h"
 #include "report/bars.h"
 #include "report/canvas.h"
 #include "report/figures.h"
@@ -83,13 +84,14 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
   series.push_back(fmt::format("$figures using 1:{} with lines linewidth 1.5 linecolor rgb '{}'",
                                parts.size() + 2, kInk));
   const RecordRow& top = record.memory_rows[highest_row];
+  const int height = 250;
+  const PlotAxis axis{.low = 0, .high = largest / unit.size * 1.15, .pixels = height};
+  const std::vector<Tick> ticks = round_ticks(axis, 6);
   const std::string commands = fmt::format(
-      "set ylabel '{1}' textcolor rgb '{0}'\n"
-      "set xrange [0:{2}]\nset yrange [0:{3}]\nset grid ytics linetype 1 linewidth 0.5 linecolor "
-      "rgb '{0}' dashtype "
-      "3\n{4}plot {5}\n",
-      kInk, unit.name, record.memory_rows.size(), largest / unit.size * 1.15, marks,
-      join(series, ", \\\n     "));
+      "{1}set xrange [0:{2}]\nset yrange [0:{3}]\n{4}set grid ytics linetype 1 linewidth 0.5 "
+      "linecolor rgb '{0}' dashtype 3\n{5}plot {6}\n",
+      kInk, vertical_label(unit.name + " allocated", 0, height, height), record.memory_rows.size(),
+      axis.high, tick_command('y', ticks), marks, join(series, ", \\\n     "));
   const std::string title = "Memory over a step: " + record.label;
   return Plot{
       name,
@@ -100,41 +102,44 @@ Plot memory_timeline(const Record& record, const std::string& name, double large
                   record.memory_rows.size(), shown_bytes(highest), highest_row, top.op, top.on),
       "",
       row_table(record),
-      script(name, {.title = title, .left = 64, .plot_height = 250, .legend = legend},
-             datablock(rows), commands)};
+      script(name,
+             {.title = title,
+              .left = kLine + 4 + tick_room(ticks),
+              .plot_height = height,
+              .legend = legend},
+             "$figures << EOD\n" + rows + "EOD\n", commands)};
 }
 
 }  // namespace
 
 std::vector<Plot> time_plot(const std::vector<Record>& records) {
-  std::string rows, labels, spoken;
-  double largest = 0;
-  for (size_t i = 0; i < records.size(); ++i) {
-    const auto ms = compared_ms(records[i]);
-    const double spread = records[i].std_time_ms.value_or(0);
-    if (ms) largest = std::max(largest, *ms + spread);
-    if (ms)
-      rows += fmt::format("-{} {} {} {}\n", i, *ms, std::max(0.0, *ms - spread), *ms + spread);
-    labels += bar_end(ms ? *ms + spread : 0, -static_cast<double>(i),
-                      ms ? format_ms(*ms) : outcome_words(records[i]));
-    spoken +=
-        fmt::format(" {}: {}.", records[i].label, ms ? format_ms(*ms) : outcome_words(records[i]));
-  }
-  if (rows.empty()) return {};
-  const std::string name = "time_comparison";
-  const std::string commands =
-      bar_axes(records, largest) + labels +
-      fmt::format(
-          "plot $figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}', \\\n"
+  BarRows bars{
+      .name = "time_comparison",
+      .title = "Time per step",
+      .unit = "ms per step",
+      .plot = fmt::format(
+          "$figures using 2:1:(0):2:($1-0.3):($1+0.3) with boxxyerror linecolor rgb '{}', \\\n"
           "     $figures using 3:1:($4-$3):(0) with vectors heads size graph 0.008,90 linewidth "
-          "1.5 linecolor rgb "
-          "'{}'\n",
-          kBlue, kInk);
-  return {Plot{name, "Time per step",
+          "1.5 linecolor rgb '{}'",
+          kBlue, kInk)};
+  std::string spoken;
+  bool any = false;
+  for (const Record& record : records) {
+    const auto ms = compared_ms(record);
+    const double spread = record.std_time_ms.value_or(0);
+    const std::string text = ms ? format_ms(*ms) : outcome_words(record);
+    BarRows::Row row;
+    if (ms) row.columns = fmt::format("{} {} {}", *ms, std::max(0.0, *ms - spread), *ms + spread);
+    row.extent = ms ? *ms + spread : 0;
+    row.texts.push_back({row.extent, 0, text});
+    bars.rows.push_back(std::move(row));
+    spoken += fmt::format(" {}: {}.", record.label, text);
+    any = any || ms;
+  }
+  if (!any) return {};
+  return {Plot{bars.name, bars.title,
                "Mean of the timed steps; the whisker is one standard deviation to either side.",
-               spoken, time_table(records),
-               script(name, bar_canvas("Time per step", records, 48, {{}, "ms per step"}),
-                      datablock(rows), commands)}};
+               spoken, time_table(records), rows_script(bars, records)}};
 }
 
 std::vector<Plot> memory_plot(const std::vector<Record>& records) {
@@ -177,41 +182,43 @@ std::vector<Plot> stage_plot(const std::vector<Record>& records) {
   }
   if (largest <= 0) return {};
   const Unit unit = bytes_unit(largest);
-  std::string rows, labels, spoken;
-  for (size_t i = 0; i < records.size(); ++i) {
-    rows += fmt::format("-{}", i);
+  BarRows bars{.name = "memory_stages",
+               .title = "Memory at each stage",
+               .unit = unit.name + " allocated",
+               .each = 96,
+               .plot = ""};
+  std::string spoken;
+  for (const Record& record : records) {
+    BarRows::Row row;
     std::vector<std::string> parts;
     for (size_t k = 0; k < moments.size(); ++k) {
-      const auto bytes = moments[k].bytes(records[i]);
-      rows += bytes ? fmt::format(" {}", *bytes / unit.size) : " NaN";
-      const double y = -static_cast<double>(i) + 0.3 - 0.2 * static_cast<double>(k);
+      const auto bytes = moments[k].bytes(record);
+      const double amount = bytes.value_or(0) / unit.size;
+      row.columns += bytes ? fmt::format(" {}", amount) : " NaN";
+      row.extent = std::max(row.extent, amount);
       if (bytes)
-        labels += bar_end(*bytes / unit.size, y, fmt::format("{:.2f}", *bytes / unit.size));
+        row.texts.push_back(
+            {amount, 0.3 - 0.2 * static_cast<double>(k), fmt::format("{:.2f}", amount)});
       parts.push_back(fmt::format("{} {}", moments[k].name, shown_bytes(bytes)));
     }
-    rows += "\n";
-    spoken += fmt::format(" {}: {}.", records[i].label, join(parts, ", "));
+    bars.rows.push_back(std::move(row));
+    spoken += fmt::format(" {}: {}.", record.label, join(parts, ", "));
   }
   std::vector<std::string> series;
-  Legend legend{{}, unit.name + " allocated"};
   for (size_t k = 0; k < moments.size(); ++k) {
-    const std::string color = kOkabeIto[std::vector<size_t>{4, 2, 1, 0}[k]];
+    const std::string color = series_color(std::vector<size_t>{4, 2, 1, 0}[k]);
     const double top = 0.39 - 0.2 * static_cast<double>(k);
     series.push_back(
         fmt::format("$figures using (0.5*${0}):1:(0):{0}:($1+{1:.2f}):($1+{2:.2f}) with boxxyerror "
                     "linecolor rgb '{3}'",
                     k + 2, top - 0.18, top, color));
-    legend.entries.push_back({color, moments[k].name});
+    bars.legend.push_back({color, moments[k].name});
   }
-  const std::string name = "memory_stages";
-  const std::string commands = bar_axes(records, largest / unit.size) + labels + "plot " +
-                               join(series, ", \\\n     ") + "\n";
-  return {Plot{name, "Memory at each stage",
+  bars.plot = join(series, ", \\\n     ");
+  return {Plot{bars.name, bars.title,
                "What the allocator holds at each stage, and the peak of the measured steps; of the "
                "rank that holds most.",
-               spoken, stage_table(records),
-               script(name, bar_canvas("Memory at each stage", records, 96, legend),
-                      datablock(rows), commands)}};
+               spoken, stage_table(records), rows_script(bars, records)}};
 }
 
 std::vector<Plot> timeline_plots(const std::vector<Record>& records) {

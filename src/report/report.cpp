@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/outputs.h"
 #include "report/drawing.h"
@@ -16,9 +17,14 @@ constexpr const char* kPictures = "visualizations";
 }  // namespace
 
 ReportFiles write_report(const std::string& folder, const std::string& output_folder,
-                         const std::vector<SuitePage>& pages, bool overwrite) {
+                         const std::vector<SuitePage>& pages, bool overwrite, const Peers& peers) {
   const RecordFolder source = read_records(folder);
   const SuitePage page = page_of(source.records, pages);
+  if (!peers.empty() && !page.peer_plots)
+    user_error(
+        "--with: peers are shown beside records of private steps (`veil suite llama3-dp`, "
+        "bottlenecks or dit-dp); '{}' has none",
+        folder);
   ReportFiles report;
   report.output_folder = output_folder.empty() ? folder : output_folder;
   // No folder of this name inside a folder of this name.
@@ -32,7 +38,7 @@ ReportFiles write_report(const std::string& folder, const std::string& output_fo
   report.pictures = pictures;
 
   const Verdict verdict = judge(source, page);
-  const std::vector<Plot> plots = make_plots(source.records, page);
+  const std::vector<Plot> plots = make_plots(source.records, page, peers);
   report.damaged = source.damaged;
   report.summary = summary_text(source, verdict, page);
   std::vector<ReportFile> files = {{"summary.txt", report.summary}};

@@ -23,8 +23,9 @@ struct ReportFiles {
 // Reads the folder's records and writes the report as their suite's page describes it.
 // `output_folder` "" is the folder itself. UserError if there are no records or the folder cannot
 // be written, or if a file is in the way that Veil did not write (base/outputs.h); nothing is
-// written then.
+// written then. UserError for `peers` beside records that they cannot be compared with.
 ReportFiles write_report(const std::string& folder, const std::string& output_folder,
-                         const std::vector<SuitePage>& pages, bool overwrite = false);
+                         const std::vector<SuitePage>& pages, bool overwrite = false,
+                         const Peers& peers = {});
 
 }  // namespace veil

@@ -53,17 +53,44 @@ SuitePage page_of(const std::vector<Record>& records, const std::vector<SuitePag
   return {};
 }
 
+namespace {
+
+// What the runs themselves had to say, such as that weights are random; each notice once.
+std::vector<std::string> notices_of(const std::vector<Record>& records) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> found;  // notice, labels
+  for (const Record& record : records) {
+    for (const std::string& notice : record.notices.value_or(std::vector<std::string>{})) {
+      auto known = std::find_if(found.begin(), found.end(),
+                                [&](const auto& entry) { return entry.first == notice; });
+      if (known == found.end()) known = found.insert(found.end(), {notice, {}});
+      known->second.push_back(record.label);
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [notice, labels] : found)
+    words.push_back(labels.size() == records.size() || labels.size() > 4
+                        ? notice
+                        : fmt::format("{}: {}", join(labels, ", "), notice));
+  return words;
+}
+
+}  // namespace
+
 Verdict judge(const RecordFolder& folder, const SuitePage& page) {
   Verdict verdict =
       page.verdict ? page.verdict(folder) : general_verdict(folder, page.plain_is_baseline);
   verdict.question = page.question;
   const std::vector<std::string> caveats = caveats_of(folder);
   verdict.caveats.insert(verdict.caveats.begin(), caveats.begin(), caveats.end());
+  const std::vector<std::string> notices = notices_of(folder.records);
+  verdict.caveats.insert(verdict.caveats.end(), notices.begin(), notices.end());
   return verdict;
 }
 
-std::vector<Plot> make_plots(const std::vector<Record>& records, const SuitePage& page) {
+std::vector<Plot> make_plots(const std::vector<Record>& records, const SuitePage& page,
+                             const Peers& peers) {
   std::vector<Plot> plots;
+  if (page.peer_plots) plots = page.peer_plots(records, peers);
   for (const auto& make : page.plots) {
     for (Plot& plot : make(records)) plots.push_back(std::move(plot));
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/table.h"
+#include "report/peers.h"
 #include "report/plots.h"
 #include "report/tables.h"
 #include "report/verdict.h"
@@ -41,13 +42,16 @@ struct SuitePage {
   bool summary_beside_pictures = false;  // summary.txt is in visualizations/ as well
   std::function<std::vector<PageTable>(const Records&)> more_tables = {};
   std::function<std::vector<ReportFile>(const RecordFolder&)> more_files = {};
+  // Plots that show other software's measurements beside the records; they come first.
+  std::function<std::vector<Plot>(const Records&, const Peers&)> peer_plots = {};
 };
 
 // The page of the records' suite, or the general one.
 SuitePage page_of(const std::vector<Record>& records, const std::vector<SuitePage>& pages);
 
 Verdict judge(const RecordFolder& folder, const SuitePage& page);
-std::vector<Plot> make_plots(const std::vector<Record>& records, const SuitePage& page);
+std::vector<Plot> make_plots(const std::vector<Record>& records, const SuitePage& page,
+                             const Peers& peers = {});
 
 // Verdict and table, for a terminal and for a pull request.
 std::string summary_text(const RecordFolder& folder, const Verdict& verdict, const SuitePage& page);

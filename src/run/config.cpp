@@ -390,7 +390,21 @@ std::string configuration_name(const RunConfig& config, int world) {
     parts.push_back({"l", std::to_string(layer_count(config, world))});
   } else if (!diffusion) {
     parts.push_back({"seq", std::to_string(config.model.seq_length)});
+  } else {
+    if (config.model.diffusion.image_size)
+      parts.push_back({"img", std::to_string(*config.model.diffusion.image_size)});
+    if (config.model.diffusion.patch)
+      parts.push_back({"p", std::to_string(*config.model.diffusion.patch)});
   }
+  const ClipChoice& clip = config.privacy.method;
+  if (clip.mode != Mode::no_dp) parts.push_back({"", name_of(clip.mode)});
+  if (clip.rule) parts.push_back({"rule-", name_of(*clip.rule)});
+  if (clip.pass) parts.push_back({"pass-", name_of(*clip.pass)});
+  if (clip.tile) parts.push_back({"tile", std::to_string(*clip.tile)});
+  if (clip.memory_budget_gib)
+    parts.push_back({"budget", fmt::format("{}", *clip.memory_budget_gib)});
+  if (config.model.attention != AttentionKind::automatic)
+    parts.push_back({"attn-", name_of(config.model.attention)});
   parts.push_back({"bwd-", name_of(config.step.backward_prefetch)});
   parts.push_back({"wrap-", name_of(config.step.wrap)});
   if (config.step.forward_prefetch)

@@ -12,6 +12,7 @@
 #include "report/charts.h"
 #include "report/figures.h"
 #include "report/tables.h"
+#include "suite/mode_plots.h"
 #include "suite/modes.h"
 
 namespace veil {
@@ -34,10 +35,10 @@ void add_with_fit(std::vector<ChartLine>& lines, ChartLine line,
   if (!law.points.empty()) lines.push_back(std::move(law));
 }
 
-ChartLine line_of(const std::string& name, size_t place, const std::vector<Record>& records,
-                  const std::string& mode,
+ChartLine line_of(const std::string& name, const std::string& color,
+                  const std::vector<Record>& records, const std::string& mode,
                   const std::function<std::optional<double>(const Record&)>& value) {
-  ChartLine line{name, series_color(place), {}};
+  ChartLine line{name, color, {}};
   for (const Record& record : records) {
     if (record.mode != mode || !record.ok() || !record.seq_length) continue;
     if (const auto y = value(record); y && *y > 0)
@@ -63,7 +64,7 @@ Plot whole_scaling(const std::string& name, const std::string& title, const std:
       if (part.fit) spoken += fmt::format(" {}: {}.", modes[m], exponent_words(*part.fit));
       if (part.fit) part.fit->factor /= unit;
       add_with_fit(curves.lines,
-                   line_of(modes[m], m, records, modes[m],
+                   line_of(modes[m], mode_color(modes[m], m), records, modes[m],
                            [&](const Record& record) -> std::optional<double> {
                              const auto v = value(record);
                              return v ? std::optional(*v / unit) : std::nullopt;
@@ -94,7 +95,7 @@ Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) 
   for (const PartGrowth& part : time_growth(records, mode)) {
     if (part.part == "step" || part.share < 0.005 || place >= kMostPhases) continue;
     add_with_fit(curves.lines,
-                 line_of(spaced(part.part), place, records, mode,
+                 line_of(spaced(part.part), colors_of({part.part})[0], records, mode,
                          [&](const Record& record) -> std::optional<double> {
                            const Amounts parts = step_parts(record);
                            const auto found = parts.find(part.part);
@@ -146,6 +147,7 @@ Plot phases_by_length(const std::vector<Record>& records) {
               .amounts = shares_of(records),
               .unit = {1, "% of a step"},
               .total_text = {},
+              .axis_end = 100,
               .each = 40};
   const auto present = [&](const std::string& part) {
     return std::any_of(stack.amounts.begin(), stack.amounts.end(),
@@ -362,6 +364,25 @@ Verdict bottleneck_verdict(const RecordFolder& folder) {
   return verdict;
 }
 
+constexpr size_t kMostLayerRows = 40;
+
+// What each layer's rows take at the longest length of each mode, the slowest first.
+Table layer_table(const std::vector<Record>& records) {
+  Table table({"mode", "T", "row", "ms per step"});
+  for (const std::string& mode : modes_of(mode_figures(records))) {
+    const Record* const longest = longest_of(records, mode);
+    if (!longest) continue;
+    std::vector<std::pair<std::string, double>> rows(longest->layer_ms.begin(),
+                                                     longest->layer_ms.end());
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    if (rows.size() > kMostLayerRows) rows.resize(kMostLayerRows);
+    for (const auto& [row, ms] : rows)
+      table.row({mode, std::to_string(*longest->seq_length), row, fmt::format("{:.3f}", ms)});
+  }
+  return table;
+}
+
 // The options --use-flash, --use-bookkeeping and --cpu of other profilers of this question.
 struct BottleneckGrid : ModeGrid {
   bool use_flash = false, use_bookkeeping = false, use_cpu = false;
@@ -383,7 +404,7 @@ void prepare(BottleneckGrid& grid, RunConfig& e, const SuiteCall& call) {
     if (!call.given("model")) e.model.name = "llama-tiny";
     if (!call.given("seq-length")) grid.seq_lengths = {128, 256, 512, 1024};
   }
-  prepare_modes(grid, "bottlenecks", e, call);
+  prepare_modes(grid, e, call);
 }
 
 }  // namespace
@@ -413,19 +434,28 @@ Suite bottlenecks_suite() {
       .verdict = bottleneck_verdict,
       .summary_beside_pictures = true,
       .more_tables = [](const std::vector<Record>& records) -> std::vector<PageTable> {
-        return {{"Growth with the sequence",
-                 "Fits of c T^k by least squares of logarithms, with 95% confidence",
-                 growth_table(records)}};
+        std::vector<PageTable> tables = {
+            {"Growth with the sequence",
+             "Fits of c T^k by least squares of logarithms, with 95% confidence",
+             growth_table(records)}};
+        if (Table layers = layer_table(records); layers.rows() > 0)
+          tables.push_back({"Time by layer",
+                            "Milliseconds of a step's rows at the longest T, the slowest first; "
+                            "rows with norms include the work on reported gradients",
+                            std::move(layers)});
+        return tables;
       },
       .more_files = [](const RecordFolder& folder) -> std::vector<ReportFile> {
         return {{"scaling.csv", growth_table(folder.records).csv()}};
-      }};
+      },
+      .peer_plots = privacy_cost_plots};
   RunConfig& e = suite.config;
   e.model.name = "llama3.2-1b";
   e.step.batch_size = 4;
   e.measure.iterations = 5;
   e.measure.warmup = 2;
-  e.measure.profile = {ProfileKind::phases, ProfileKind::norms, ProfileKind::memory};
+  e.measure.profile = {ProfileKind::phases, ProfileKind::norms, ProfileKind::layers,
+                       ProfileKind::memory};
   suite.prepare = [grid](RunConfig& experiment, const SuiteCall& call) {
     prepare(*grid, experiment, call);
     return std::vector<std::string>{};

@@ -20,4 +20,10 @@ struct DitGrid {
 std::vector<Experiment> dit_experiments(const DitGrid& grid,
                                         const std::vector<std::string>& common);
 
+// "vanilla", "flash_clip" or the mode's own name.
+std::string dit_mode_title(Mode mode);
+
+// Memory by component, over a step, and against time.
+std::vector<Plot> dit_plots(const std::vector<Record>& records);
+
 }  // namespace veil

@@ -4,170 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
 
 #include "base/text.h"
 #include "base/units.h"
-#include "report/bars.h"
-#include "report/charts.h"
 #include "report/tables.h"
+#include "suite/mode_plots.h"
 #include "suite/modes.h"
 
 namespace veil {
 namespace {
 
 using All = std::vector<ModeFigures>;
-using Member = std::optional<double> ModeFigures::*;
-
-std::vector<std::string> length_names(const All& all) {
-  std::vector<std::string> names;
-  for (const int64_t length : lengths_of(all)) names.push_back(std::to_string(length));
-  return names;
-}
-
-// A mode has the same colour in every picture.
-std::vector<BarSeries> series_of(const All& all, Member value, Member spread, double unit) {
-  std::vector<BarSeries> result;
-  const std::vector<std::string> modes = modes_of(all);
-  for (size_t m = 0; m < modes.size(); ++m) {
-    BarSeries series{modes[m], series_color(m), {}};
-    bool any = false;
-    for (const int64_t length : lengths_of(all)) {
-      const ModeFigures* f = find_mode(all, modes[m], length);
-      series.values.emplace_back();
-      if (!f || !(f->*value)) continue;
-      series.values.back() = {*(f->*value) / unit, spread ? (f->*spread).value_or(0) / unit : 0};
-      any = true;
-    }
-    if (any) result.push_back(std::move(series));
-  }
-  return result;
-}
-
-double largest_of(const All& all, Member value) {
-  double largest = 0;
-  for (const ModeFigures& f : all) largest = std::max(largest, std::abs((f.*value).value_or(0)));
-  return largest;
-}
-
-std::string spoken_of(const All& all, const std::function<std::string(const ModeFigures&)>& words) {
-  std::string spoken;
-  for (const ModeFigures& f : all) {
-    const std::string said = words(f);
-    if (!said.empty()) spoken += fmt::format(" {}, T {}: {}.", f.mode, f.length, said);
-  }
-  return spoken;
-}
-
-std::string three_digits(double value) {
-  return std::abs(value) >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
-}
-
-Plot memory_comparison(const All& all, const std::vector<Record>& records) {
-  const Unit unit = bytes_unit(largest_of(all, &ModeFigures::bytes));
-  GroupedBars bars{"memory_comparison", "Peak memory by mode", kLengthAxis, length_names(all), {}};
-  bars.panels.push_back({unit.name + " at the peak",
-                         series_of(all, &ModeFigures::bytes, nullptr, unit.size), three_digits});
-  if (bars.panels[0].series.empty()) return {};
-  return Plot{bars.name,
-              bars.title,
-              "The highest moment of the measured steps, of one rank, for each mode at each "
-              "sequence length.",
-              spoken_of(all, [](const ModeFigures& f) { return shown_bytes(f.bytes); }),
-              mode_table(records),
-              grouped_script(bars)};
-}
-
-Plot time_comparison(const All& all, const std::vector<Record>& records) {
-  GroupedBars bars{"time_comparison",
-                   titled("Time per step by mode", records),
-                   kLengthAxis,
-                   length_names(all),
-                   {}};
-  bars.panels.push_back(
-      {"ms per step", series_of(all, &ModeFigures::ms, &ModeFigures::spread_ms, 1), three_digits});
-  if (bars.panels[0].series.empty()) return {};
-  return Plot{bars.name,
-              bars.title,
-              "Mean of the timed steps; the whisker is one standard deviation to either side.",
-              spoken_of(all, [](const ModeFigures& f) { return shown_ms(f.ms); }),
-              mode_table(records),
-              grouped_script(bars)};
-}
-
-Plot tradeoff(const All& all, const std::vector<Record>& records) {
-  const Unit unit = bytes_unit(largest_of(all, &ModeFigures::bytes));
-  Curves curves{.name = "memory_vs_time_tradeoff",
-                .title = titled("Memory against time", records),
-                .x_axis = unit.name + " at the peak",
-                .y_axis = "ms per step",
-                .lines = {}};
-  const std::vector<std::string> modes = modes_of(all);
-  for (size_t m = 0; m < modes.size(); ++m) {
-    ChartLine line{modes[m], series_color(m), {}};
-    for (const int64_t length : lengths_of(all)) {
-      const ModeFigures* f = find_mode(all, modes[m], length);
-      if (f && f->ms && f->bytes)
-        line.points.push_back(
-            {*f->bytes / unit.size, *f->ms, f->spread_ms.value_or(0), fmt::format("{}", length)});
-    }
-    if (!line.points.empty()) curves.lines.push_back(std::move(line));
-  }
-  if (curves.lines.empty()) return {};
-  return Plot{curves.name,
-              curves.title,
-              "Each point is an experiment with its sequence length beside it; further left needs "
-              "less memory, further "
-              "down less time.",
-              spoken_of(all,
-                        [](const ModeFigures& f) {
-                          return f.ms && f.bytes ? shown_bytes(f.bytes) + ", " + shown_ms(f.ms)
-                                                 : std::string();
-                        }),
-              mode_table(records),
-              curves_script(curves)};
-}
-
-Plot overhead_analysis(All all, const std::vector<Record>& records) {
-  for (ModeFigures& f : all) {
-    if (f.more_share) f.more_share = 100 * *f.more_share;
-  }
-  GroupedBars bars{"overhead_analysis",
-                   titled("What privacy costs over no_dp", records),
-                   kLengthAxis,
-                   length_names(all),
-                   {}};
-  const Unit unit = bytes_unit(largest_of(all, &ModeFigures::more_bytes));
-  const auto memory = series_of(all, &ModeFigures::more_bytes, nullptr, unit.size);
-  const auto time = series_of(all, &ModeFigures::more_share, nullptr, 1);
-  if (memory.empty() || time.empty()) return {};
-  bars.panels.push_back({unit.name + " over no_dp", memory,
-                         [](double amount) { return fmt::format("{:.2g}", amount); }});
-  bars.panels.push_back(
-      {"% of no_dp's time more", time, [](double share) { return fmt::format("{:.0f}", share); }});
-  return Plot{bars.name,
-              bars.title,
-              "Above: memory at the peak beyond that of the step that is not private. Below: time "
-              "beyond it, in percent.",
-              spoken_of(all,
-                        [](const ModeFigures& f) {
-                          return f.more_bytes && f.more_share
-                                     ? fmt::format("{} and {:.1f} percent more",
-                                                   shown_bytes(f.more_bytes), *f.more_share)
-                                     : std::string();
-                        }),
-              mode_table(records),
-              grouped_script(bars)};
-}
-
-std::vector<Plot> llama3_plots(const std::vector<Record>& records) {
-  const All all = mode_figures(records);
-  std::vector<Plot> plots = {memory_comparison(all, records), time_comparison(all, records),
-                             tradeoff(all, records), overhead_analysis(all, records)};
-  std::erase_if(plots, [](const Plot& plot) { return plot.name.empty(); });
-  return plots;
-}
 
 std::string signed_bytes(double bytes) {
   return shown_bytes(std::abs(bytes)) + (bytes < 0 ? " less" : " more");
@@ -307,9 +155,10 @@ Suite llama3_suite() {
           "What does privacy cost in memory and time, by clipping mode and sequence length?",
       .holds = is_mode_comparison,
       .table = mode_table,
-      .plots = {llama3_plots, phase_plot, memory_plot, timeline_plots},
+      .plots = {mode_plots, phase_plot, memory_plot, timeline_plots},
       .verdict = llama3_verdict,
-      .summary_beside_pictures = true};
+      .summary_beside_pictures = true,
+      .peer_plots = privacy_cost_plots};
   RunConfig& e = suite.config;
   e.model.name = "llama3.1-8b";
   e.model.task = Task::sequence_classification;

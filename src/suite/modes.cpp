@@ -15,7 +15,6 @@
 namespace veil {
 namespace {
 
-constexpr int64_t kLargeParameters = 300'000'000;  // beyond this a CPU takes hours
 constexpr const char* kBase = "no_dp";
 
 // Growth of each part of `amounts` over the lengths, and of their whole.
@@ -43,19 +42,6 @@ std::vector<PartGrowth> growth(const std::vector<Record>& records, const std::st
   return result;
 }
 
-void offer_tiny(const RunConfig& e, const std::string& suite) {
-  RunConfig short_one = e;
-  short_one.model.seq_length = 1;
-  const int64_t parameters = make_model(short_one, model_source(short_one), 1)
-                                 .shape(1, dtype_of(e.step.compute), false)
-                                 .param_count();
-  if (parameters < kLargeParameters) return;
-  throw MissingBackend(fmt::format(
-      "no GPU answers here, and {} is large for a CPU: `veil suite {} --preset tiny` runs the same "
-      "experiments in a minute; set device to cpu to run it anyway",
-      e.model.name, suite));
-}
-
 }  // namespace
 
 std::vector<Experiment> mode_experiments(const ModeGrid& grid,
@@ -79,8 +65,8 @@ Suite mode_suite(const std::string& name, const std::shared_ptr<ModeGrid>& grid)
                        "storage", "sigma", "clip-norm", "compute", "reduce", "device",
                        "learning-rate", "profile"},
               .prepare =
-                  [grid, name](RunConfig& experiment, const SuiteCall& call) {
-                    prepare_modes(*grid, name, experiment, call);
+                  [grid](RunConfig& experiment, const SuiteCall& call) {
+                    prepare_modes(*grid, experiment, call);
                     return std::vector<std::string>{};
                   },
               .experiments =
@@ -110,15 +96,13 @@ Suite mode_suite(const std::string& name, const std::shared_ptr<ModeGrid>& grid)
   return suite;
 }
 
-void prepare_modes(const ModeGrid& grid, const std::string& suite, RunConfig& e,
-                   const SuiteCall& call) {
+void prepare_modes(const ModeGrid& grid, RunConfig& e, const SuiteCall& call) {
   if (canonical(e.model.name).rfind("linear", 0) == 0)
     field_error(
         "model",
         "{}: this suite compares on a language model; `veil suite linear` takes the linear stack",
         e.model.name);
   const bool has_gpu = gpu_count() > 0, automatic = e.placement.device == DeviceKind::automatic;
-  if (!call.dry_run && automatic && !has_gpu) offer_tiny(e, suite);
   if (e.placement.device == DeviceKind::gpu || (automatic && has_gpu)) {
     if (!call.given("storage")) e.step.storage = Precision::bf16;
     if (!call.given("compute")) e.step.compute = Precision::bf16;

@@ -21,10 +21,8 @@ std::vector<Experiment> mode_experiments(const ModeGrid& grid,
 
 // A suite with the settings mode and seq-length as lists, and those of a private step.
 Suite mode_suite(const std::string& name, const std::shared_ptr<ModeGrid>& grid);
-// Checks every mode at every length. Uses bf16 on GPUs unless types are given. MissingBackend,
-// with a hint at the tiny preset, for a large model without a GPU unless the CPU was requested.
-void prepare_modes(const ModeGrid& grid, const std::string& suite, RunConfig& config,
-                   const SuiteCall& call);
+// Checks every mode at every length. Uses bf16 on GPUs unless types are given.
+void prepare_modes(const ModeGrid& grid, RunConfig& config, const SuiteCall& call);
 
 struct ModeFigures {
   const Record* record = nullptr;

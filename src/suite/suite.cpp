@@ -1,5 +1,7 @@
 #include "suite/suite.h"
 
+#include <fmt/core.h>
+
 #include <set>
 
 #include "base/error.h"
@@ -13,7 +15,8 @@
 namespace veil {
 namespace {
 
-constexpr double kStartSeconds = 1.5;        // libraries, records, traces
+constexpr double kStartSeconds = 1.5;              // libraries, records, traces
+constexpr int64_t kLargeParameters = 300'000'000;  // beyond this a CPU takes hours
 constexpr double kFillBytesPerSecond = 2e9;  // parameters are made by a counter-based generator
 
 }  // namespace
@@ -49,6 +52,22 @@ std::vector<SuitePage> suite_pages() {
     pages.back().suite = suite.name;
   }
   return pages;
+}
+
+void check_machine(const RunConfig& config, const std::string& suite) {
+  if (config.placement.device != DeviceKind::automatic || gpu_count() > 0) return;
+  RunConfig short_one = config;
+  if (model_source(config).is_language_model()) short_one.model.seq_length = 1;
+  const int world = config.placement.simulate_world.value_or(config.placement.ranks.value_or(1));
+  const int64_t parameters = make_model(short_one, model_source(short_one), world)
+                                 .shape(1, dtype_of(config.step.compute), false)
+                                 .param_count();
+  if (parameters < kLargeParameters) return;
+  throw MissingBackend(fmt::format(
+      "no GPU answers here, and {} is large for a CPU: `veil suite {} --preset tiny` runs the same "
+      "experiments in a minute; on one GPU simulate_world stands for several; set device to cpu to "
+      "run it anyway",
+      config.model.name, suite));
 }
 
 double estimated_seconds(RunConfig config) {

@@ -79,6 +79,10 @@ std::vector<SuitePage> suite_pages();
 // UserError if the configuration contradicts itself, or does not fit the machine.
 void check_shared(const RunConfig& config);
 
+// MissingBackend, with a hint at the tiny preset, for a large model if no GPU answers, unless the
+// CPU was requested.
+void check_machine(const RunConfig& config, const std::string& suite);
+
 // A rough estimate of how long an experiment takes, without running it: steps by the roofline and
 // the price of the clip method, the start by the size of the model. Communication is left out.
 double estimated_seconds(RunConfig config);

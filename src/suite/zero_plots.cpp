@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "report/bars.h"
 #include "report/canvas.h"
+#include "report/charts.h"
 #include "report/figures.h"
 #include "report/tables.h"
 #include "suite/zero.h"
@@ -16,13 +16,13 @@
 namespace veil {
 namespace {
 
-using All = std::vector<ZeroFigures>;
-using Member = std::optional<double> ZeroFigures::*;
+using ZeroList = std::vector<ZeroFigures>;
+using ZeroMember = std::optional<double> ZeroFigures::*;
 
 constexpr int kBarPixels = 30;
 
 // Every title says if communication was modelled, briefly enough for one line in the PNG.
-std::string titled(const std::string& title, const std::vector<Record>& records) {
+std::string zero_titled(const std::string& title, const std::vector<Record>& records) {
   for (const Record& record : records) {
     if (!record.simulated) continue;
     return title + (record.link_gb_per_s
@@ -33,7 +33,7 @@ std::string titled(const std::string& title, const std::vector<Record>& records)
 }
 
 template <typename T>
-std::vector<T> in_order(const All& all, T ZeroFigures::*member) {
+std::vector<T> in_order(const ZeroList& all, T ZeroFigures::*member) {
   std::vector<T> values;
   for (const ZeroFigures& f : all) {
     if (std::find(values.begin(), values.end(), f.*member) == values.end())
@@ -42,7 +42,7 @@ std::vector<T> in_order(const All& all, T ZeroFigures::*member) {
   return values;
 }
 
-std::vector<int64_t> sorted_batches(const All& all) {
+std::vector<int64_t> sorted_batches(const ZeroList& all) {
   std::vector<int64_t> batches = in_order(all, &ZeroFigures::batch);
   std::sort(batches.begin(), batches.end());
   return batches;
@@ -50,6 +50,13 @@ std::vector<int64_t> sorted_batches(const All& all) {
 
 size_t place_of(const std::vector<int64_t>& batches, int64_t batch) {
   return static_cast<size_t>(std::find(batches.begin(), batches.end(), batch) - batches.begin());
+}
+
+std::vector<std::pair<double, std::string>> batch_names(const std::vector<int64_t>& batches) {
+  std::vector<std::pair<double, std::string>> names;
+  for (size_t i = 0; i < batches.size(); ++i)
+    names.emplace_back(static_cast<double>(i), std::to_string(batches[i]));
+  return names;
 }
 
 std::string batch_tics(const std::vector<int64_t>& batches) {
@@ -60,76 +67,57 @@ std::string batch_tics(const std::vector<int64_t>& batches) {
 
 struct AgainstBatch {
   std::string name, title, caption, axis;
-  Member value, spread;  // no spread: null
+  ZeroMember value, spread;  // no spread: null
   double unit;
 };
 
-// A curve for each strategy (its colour) and accumulation (its line: whole, dashed, dotted), over
-// equally spaced batch sizes.
-Plot against_batch(const AgainstBatch& what, const All& all, const std::vector<Record>& records) {
-  static const std::vector<std::string> lines = {"1", "2", "3", "4", "5"};
-  static const std::vector<std::string> words = {"", " dashed", " dotted", " dash-dotted",
-                                                 " dash-dot-dotted"};
+// A curve for each strategy over equally spaced batch sizes, a panel for each accumulation.
+Plot against_batch(const AgainstBatch& what, const ZeroList& all,
+                   const std::vector<Record>& records) {
   const std::vector<int64_t> batches = sorted_batches(all);
   const std::vector<std::string> strategies = in_order(all, &ZeroFigures::strategy);
   const std::vector<int64_t> accumulations = in_order(all, &ZeroFigures::accumulation);
-  std::string data, spoken;
-  std::vector<std::string> series;
-  Legend legend{{}, "batch size, samples per rank and micro-batch"};
-  double highest = 0;
-  for (size_t s = 0; s < strategies.size(); ++s) {
-    const std::string& color = kOkabeIto[s % kOkabeIto.size()];
-    for (size_t a = 0; a < accumulations.size(); ++a) {
-      std::string rows;
-      for (size_t i = 0; i < batches.size(); ++i) {
-        for (const ZeroFigures& f : all) {
-          const bool here = f.strategy == strategies[s] && f.accumulation == accumulations[a] &&
-                            f.batch == batches[i];
-          if (!here || !(f.*what.value)) continue;
-          const double value = *(f.*what.value) / what.unit;
-          const double spread = what.spread ? (f.*what.spread).value_or(0) / what.unit : 0;
-          rows += fmt::format("{} {} {} {}\n", i, value, std::max(0.0, value - spread), 2 * spread);
-          highest = std::max(highest, value + spread);
-          spoken += fmt::format(" {}: {:.4g}.", f.record->label, value);
-        }
+  Curves curves{.name = what.name,
+                .title = zero_titled(what.title, records),
+                .x_axis = "batch size, samples per rank and micro-batch",
+                .y_axis = what.axis,
+                .lines = {},
+                .x_names = batch_names(batches)};
+  std::string spoken;
+  for (const int64_t accumulation : accumulations) {
+    CurvePanel panel{fmt::format("accumulation {}", accumulation), "", {}};
+    for (size_t s = 0; s < strategies.size(); ++s) {
+      ChartLine line{strategies[s], strategy_color(strategies[s], s), {}};
+      for (const ZeroFigures& f : all) {
+        if (f.strategy != strategies[s] || f.accumulation != accumulation || !(f.*what.value))
+          continue;
+        const double value = *(f.*what.value) / what.unit;
+        const double spread = what.spread ? (f.*what.spread).value_or(0) / what.unit : 0;
+        line.points.push_back(
+            {static_cast<double>(place_of(batches, f.batch)), value, std::min(value, spread)});
+        spoken += fmt::format(" {}: {:.4g}.", f.record->label, value);
       }
-      if (rows.empty()) continue;
-      const std::string block = fmt::format("$curve_{}_{}", s, a);
-      data += fmt::format("{} << EOD\n{}EOD\n", block, rows);
-      const std::string& dash = lines[std::min(a, lines.size() - 1)];
-      series.push_back(
-          fmt::format("{} using 1:2 with lines linewidth 2 dashtype {} linecolor rgb '{}'", block,
-                      dash, color));
-      series.push_back(fmt::format(
-          "{} using 1:2:(0.03) with circles fillstyle solid 1 noborder linecolor rgb '{}'", block,
-          color));
-      if (what.spread)
-        series.push_back(fmt::format(
-            "{} using 1:3:(0):4 with vectors nohead linewidth 1 linecolor rgb '{}'", block, color));
-      legend.entries.push_back({color,
-                                fmt::format("{} x {}{}", strategies[s], accumulations[a],
-                                            words[std::min(a, words.size() - 1)]),
-                                true});
+      std::sort(line.points.begin(), line.points.end(),
+                [](const ChartPoint& a, const ChartPoint& b) { return a.x < b.x; });
+      if (!line.points.empty()) panel.lines.push_back(std::move(line));
     }
+    if (!panel.lines.empty()) curves.panels.push_back(std::move(panel));
   }
-  if (series.empty()) return {};
-  const std::string title = titled(what.title, records);
-  const std::string commands = fmt::format(
-      "set ylabel '{1}' textcolor rgb '{0}'\nset xrange [-0.3:{2}]\nset yrange [0:{3}]\nset xtics "
-      "({4})\n"
-      "set grid ytics linetype 1 linewidth 0.5 linecolor rgb '{0}' dashtype 3\nplot {5}\n",
-      kInk, what.axis, static_cast<double>(batches.size()) - 0.7, highest > 0 ? 1.12 * highest : 1,
-      batch_tics(batches), join(series, ", \\\n     "));
+  if (curves.panels.size() == 1) {
+    curves.lines = curves.panels[0].lines;
+    curves.panels.clear();
+  }
+  const std::string drawn = curves_script(curves);
+  if (drawn.empty()) return {};
   return Plot{what.name,
-              title,
-              what.caption + " \"x 2\" is the accumulation: two micro-batches in a logical batch.",
+              curves.title,
+              what.caption + " Accumulation: micro-batches in a logical batch.",
               spoken,
               zero_table(records),
-              script(what.name, {.title = title, .left = 84, .plot_height = 260, .legend = legend},
-                     data, commands)};
+              drawn};
 }
 
-Plot tokens_plot(const All& all, const std::vector<Record>& records) {
+Plot tokens_plot(const ZeroList& all, const std::vector<Record>& records) {
   return against_batch(
       {"tokens_per_second", "Tokens per second by batch",
        "Tokens of all ranks per second, mean; the upright stroke is a standard deviation to either "
@@ -138,29 +126,29 @@ Plot tokens_plot(const All& all, const std::vector<Record>& records) {
       all, records);
 }
 
-Plot peak_plot(const All& all, const std::vector<Record>& records) {
+Plot peak_plot(const ZeroList& all, const std::vector<Record>& records) {
   double largest = 0;
   for (const ZeroFigures& f : all) largest = std::max(largest, f.peak_bytes.value_or(0));
   const Unit unit = bytes_unit(largest);
   return against_batch({"memory", "Peak memory by batch",
                         "The highest moment of the measured steps, on the rank that holds most.",
-                        unit.name, &ZeroFigures::peak_bytes, nullptr, unit.size},
+                        unit.name + " at the peak", &ZeroFigures::peak_bytes, nullptr, unit.size},
                        all, records);
 }
 
 // Shares of a step in percent. `part_of` names what a part is drawn as; "": not at all.
 Plot share_plot(const std::string& name, const std::string& title, const std::string& caption,
-                const All& all, const std::vector<Record>& records, double room,
+                const ZeroList& all, const std::vector<Record>& records,
                 const std::function<std::string(const std::string&)>& part_of,
                 const std::function<std::string(const ZeroFigures&, double)>& end_text) {
   Stack stack{.name = name,
-              .title = titled(title, records),
+              .title = zero_titled(title, records),
               .spoken = "",
               .parts = {},
               .amounts = {},
               .unit = {1, "% of a step"},
               .total_text = [](double share) { return fmt::format("{:.1f} %", share); },
-              .room = room,
+              .axis_end = 100,
               .each = kBarPixels};
   std::vector<std::string> names = step_parts_of(records);
   for (const std::string& part : names) {
@@ -193,7 +181,7 @@ Plot share_plot(const std::string& name, const std::string& title, const std::st
   return Plot{name, stack.title, caption, stack.spoken, phase_table(records), drawn};
 }
 
-Plot communication_plot(const All& all, const std::vector<Record>& records) {
+Plot communication_plot(const ZeroList& all, const std::vector<Record>& records) {
   return share_plot(
       "communication_overhead", "Communication overhead",
       "Time of a step in which computing waited for a collective, by kind: gathering parameters, "
@@ -201,7 +189,7 @@ Plot communication_plot(const All& all, const std::vector<Record>& records) {
       "At the end of a bar: this share, and how long the collectives took in all, most of it "
       "perhaps hidden behind "
       "computing.",
-      all, records, 1.7,
+      all, records,
       [](const std::string& part) {
         return part == "wait for gather" || part == "wait for reduce" ? part : std::string();
       },
@@ -210,14 +198,14 @@ Plot communication_plot(const All& all, const std::vector<Record>& records) {
       });
 }
 
-Plot breakdown_plot(const All& all, const std::vector<Record>& records) {
+Plot breakdown_plot(const ZeroList& all, const std::vector<Record>& records) {
   return share_plot(
       "overhead_breakdown", "Where a step's time goes",
       "Computing; waits for collectives that nothing hid; data (waiting for a batch and bringing "
       "it to the device); "
       "host gap: "
       "computing stood still while the host issued work.",
-      all, records, 1.26,
+      all, records,
       [](const std::string& part) {
         const bool overhead = part.starts_with("wait for ") || part == "data" || part == "other";
         if (part == "gap") return std::string("host gap");
@@ -236,10 +224,10 @@ std::pair<std::string, std::string> heat(double percent) {
           depth > 0.5 ? "#ffffff" : "#202020"};
 }
 
-Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
+Plot utilisation_plot(const ZeroList& all, const std::vector<Record>& records) {
   const bool nvml = std::any_of(all.begin(), all.end(),
                                 [](const ZeroFigures& f) { return f.utilisation.has_value(); });
-  const Member value = nvml ? &ZeroFigures::utilisation : &ZeroFigures::computing;
+  const ZeroMember value = nvml ? &ZeroFigures::utilisation : &ZeroFigures::computing;
   if (std::none_of(all.begin(), all.end(),
                    [&](const ZeroFigures& f) { return (f.*value).has_value(); }))
     return {};
@@ -267,12 +255,14 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
         x - 0.48, y - 0.46, x + 0.48, y + 0.46, fill, quoted(text), x, y, ink);
     spoken += fmt::format(" {}: {}.", f.record->label, text);
   }
+  const int height = 46 * static_cast<int>(lines.size());
   const std::string title =
-      titled(nvml ? "GPU utilisation" : "Computing, share of a step", records);
+      zero_titled(nvml ? "GPU utilisation" : "Computing, share of a step", records);
   const std::string commands = fmt::format(
-      "{}set xrange [-0.5:{}]\nset yrange [-{}:0.5]\nset xtics ({})\nset ytics ({})\nplot NaN "
+      "{}{}set xrange [-0.5:{}]\nset yrange [-{}:0.5]\nset xtics ({})\nset ytics ({})\nplot NaN "
       "notitle\n",
-      cells, static_cast<double>(batches.size()) - 0.5, static_cast<double>(lines.size()) - 0.5,
+      lines.size() > 2 ? vertical_label("strategy x accumulation", 0, height, height) : "", cells,
+      static_cast<double>(batches.size()) - 0.5, static_cast<double>(lines.size()) - 0.5,
       batch_tics(batches), tics);
   const std::string caption =
       nvml ? "Share of the time in which a kernel ran on rank 0's GPU, by NVML; over 70% is good."
@@ -286,8 +276,8 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
               zero_table(records),
               script("utilisation_heatmap",
                      {.title = title,
-                      .left = 96,
-                      .plot_height = 46 * static_cast<int>(lines.size()),
+                      .left = 110,
+                      .plot_height = height,
                       .legend = {{}, "batch size, samples per rank and micro-batch"}},
                      "", commands)};
 }
@@ -295,7 +285,7 @@ Plot utilisation_plot(const All& all, const std::vector<Record>& records) {
 }  // namespace
 
 std::vector<Plot> zero_plots(const std::vector<Record>& records) {
-  const All all = zero_figures(records);
+  const ZeroList all = zero_figures(records);
   std::vector<Plot> plots = {tokens_plot(all, records), peak_plot(all, records),
                              communication_plot(all, records), utilisation_plot(all, records),
                              breakdown_plot(all, records)};

@@ -1,6 +1,9 @@
 #include "run/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "base/error.h"
 
@@ -94,6 +97,22 @@ TEST(RunConfig, FoldersOfDifferentConfigurationsDiffer) {
   EXPECT_NE(configuration_name(plain, 8), configuration_name(offloaded, 8));
   EXPECT_NE(configuration_name(plain, 8), configuration_name(accumulated, 8));
   EXPECT_NE(configuration_name(plain, 8), configuration_name(plain, 4));
+}
+
+TEST(RunConfig, FoldersOfPrivateStepsNameModePartsImageAndAttention) {
+  RunConfig base;
+  base.model.name = "dit-s/8";
+  std::vector<RunConfig> all(7, base);
+  all[1].privacy.method.mode = Mode::ghost;
+  all[2].privacy.method.mode = Mode::flash;
+  all[3].privacy.method = {.mode = Mode::flash, .tile = 64};
+  all[4].privacy.method = {.mode = Mode::automatic, .pass = privacy::PassKind::book};
+  all[5].model.diffusion.image_size = 128;
+  all[6].model.attention = AttentionKind::math;
+  std::set<std::string> names;
+  for (const RunConfig& config : all) names.insert(configuration_name(config, 1));
+  EXPECT_EQ(names.size(), all.size());
+  EXPECT_THAT(configuration_name(all[2], 1), ::testing::HasSubstr("_flash_"));
 }
 
 }  // namespace
