@@ -99,6 +99,8 @@ def main() -> int:
                 wrong.append(f"src/{name}: includes {included}; take ATen/core/Tensor.h and ATen/ops/<op>.h")
             if path.suffix in {".cu", ".cuh"} and target in {"torch", "ATen", "c10"}:
                 wrong.append(f"src/{name}: includes {included}; a .cu file takes plain pointers")
+        if "son::parse(" in text and name != "base/json.h":
+            wrong.append(f"src/{name}: parses JSON by itself; base/json.h limits how deep it nests")
         if "getenv(" in text and folder != "cli" and not name.startswith("comm/launch"):
             wrong.append(f"src/{name}: reads the environment; only src/cli and src/comm/launch do")
     for what, edges in (("folders", folders), ("files", files)):

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace veil {
 namespace {
@@ -24,7 +25,7 @@ Json object_in(const std::string& path) {
   const std::string text = read_file(path);
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos || text[begin] != '{') return {};
-  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json parsed = try_json(text);
   return parsed.is_object() ? parsed : Json();
 }
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "cli/progress.h"
@@ -34,7 +35,7 @@ std::vector<std::string> prompts_of_file(const std::string& path) {
       prompts.push_back(std::move(text));
       continue;
     }
-    const auto object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto object = try_json(text);
     if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string())
       user_error("--prompts {}:{}: a line must be an object with a \"prompt\"", path, line);
     prompts.push_back(object["prompt"].get<std::string>());

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "data/chat_skeleton.h"
 #include "data/utf8.h"
 
@@ -379,7 +380,7 @@ RecognisedChat find_chat_template(const std::string& path, const std::string& na
   const bool files = path != "byte" && path != "bytes" && !path.empty();
   json configuration = json::object();
   if (files && fs::exists(configuration_file, ignored)) {
-    configuration = json::parse(read_file(configuration_file.string()), nullptr, false);
+    configuration = try_json(read_file(configuration_file.string()));
     if (!configuration.is_object())
       user_error("'{}' is no configuration of a tokenizer: it holds no JSON object",
                  configuration_file.string());

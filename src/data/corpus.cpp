@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/user_field.h"
 #include "data/utf8.h"
@@ -323,7 +324,7 @@ std::optional<Document> Corpus::parse(std::string_view text, int64_t line) {
   CountedObject counted;
   try {
     if (options_.user_key.empty()) {
-      counted.object = json::parse(text);
+      counted.object = parse_json(text);
     } else {
       counted = parse_counting(text, options_.user_key);
     }

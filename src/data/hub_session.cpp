@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "data/hub.h"
@@ -166,7 +167,7 @@ HubSession::Listing HubSession::list() {
   }
   if (answer.status != 200 || !answer.trouble.empty()) refuse(answer, what, "");
 
-  const json listing = json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  const json listing = try_json(answer.body);
   const auto commit = listing.find("sha"), siblings = listing.find("siblings");
   if (!listing.is_object() || commit == listing.end() || !commit->is_string() ||
       siblings == listing.end() || !siblings->is_array()) {

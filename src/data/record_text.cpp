@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace veil::data {
 namespace {
@@ -51,8 +52,7 @@ std::string message_content(const json& content, std::string& text) {
 
 std::string read_messages(const json& given, std::vector<ChatMessage>& messages) {
   // A table has them as a text.
-  const json parsed =
-      given.is_string() ? json::parse(given.get_ref<const std::string&>(), nullptr, false) : json();
+  const json parsed = given.is_string() ? try_json(given.get_ref<const std::string&>()) : json();
   const json& list = given.is_string() ? parsed : given;
   if (!list.is_array()) return "the messages are no list";
   for (const json& each : list) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace veil::data {
 
@@ -92,7 +93,7 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
   StoreHeader header;
   TokenizerIdentity& tokenizer = header.tokenizer;
   try {
-    const json text = json::parse(begin + kFixedBytes, begin + kFixedBytes + length);
+    const json text = parse_json({begin + kFixedBytes, length});
     const auto token = [&](const char* key) -> std::optional<int32_t> {
       if (text.at(key).is_null()) return {};
       const auto value = text.at(key).get<int64_t>();

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "data/bpe.h"
 #include "data/content_hash.h"
 #include "data/utf8.h"
@@ -398,7 +399,7 @@ std::optional<int32_t> special_token(const TokenizerFile& file, const json& conf
 
 json parse(const std::string& path, const std::string& text) {
   try {
-    json root = json::parse(text);
+    json root = parse_json(text);
     if (!root.is_object()) user_error("'{}' is no tokenizer: it holds no JSON object", path);
     return root;
   } catch (const json::exception& error) {

@@ -1,6 +1,7 @@
 #include "data/user_field.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace veil::data {
 
@@ -12,7 +13,7 @@ CountedObject parse_counting(std::string_view text, const std::string& name) {
     if (event == json::parse_event_t::key && depth == 1 && parsed == name) ++counted.times;
     return true;
   };
-  counted.object = json::parse(text, count);
+  counted.object = parse_json(text, count);
   return counted;
 }
 

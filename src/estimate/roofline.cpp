@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "tensor/category.h"
 #include "tensor/stream.h"
 
@@ -70,7 +71,7 @@ using Json = nlohmann::ordered_json;
 Json stored_rooflines(const std::string& path) {
   Json known;
   try {
-    if (std::filesystem::exists(path)) known = Json::parse(read_file(path));
+    if (std::filesystem::exists(path)) known = parse_json<Json>(read_file(path));
   } catch (const std::exception&) {  // a damaged cache is measured anew
   }
   return known.is_object() ? known : Json::object();

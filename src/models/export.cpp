@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/outputs.h"
 #include "base/text.h"
 #include "models/model_files.h"
@@ -76,8 +77,7 @@ std::optional<EarlierExport> earlier_export(const fs::path& folder) {
   std::error_code error;
   const fs::path path = folder / kExportManifest;
   if (!fs::is_regular_file(path, error)) return {};
-  const auto json =
-      nlohmann::json::parse(read_file(path.string()), nullptr, /*allow_exceptions=*/false);
+  const auto json = try_json(read_file(path.string()));
   if (!json.is_object() || json.value(kWrittenBy, "") != kWriter || !json.contains("files") ||
       !json["files"].is_object())
     return {};

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "nn/classifier.h"
 #include "nn/lm_head.h"
@@ -83,7 +84,7 @@ LanguageConfig parse_config(const Json& json, const std::string& where) {
 
 LanguageConfig read_config(const std::string& path) {
   const std::string text = read_file(path);
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = try_json<Json>(text);
   if (json.is_discarded()) user_error("{}: not valid JSON", path);
   return parse_config(json, path);
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "models/adapters.h"
 #include "models/config_fields.h"
@@ -95,7 +96,7 @@ PeftAdapter read_adapter(const std::string& folder) {
   }
   PeftAdapter adapter;
   adapter.folder = folder;
-  adapter.config = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  adapter.config = try_json<Json>(read_file(path));
   if (!adapter.config.is_object()) user_error("{}: not a JSON object", path);
   const ConfigFields fields(adapter.config, path);
   const std::string kind = fields.text("peft_type");

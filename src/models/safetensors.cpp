@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace veil {
@@ -205,7 +206,7 @@ void SafetensorsFile::read_header() {
   if (length == 0 || text[0] != '{') bad_file(path_, "its header is not a JSON object");
   json header;
   try {
-    header = json::parse(text, text + length, HeaderGuard(path_));
+    header = parse_json({text, length}, HeaderGuard(path_));
   } catch (const json::exception& error) {
     bad_file(path_, "its header is not JSON in UTF-8 ({})", printable(error.what()));
   }

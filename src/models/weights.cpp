@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace veil {
@@ -30,7 +31,7 @@ std::vector<std::pair<std::string, std::string>> read_index(const std::string& p
   };
   json index;
   try {
-    index = json::parse(read_file(path), once);
+    index = parse_json(read_file(path), once);
   } catch (const json::exception& error) {
     user_error("'{}' is not JSON: {}", path, printable(error.what()));
   }

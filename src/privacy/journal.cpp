@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace veil::privacy {
 namespace {
@@ -20,6 +21,8 @@ using Json = nlohmann::json;
 
 constexpr const char* kLedgerFile = "ledger.json";
 constexpr const char* kSecretFile = "secret";
+constexpr int kSchema = 2;               // 1 had no check value
+constexpr const char* kCheck = "check";  // keyed by the secret
 constexpr double kReserveSeconds = 0.5;
 constexpr int64_t kReserveSteps = 4096;
 
@@ -52,6 +55,34 @@ std::string repeated_name(const RunSecret& secret, const RunNonce& nonce) {
   return hex(name.value().data(), 8);
 }
 
+// Of everything that a ledger says. Keys are sorted, so what was read gives what was written.
+std::string check_value(const RunSecret& secret, Json ledger) {
+  ledger.erase(kCheck);
+  SecretTag tag(secret, "ledger");
+  tag.add(ledger.dump());
+  const RunNonce value = tag.value();
+  return hex(value.data(), value.size());
+}
+
+// The ledger in a file's text. UserError if it is none, and if it is not as this secret's run wrote
+// it: a changed sigma would be a changed epsilon. Under another secret nothing can be checked.
+Json read_ledger(const std::string& text, const RunSecret& secret, const std::string& where) {
+  const Json found = try_json(text);
+  if (!found.is_object() || !found.contains("events"))
+    user_error("{}: not a ledger; without it nobody knows what was spent", where);
+  const Json schema = found.value("schema", Json());
+  if (schema != 1 && schema != kSchema)
+    user_error("{}: its schema is {}, this version of Veil reads 1 and {}", where, shown(schema),
+               kSchema);
+  const bool ours = found.value("secret", Json()) == fingerprint(secret);
+  if (ours && schema != 1 && found.value(kCheck, Json()) != check_value(secret, found))
+    user_error(
+        "{}: damaged or changed since Veil wrote it; restore it, for without it nobody knows "
+        "what was spent",
+        where);
+  return found;
+}
+
 }  // namespace
 
 bool holds_journal(const std::string& folder) {
@@ -72,7 +103,16 @@ Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::m
   tag.add(input_.settings.dump());
   tag.add(input_.data);
   tag_ = tag.value();
-  if (holds_journal(input_.folder)) found_ = read_file(path(kLedgerFile));
+  if (holds_journal(input_.folder)) {
+    found_ = read_file(path(kLedgerFile));
+    // An empty file is a ledger that was lost, not a run that has none.
+    if (found_.empty()) read_ledger(found_, secret_, path(kLedgerFile));
+  } else if (own && !secret_is_new_ && !input_.start.ledger.events.empty()) {
+    user_error(
+        "{}: missing, so nobody knows which steps were begun after the checkpoint; restore "
+        "it, or continue a copy of the checkpoint in a new folder",
+        path(kLedgerFile));
+  }
   decide(mechanism);
 }
 
@@ -87,6 +127,7 @@ std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   if (before.value("folder", std::string()) != folder_identity(input_.folder))
     return "this folder is a copy";
   if (before.value("secret", std::string()) != fingerprint(secret_)) return "the secret is another";
+  if (before.value("schema", 0) != kSchema) return "an earlier version of Veil wrote the ledger";
   if (!written_by_it && !where_it_began)
     return "the newest checkpoint is not of the run's last segment";
   if (!input_.replayable) return "this device may round otherwise the second time";
@@ -110,9 +151,7 @@ void Journal::decide(const Mechanism& mechanism) {
   Json before;
   Ledger done = input_.start.ledger;
   if (!found_.empty()) {
-    before = Json::parse(found_, nullptr, /*allow_exceptions=*/false);
-    if (!before.is_object() || !before.contains("events"))
-      user_error("{}: not a ledger; without it nobody knows what was spent", where);
+    before = read_ledger(found_, secret_, where);
     done = merged(ledger_from_json(before["events"], where), input_.start.ledger);
   }
   resumes_ = !done.events.empty();
@@ -167,16 +206,19 @@ Json Journal::stored() const {
   const LedgerEvent& event = ledger_.events.back();
   Json checkpoints = Json::object();
   for (const auto& [step, digest] : checkpoints_) checkpoints[std::to_string(step)] = digest;
-  return {{"schema", 1},
-          {"events", ledger_json(ledger_)},
-          {"segment", event.segment},
-          {"from", {{"segment", from_segment_}, {"steps", event.first}, {"digest", from_digest_}}},
-          {"checkpoints", checkpoints},
-          {"nonce", hex(nonce_.data(), nonce_.size())},
-          {"tag", hex(tag_.data(), tag_.size())},
-          {"secret", fingerprint(secret_)},
-          {"folder", folder_identity(input_.folder)},
-          {"settings", input_.settings}};
+  Json ledger = {
+      {"schema", kSchema},
+      {"events", ledger_json(ledger_)},
+      {"segment", event.segment},
+      {"from", {{"segment", from_segment_}, {"steps", event.first}, {"digest", from_digest_}}},
+      {"checkpoints", checkpoints},
+      {"nonce", hex(nonce_.data(), nonce_.size())},
+      {"tag", hex(tag_.data(), tag_.size())},
+      {"secret", fingerprint(secret_)},
+      {"folder", folder_identity(input_.folder)},
+      {"settings", input_.settings}};
+  ledger[kCheck] = check_value(secret_, ledger);
+  return ledger;
 }
 
 void Journal::write() const {

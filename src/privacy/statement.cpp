@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/quantity.h"
 
 namespace veil::privacy {
@@ -91,8 +92,7 @@ std::optional<Statement> read_statement(const std::string& folder) {
   const std::string path = join_path(folder, kStatementFile);
   std::error_code ignored;
   if (folder.empty() || !std::filesystem::exists(path, ignored)) return {};
-  return statement_from_json(Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false),
-                             path);
+  return statement_from_json(try_json(read_file(path)), path);
 }
 
 Statement statement_from_json(const Json& json, const std::string& where) {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/json.h"
 #include "tensor/category.h"
 
 namespace veil {
@@ -69,7 +70,7 @@ void FieldReader::read(const std::string& key, const Json& value, Json& member) 
 Json parse_object(const std::string& text) {
   Json source;
   try {
-    source = Json::parse(text);
+    source = parse_json<Json>(text);
   } catch (const Json::parse_error& error) {
     throw DamagedRecordError(fmt::format("it is not whole JSON (byte {})", error.byte));
   } catch (const Json::exception&) {

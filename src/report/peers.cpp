@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -73,7 +74,7 @@ bool PeerRecord::is_plain() const {
 Peers read_peers(const std::string& path) {
   const std::string content = read_file(path);
   Peers peers;
-  const json whole = json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const json whole = try_json(content);
   if (whole.is_array()) {
     for (size_t i = 0; i < whole.size(); ++i)
       peers.push_back(peer_from_json(path, " record " + std::to_string(i + 1), whole[i]));
@@ -83,7 +84,7 @@ Peers read_peers(const std::string& path) {
       const size_t brace = lines[i].find('{');
       if (brace == std::string::npos) continue;
       const std::string where = " line " + std::to_string(i + 1);
-      const json object = json::parse(lines[i].substr(brace), nullptr, false);
+      const json object = try_json(lines[i].substr(brace));
       if (object.is_discarded()) peer_error(path, where, "this is no JSON");
       peers.push_back(peer_from_json(path, where, object));
     }

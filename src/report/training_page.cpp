@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/text.h"
@@ -241,7 +242,7 @@ TrainingRun read_training(const std::string& folder) {
   std::error_code failed;
   const std::string settings = join_path(folder, kSettingsFile);
   if (fs::is_regular_file(settings, failed)) {
-    const auto parsed = nlohmann::ordered_json::parse(read_file(settings), nullptr, false);
+    const auto parsed = try_json<nlohmann::ordered_json>(read_file(settings));
     if (parsed.is_object()) run.settings = parsed;
   }
   return run;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "data/hub.h"
@@ -69,8 +70,7 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
                 join(known, ", "));
   }
   const std::string path = join_path(source.folder, "config.json");
-  if (const auto json =
-          nlohmann::ordered_json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (const auto json = try_json<nlohmann::ordered_json>(read_file(path));
       json.is_object() && is_dit_config(json)) {
     source.diffusion = parse_dit_config(json, path);
   } else {

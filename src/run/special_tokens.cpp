@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace veil {
 namespace {
@@ -78,8 +79,7 @@ SpecialTokens choose_special_tokens(const ModelSource& source, bool own_tokenize
   if (own_tokenizer && !source.folder.empty()) {
     const std::string path = join_path(source.folder, "generation_config.json");
     if (fs::exists(path))
-      files.push_back({"generation_config.json",
-                       Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false)});
+      files.push_back({"generation_config.json", try_json<Json>(read_file(path))});
     if (source.config) files.push_back({"config.json", source.config->source});
   }
   const auto token = [&](int32_t id, const std::string& from) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/encode.h"
 #include "privacy/journal.h"
@@ -174,7 +175,7 @@ nlohmann::json stored_settings(const std::string& run_folder) {
   const std::string path = join_path(run_folder, kRunSettings);
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return nlohmann::json::object();
-  const auto found = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const auto found = try_json(read_file(path));
   return found.is_object() ? found : nlohmann::json::object();
 }
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/outputs.h"
 #include "base/text.h"
 #include "record/folder.h"
@@ -181,7 +182,7 @@ std::optional<AskedSweep> asked_sweep(const std::string& folder) {
   if (!fs::exists(path, ignored)) return {};
   AskedSweep result;
   try {
-    const Json asked = Json::parse(read_file(path));
+    const Json asked = parse_json<Json>(read_file(path));
     result.suite = asked.at("suite").get<std::string>();
     result.words = asked.at("words").get<std::vector<std::string>>();
   } catch (const Json::exception&) {

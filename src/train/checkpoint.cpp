@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
+#include "base/sha256.h"
 #include "models/weight_tensors.h"
 
 namespace veil {
@@ -18,6 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnfinished = ".unfinished";
+constexpr const char* kStateFile = "state.json";
 
 constexpr int kAverage = -2;
 
@@ -36,7 +40,7 @@ std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {  // old
   const fs::path parent = fs::path(run_folder) / "checkpoints";
   if (!fs::is_directory(parent)) return found;
   for (const auto& entry : fs::directory_iterator(parent)) {
-    if (step_of(entry.path()) >= 0 && fs::exists(entry.path() / "state.json"))
+    if (step_of(entry.path()) >= 0 && fs::exists(entry.path() / kStateFile))
       found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end(),
@@ -56,6 +60,66 @@ void remove_unfinished(const fs::path& parent) {
 
 void barrier(Executor& executor) {
   if (Communicator* lane = executor.communicator()) lane->barrier();
+}
+
+constexpr const char* kDigests = "sha256";     // of the other files, by name
+constexpr const char* kStateDigest = "check";  // of everything else in the state
+
+// Of a file's bytes, in pieces that are hashed on several threads.
+std::string file_digest(const fs::path& path) {
+  constexpr uint64_t kPiece = uint64_t{1} << 20;
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error) user_error("cannot read '{}': {}", path.string(), error.message());
+  return digest_text(digest_of_parts(static_cast<int64_t>(size / kPiece + 1), [&](int64_t piece) {
+    std::ifstream stream(path, std::ios::binary);
+    stream.seekg(static_cast<std::streamoff>(static_cast<uint64_t>(piece) * kPiece));
+    std::string bytes(kPiece, '\0');
+    stream.read(bytes.data(), static_cast<std::streamsize>(kPiece));
+    if (stream.bad()) user_error("cannot read '{}'", path.string());
+    bytes.resize(static_cast<size_t>(stream.gcount()));
+    return sha256(bytes);
+  }));
+}
+
+std::string state_digest(Json state) {
+  state.erase(kStateDigest);
+  return digest_text(sha256(state.dump()));
+}
+
+// The state, if it is as it was written; nothing otherwise. Earlier versions wrote no digest.
+std::optional<Json> sound_state(const fs::path& folder) {
+  Json state = try_json<Json>(read_file((folder / kStateFile).string()));
+  if (!state.is_object() || !state.contains("steps")) return {};
+  if (state.contains(kStateDigest) && state[kStateDigest] != state_digest(state)) return {};
+  return state;
+}
+
+// The first file that is not as it was written, of every `world`-th from the `rank`-th on; "" if
+// there is none.
+std::string damaged_file(const fs::path& folder, const Json& state, int rank, int world) {
+  int number = 0;
+  const Json digests = state.value(kDigests, Json::object());
+  for (const auto& [name, digest] : digests.items()) {
+    if (number++ % world != rank) continue;
+    const fs::path path = folder / fs::path(name).filename();
+    if (!fs::exists(path) || digest != file_digest(path)) return path.string();
+  }
+  return "";
+}
+
+[[noreturn]] void damaged_checkpoint(const fs::path& folder, const std::string& file) {
+  std::string way_out = "no other whole checkpoint is there";
+  std::vector<fs::path> others = whole_checkpoints(folder.parent_path().parent_path().string());
+  for (; !others.empty(); others.pop_back()) {
+    if (fs::equivalent(others.back(), folder)) continue;
+    const auto state = sound_state(others.back());
+    if (!state || !damaged_file(others.back(), *state, 0, 1).empty()) continue;
+    way_out = fmt::format("{} is whole: move {} away to continue from it",
+                          others.back().filename().string(), folder.filename().string());
+    break;
+  }
+  user_error("{}: damaged, its bytes are not those that Veil wrote; {}", file, way_out);
 }
 
 // All ranks' pieces, found by model-wide index.
@@ -144,10 +208,24 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
                                       piece.average, stored_type(piece.average.scalar_type())));
     }
   }
-  write_safetensors((unfinished / fmt::format("rank_{:05}.safetensors", rank)).string(), sources);
+  // Each rank hashes its own file, and rank 0 puts the digests into the state.
+  const fs::path mine = unfinished / fmt::format("rank_{:05}.safetensors", rank);
+  write_safetensors(mine.string(), sources);
+  write_file_atomically(fs::path(mine).replace_extension(".sha256").string(), file_digest(mine));
   barrier(executor);
   if (rank == 0) {
-    write_file_atomically((unfinished / "state.json").string(), state.dump(1), /*owner_only=*/true);
+    std::vector<fs::path> made;
+    for (const auto& entry : fs::directory_iterator(unfinished)) {
+      if (entry.path().extension() == ".sha256") made.push_back(entry.path());
+    }
+    std::sort(made.begin(), made.end());
+    state[kDigests] = Json::object();
+    for (const fs::path& digest : made) {
+      state[kDigests][digest.stem().string() + ".safetensors"] = read_file(digest.string());
+      fs::remove(digest);
+    }
+    state[kStateDigest] = state_digest(state);
+    write_file_atomically((unfinished / kStateFile).string(), state.dump(1), /*owner_only=*/true);
     if (before_whole) before_whole(unfinished.string());
     fs::remove_all(whole);
     fs::rename(unfinished, whole);
@@ -168,15 +246,17 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
 }
 
 Json checkpoint_state(const std::string& folder) {
-  const std::string path = join_path(folder, "state.json");
-  const Json state = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!state.is_object() || !state.contains("steps"))
-    user_error("{}: not a checkpoint's state", path);
-  return state;
+  const auto state = sound_state(folder);
+  if (!state) damaged_checkpoint(folder, join_path(folder, kStateFile));
+  return *state;
 }
 
 Json load_checkpoint(const std::string& folder, Executor& executor) {
   const Json state = checkpoint_state(folder);
+  const Communicator* const lane = executor.communicator();
+  const std::string damaged =
+      damaged_file(folder, state, lane ? lane->rank() : 0, lane ? lane->size() : 1);
+  if (!damaged.empty()) damaged_checkpoint(folder, damaged);
   const Pieces pieces(folder);
   executor.restore(
       state.value("steps", int64_t{0}),

@@ -5,7 +5,7 @@
 //       tensors "params@FIRST", "state0@FIRST", ..., and "average@FIRST" if there is one; FIRST
 //       is the model-wide index of the first element
 //   <run>/checkpoints/step_00000120/state.json
-//       steps, data position, settings; written last
+//       steps, data position, settings, and the other files' SHA-256; written last
 //
 // The folder is made under another name and renamed when it is whole. Indices do not depend on the
 // world, so a run may be resumed with other ranks or another strategy.
@@ -33,7 +33,8 @@ void save_checkpoint(const std::string& run_folder, Executor& executor,
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 
 // Fills the executor and answers the state that was saved. Every rank calls it, with the same
-// folder. UserError if the checkpoint is of another model.
+// folder. UserError if a file is not as it was written, which names it and the newest checkpoint
+// that is whole, and if the checkpoint is of another model.
 nlohmann::ordered_json load_checkpoint(const std::string& folder, Executor& executor);
 // The average of the weights that was saved with them. UserError if there is none.
 void load_average(const std::string& folder, WeightAverage& average);

@@ -156,20 +156,19 @@ TEST_F(ProgramReplay, ACheckpointWithOtherBytesIsNoExactReplay) {
   const Answer replay = veil(line + "run");
   ASSERT_EQ(replay.code, kExitDone) << replay.err;
   EXPECT_THAT(replay.out, HasSubstr("exact replay"));
-  for (const std::string name : {"rank_00000.safetensors", "state.json"}) {
-    SCOPED_TRACE(name);
-    fs::remove_all(work() / "run" / "checkpoints" / "step_00000006");
-    if (name == "state.json") {
-      const std::string state = text(work() / "run" / "checkpoints" / "step_00000004" / name);
-      std::ofstream(work() / "run" / "checkpoints" / "step_00000004" / name) << state << " ";
-    } else {
-      change_byte(work() / "run" / "checkpoints" / "step_00000004" / name, 4);
-    }
-    const Answer answer = veil(line + "run");
-    ASSERT_EQ(answer.code, kExitDone) << answer.err;
-    EXPECT_THAT(answer.out, HasSubstr("fresh nonce, for"));
-    EXPECT_THAT(answer.out, Not(HasSubstr("exact replay")));
-  }
+  fs::remove_all(work() / "run" / "checkpoints" / "step_00000006");
+  const fs::path checkpoint = work() / "run" / "checkpoints" / "step_00000004";
+  const std::string weights = text(checkpoint / "rank_00000.safetensors");
+  change_byte(checkpoint / "rank_00000.safetensors", 4);
+  expect_refused(line + "run", "rank_00000.safetensors: damaged");
+  std::ofstream(checkpoint / "rank_00000.safetensors", std::ios::binary) << weights;
+  // other bytes that say the same
+  const std::string state = text(checkpoint / "state.json");
+  std::ofstream(checkpoint / "state.json") << state << " ";
+  const Answer answer = veil(line + "run");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("fresh nonce, for"));
+  EXPECT_THAT(answer.out, Not(HasSubstr("exact replay")));
 }
 
 TEST_F(ProgramReplay, AnEnvironmentThatChangesArithmeticIsNoExactReplay) {

@@ -329,10 +329,60 @@ TEST_F(JournalTest, AFolderThatMovedOnSinceItWasReadIsRefused) {
   EXPECT_THROW(late.begin(), UserError);
 }
 
-TEST_F(JournalTest, AJournalThatIsBrokenStopsTheRun) {
-  crashed();
-  write_file_atomically(run() + "/ledger.json", "{\"events\": 7", true);
-  EXPECT_THROW(open(input()), UserError);
+TEST_F(JournalTest, AJournalThatIsBrokenOrGoneStopsTheRun) {
+  const JournalStart start = crashed();
+  const std::string file = run() + "/ledger.json", whole = read_file(file);
+  for (const char* broken : {"{\"events\": 7", "", "[]", "{}"}) {
+    write_file_atomically(file, broken, true);
+    EXPECT_THROW(open(input()), UserError) << broken;
+    EXPECT_THROW(open(input(start)), UserError) << broken;
+  }
+  fs::remove(file);
+  EXPECT_THROW(open(input(start)), UserError);
+  nlohmann::json other = nlohmann::json::parse(whole);
+  other["schema"] = 99;
+  write_file_atomically(file, other.dump(1), true);
+  EXPECT_THROW(open(input(start)), UserError);
+  write_file_atomically(file, whole, true);
+  EXPECT_TRUE(open(input(start)).replays());
+}
+
+TEST_F(JournalTest, ALedgerThatWasChangedIsRefusedWhateverTheChange) {
+  const JournalStart start = crashed();
+  const std::string file = run() + "/ledger.json", whole = read_file(file);
+  nlohmann::json less = nlohmann::json::parse(whole);
+  less["events"][0]["sigma"] = 9.0;
+  write_file_atomically(file, less.dump(1), true);
+  EXPECT_THROW(open(input(start)), UserError);
+  // Any bit of any byte: refused, or read as it was. Only the name of the secret can be other, and
+  // then nothing is replayed and all is counted.
+  int refused = 0;
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
+    write_file_atomically(file, flipped, true);
+    try {
+      Journal journal = open(input(start));
+      EXPECT_GE(journal.ledger().steps(), 10) << "at byte " << at;
+      EXPECT_TRUE(!journal.replays() ||
+                  nlohmann::json::parse(flipped) == nlohmann::json::parse(whole))
+          << "at byte " << at;
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, static_cast<int>(whole.size()) / 2);
+}
+
+// Version 1 had no check value: its runs continue under a fresh nonce.
+TEST_F(JournalTest, ALedgerOfTheFirstSchemaIsCountedAndNotReplayed) {
+  ChaChaKey noise;
+  const JournalStart start = crashed(&noise);
+  nlohmann::json first = nlohmann::json::parse(read_file(run() + "/ledger.json"));
+  first["schema"] = 1;
+  first.erase("check");
+  write_file_atomically(run() + "/ledger.json", first.dump(1), true);
+  expect_fresh(input(start), noise, "earlier version");
 }
 
 }  // namespace
