@@ -88,7 +88,7 @@ class ProgramSuiteTree : public ProgramTest {
 // summary.txt
 TEST_F(ProgramSuiteTree, Llama3Dp) {
   Tree tree;
-  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp"}) {
+  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp", "auto"}) {
     for (const char* const length : {"64", "128", "256"})
       tree.experiments.push_back(std::string(mode) + "_seq" + length);
   }
@@ -113,8 +113,8 @@ TEST_F(ProgramSuiteTree, Bottlenecks) {
 // comparison_results/ with five plots, a CSV table and raw metrics
 TEST_F(ProgramSuiteTree, Zero) {
   Tree tree;
-  for (const char* const strategy : {"zero2", "zero3"}) {
-    for (const char* const batch : {"2", "4", "8"}) {
+  for (const char* const strategy : {"ddp", "zero2", "zero3"}) {
+    for (const char* const batch : {"2", "8"}) {
       for (const char* const accumulation : {"1", "2"})
         tree.experiments.push_back(std::string(strategy) + "_bs" + batch + "_ga" + accumulation);
     }
@@ -123,7 +123,7 @@ TEST_F(ProgramSuiteTree, Zero) {
                 "overhead_breakdown"};
   tree.others = {"comparison.csv", "raw_metrics.json"};
   tree.timelines = false;
-  expect_tree("zero", "comparison_results", tree, built_with_mpi() ? "" : " --simulate-world 2");
+  expect_tree("zero", "comparison_results", tree);
 }
 
 TEST_F(ProgramSuiteTree, Linear) {
