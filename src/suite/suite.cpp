@@ -76,8 +76,8 @@ void check_machine(const RunConfig& config, const std::string& suite) {
 
 std::vector<std::string> prefer_real_ranks(RunConfig& config, const SuiteCall& call) {
   PlacementConfig& placement = config.placement;
-  if (!placement.simulate_world || !call.given("ranks") || placement.ranks.value_or(1) < 2)
-    return {};
+  const bool by_preset = placement.simulate_world && call.given("preset");
+  if (!by_preset || !call.given("ranks") || placement.ranks.value_or(1) < 2) return {};
   const std::string notice = fmt::format("ranks: {} are started, so no world of {} is simulated",
                                          *placement.ranks, *placement.simulate_world);
   placement.simulate_world.reset();

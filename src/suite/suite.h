@@ -80,7 +80,8 @@ std::vector<SuitePage> suite_pages();
 // "--batch-sizes 4 (3.00 GiB, fits)"; "" if the suite refuses one of them.
 std::string accepted_remedy(const Suite& suite, const std::string& remedy);
 
-// A preset may simulate a world; ranks that are asked for are started instead. Answers the notice.
+// A preset may simulate a world; ranks that are given with it are started instead. Answers the
+// notice. Without a preset, both together are an error.
 std::vector<std::string> prefer_real_ranks(RunConfig& config, const SuiteCall& call);
 
 // UserError if the configuration contradicts itself, or does not fit the machine.
