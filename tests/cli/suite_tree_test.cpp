@@ -93,7 +93,8 @@ TEST_F(ProgramSuiteTree, Llama3Dp) {
       tree.experiments.push_back(std::string(mode) + "_seq" + length);
   }
   tree.plots = {"memory_comparison", "time_comparison", "memory_vs_time_tradeoff",
-                "overhead_analysis", "phase_breakdown", "memory_breakdown"};
+                "overhead_analysis", "phase_breakdown", "memory_breakdown",
+                "privacy_cost"};
   tree.others = {"visualizations/summary.txt"};
   expect_tree("llama3-dp", "results", tree);
 }
@@ -141,7 +142,7 @@ TEST_F(ProgramSuiteTree, DitDp) {
               {.experiments = {"vanilla", "ghost", "flash_clip", "bookkeeping",
                                "flash_clip_bookkeeping", "auto"},
                .plots = {"memory_breakdown_comparison", "memory_timeline", "performance_tradeoff",
-                         "time_comparison", "phase_breakdown", "memory_stages"},
+                         "time_comparison", "phase_breakdown", "memory_stages", "privacy_cost"},
                .others = {"visualizations/summary.txt"}});
 }
 
