@@ -37,12 +37,12 @@ show train --model demo/model --data demo/reviews --device cpu --seq-length 80 -
   --learning-rate 3e-3 --steps 15 --epsilon 8 --delta 1e-5 --log-every 3 --output-dir demo/private --export demo/private_model
 
 echo
-echo '== DDP or FSDP? Four configurations on two local ranks, each in its own processes'
-show suite linear --preset tiny --ranks 2 --input-size 512 --batch-size 512 --output-dir demo/linear | sed -n '/^Take/p;/^page/p;/^set-up/,/^$/p'
+echo '== DDP or FSDP? Four configurations as one rank of a simulated world of 8, each in its own process'
+show suite linear --preset tiny --input-size 512 --batch-size 512 --output-dir demo/linear | sed -n '/^Take/p;/^page/p;/^set-up/,/^$/p'
 
 echo
 echo '== What does privacy cost? The plain step, two clipping modes of the literature and auto, the one to choose'
-show suite llama3-dp --preset tiny --device cpu --mode no_dp,ghost_fsdp,flash_fsdp,auto --output-dir demo/privacy | sed -n '/^\[.*: /p'
+show suite llama3-dp --preset tiny --device cpu --output-dir demo/privacy | sed -n '/^\[.*: /p'
 page=$(echo demo/privacy/run_*/index.html)
 sed -n '1,2p' "${page%index.html}summary.txt" | cut -c1-400
 echo

@@ -37,7 +37,8 @@ std::string format_count(double count) {
   static constexpr std::array<std::pair<double, const char*>, 4> kSteps{
       {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
   for (const auto& [step, letter] : kSteps) {
-    if (std::abs(count) >= step) return fmt::format("{:.3g} {}", count / step, letter);
+    // What three digits would round up to the next letter has that letter.
+    if (std::abs(count) >= 0.9995 * step) return fmt::format("{:.3g} {}", count / step, letter);
   }
   return fmt::format("{:.3g}", count);
 }

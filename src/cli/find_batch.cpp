@@ -15,6 +15,7 @@
 #include "record/batch_search.h"
 #include "run/machine.h"
 #include "run/ranks.h"
+#include "run/remedies.h"
 #include "suite/sweep.h"
 
 namespace veil {
@@ -75,6 +76,7 @@ std::vector<std::string> trial_words(const RunConfig& experiment) {
   RunConfig copy = experiment;
   Options options("", "");
   add_step_options(options, copy, /*searched=*/true);
+  add_private_step_options(options, copy);
   add_running_options(options, copy);
   std::vector<std::string> words;
   const nlohmann::json settings = options.json();
@@ -98,7 +100,6 @@ std::vector<std::string> trial_words(const RunConfig& experiment) {
 // A batch size that was tried, and what its run said.
 struct Trial : BatchTrial {
   double tokens_per_second = 0;
-  std::vector<std::string> remedies;
 };
 
 class Search {
@@ -112,7 +113,8 @@ class Search {
 
   LargestBatch run(const std::function<void(const Trial&)>& on_trial) {
     auto estimated = [&](int64_t batch) { return estimate(batch) <= limit_; };
-    const int64_t guess = std::max<int64_t>(1, largest_batch(c_.max_batch, estimated).largest);
+    predicted_ = largest_batch(c_.max_batch, estimated).largest;
+    const int64_t guess = std::max<int64_t>(1, predicted_);
     auto tried = [&](int64_t batch) {
       trials_.push_back(attempt(batch));
       on_trial(trials_.back());
@@ -121,7 +123,17 @@ class Search {
     return largest_batch(c_.max_batch, tried, guess);
   }
 
+  int64_t predicted() const { return predicted_; }
   const std::vector<Trial>& trials() const { return trials_; }
+  // Of a batch of 1 that does not fit.
+  std::vector<std::string> remedies() const {
+    RunConfig one = experiment_;
+    one.step.batch_size = 1;
+    std::vector<std::string> list;
+    for (const Remedy& remedy : priced_remedies(one, world_, on_gpu_, limit_))
+      list.push_back(remedy_text(remedy));
+    return list;
+  }
   const Trial* trial(int64_t batch) const {
     for (const Trial& trial : trials_) {
       if (trial.batch_size == batch) return &trial;
@@ -131,10 +143,13 @@ class Search {
 
  private:
   int64_t estimate(int64_t batch) const {
-    const StepOptions step = step_options(experiment_, world_, on_gpu_);
+    StepOptions step = step_options(experiment_, world_, on_gpu_);
     const Model model = make_model(experiment_, source_, world_);
-    const MemoryEstimate estimate =
-        estimate_memory(build_schedule(model.shape(batch, step.compute, on_gpu_), step));
+    const ModelShape shape = model.shape(batch, step.compute, on_gpu_);
+    const PrivacyConfig& privacy = experiment_.privacy;
+    if (privacy.is_private())
+      step.clip = clip_method(privacy.method, shape, step, privacy.by_layer());
+    const MemoryEstimate estimate = estimate_memory(build_schedule(shape, step));
     return estimate.peak(on_gpu_ ? Space::device : Space::host).total();
   }
 
@@ -142,15 +157,14 @@ class Search {
     Trial trial;
     trial.batch_size = batch;
     experiment_.step.batch_size = batch;
-    trial.remedies = remedies(experiment_, world_, on_gpu_);
     trial.peak_memory_bytes = estimate(batch);
     trial.by = "estimate";
-    if (trial.peak_memory_bytes > limit_) return trial;
+    // The prediction is confirmed by a run on each side of it.
+    if (trial.peak_memory_bytes > limit_ && batch != predicted_ + 1) return trial;
     const Record record = measure(batch);
     trial.by = "run";
     if (record.outcome == "oom") {
       trial.peak_memory_bytes = 0;
-      trial.remedies = record.remedies.value_or(std::vector<std::string>{});
       return trial;
     }
     double peak = *record.peak_memory_bytes;
@@ -189,6 +203,7 @@ class Search {
   int world_;
   bool on_gpu_;
   int64_t limit_;
+  int64_t predicted_ = 0;  // the largest batch by the estimator
   std::vector<std::string> words_;
   std::vector<Trial> trials_;
 };
@@ -214,7 +229,7 @@ StrategyBatch summary(const Search& search, const LargestBatch& found, Strategy 
   }
   if (const Trial* beyond = search.trial(found.too_large)) {
     result.too_large = *beyond;
-    if (found.largest == 0) result.remedies = beyond->remedies;
+    if (found.largest == 0) result.remedies = search.remedies();
   }
   for (const Trial& trial : search.trials()) result.trials.push_back(trial);
   return result;
@@ -266,6 +281,7 @@ int run_find_batch(const CommandCall& call) {
                   "finds the largest batch that fits, by trials in processes of their own");
   add_options(options, command);
   add_step_options(options, command.config, /*searched=*/true);
+  add_private_step_options(options, command.config);
   add_running_options(options, command.config);
   show_defaults(options, command.config, measuring_defaults());
   if (!options.parse_call(call)) return kExitDone;
@@ -285,7 +301,7 @@ int run_find_batch(const CommandCall& call) {
   options.settle_defaults();
   if (!command.json)
     fmt::print("{}  all other settings are the defaults\n\nweights   {}\n\n",
-               options.short_table({"model", "seq-length", "device"}),
+               options.short_table({"model", "mode", "seq-length", "device"}),
                source.has_weights() ? "from " + source.folder : weights_text(source, {}));
 
   BatchSearch result{.command = options.command_line(),
@@ -301,6 +317,8 @@ int run_find_batch(const CommandCall& call) {
     if (is_terminal(stderr))
       progress.show(fmt::format("{}: trying batch sizes", name_of(strategy)));
     const LargestBatch found = search.run([&](const Trial& trial) {
+      if (!command.json && search.trials().size() == 1)
+        fmt::print("{}: a batch of {} is predicted\n", name_of(strategy), search.predicted());
       progress.clear();
       if (!command.json)
         fmt::print("{}, batch {}: {} ({})\n", name_of(strategy), trial.batch_size,

@@ -9,6 +9,7 @@
 #include "estimate/estimator.h"
 #include "estimate/method_prices.h"
 #include "run/machine.h"
+#include "run/remedies.h"
 
 namespace veil {
 namespace {
@@ -118,6 +119,16 @@ bool print_fit(const PlanCommand& command, int64_t peak, bool on_gpu) {
   return !large_enough.empty() && too_small.empty();
 }
 
+// The bytes that remedies have to fit in.
+int64_t planned_room(const PlanCommand& command, bool on_gpu) {
+  if (command.budget) return static_cast<int64_t>(*command.budget * kGiB);
+  if (!on_gpu) return this_machine().memory_bytes;
+  if (gpu_count() > 0) return gpus()[0].memory_bytes;
+  double largest = 0;
+  for (const KnownGpu& gpu : kKnownGpus) largest = std::max(largest, gpu.gib);
+  return static_cast<int64_t>(largest * kGiB);
+}
+
 void print_verdict(const PlanCommand& command, const MemoryEstimate& estimate, int world,
                    bool on_gpu) {
   for (Space space : {Space::device, Space::host, Space::pinned}) {
@@ -128,7 +139,10 @@ void print_verdict(const PlanCommand& command, const MemoryEstimate& estimate, i
   }
   const int64_t peak = estimate.peak(on_gpu ? Space::device : Space::host).total();
   if (print_fit(command, peak, on_gpu)) return;
-  const std::vector<std::string> list = remedies(command.config, world, on_gpu);
+  std::vector<std::string> list;
+  for (const Remedy& remedy :
+       priced_remedies(command.config, world, on_gpu, planned_room(command, on_gpu)))
+    list.push_back(remedy_text(remedy));
   if (!list.empty()) fmt::print("change   {}\n", join(list, "\n         "));
 }
 

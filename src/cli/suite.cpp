@@ -159,16 +159,6 @@ std::optional<std::vector<std::string>> begun_with(const Suite& suite, const Opt
   return words;
 }
 
-// What ran out of memory, and what helps.
-void print_troubles(const SweepResult& result) {
-  for (const Record& record : result.records) {
-    if (record.outcome != "oom") continue;
-    const std::vector<std::string> remedies = record.remedies.value_or(std::vector<std::string>{});
-    fmt::print("{} did not fit{}\n", record.title,
-               remedies.empty() ? "" : "; try " + join(remedies, ", or "));
-  }
-}
-
 // How long measurements take. Those that an earlier call had finished are not counted.
 class MeasuredTime {
  public:
@@ -223,7 +213,6 @@ int sweep_and_report(const Experiments& experiments, const SweepOptions& sweep,
     fmt::print("{}\n", all.dump(1));
   } else {
     fmt::print("\n{}\n", report.summary);
-    print_troubles(result);
     fmt::print("page      {}\nrecords   {}\n", join_path(report.output_folder, "index.html"),
                sweep.folder);
     if (!report.plots_hint.empty()) fmt::print("{}\n", report.plots_hint);

@@ -142,7 +142,7 @@ Table change_table(const Changes& changes) {
 std::string change_headline(const Changes& changes) {
   int faster = 0, slower = 0, level = 0, smaller = 0, larger = 0;
   for (const Change& change : changes.all) {
-    if (change.more_ms())
+    if (change.more_ms() && change.noise_ms)
       ++(!change.beyond_noise() ? level : *change.more_ms() < 0 ? faster : slower);
     if (change.before_bytes && change.after_bytes) {
       if (*change.after_bytes < *change.before_bytes) ++smaller;
@@ -150,9 +150,8 @@ std::string change_headline(const Changes& changes) {
     }
   }
   return fmt::format(
-      "Of {} that both runs have {} became faster, {} slower, {} did not change beyond the noise; "
-      "{} less memory, {} "
-      "more.",
+      "Of {} in both runs {} became faster, {} slower, {} did not change beyond the noise; {} less "
+      "memory, {} more.",
       quantity(std::ssize(changes.all), "experiment"), faster, slower, level,
       smaller == 1 ? "1 needs" : fmt::format("{} need", smaller), larger);
 }

@@ -2,112 +2,168 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <map>
 
 namespace veil {
 namespace {
 
-constexpr double kSlack = 0.05;  // of an exponent: nearer than this is the same
+constexpr double kTolerance = 0.02;  // a law is named if no point is farther from it
+constexpr int kTerms = 3;            // 1, T and T^2
+constexpr double kTokens = 1000;     // slopes are shown for this many tokens
 
-// The 97.5% quantile of Student's t.
-double student(int freedom) {
-  static constexpr std::array<double, 11> table = {0,     12.706, 4.303, 3.182, 2.776, 2.571,
-                                                   2.447, 2.365,  2.306, 2.262, 2.228};
-  if (freedom < static_cast<int>(table.size())) return table[static_cast<size_t>(freedom)];
-  return 1.96 + 2.5 / freedom;
+using Points = std::vector<std::pair<double, double>>;
+using Terms = std::array<double, kTerms>;
+
+// Least squares of the relative residuals over the terms that `used` has a bit for, in units of the
+// longest T; nothing if a coefficient comes out below 0 or is not determined.
+std::optional<Terms> solve_terms(const Points& points, unsigned used) {
+  std::vector<int> terms;
+  for (int k = 0; k < kTerms; ++k) {
+    if (used >> k & 1U) terms.push_back(k);
+  }
+  const size_t n = terms.size();
+  std::vector<std::vector<double>> rows(n, std::vector<double>(n + 1, 0));
+  for (const auto& [x, y] : points) {
+    for (size_t i = 0; i < n; ++i) {
+      const double left = std::pow(x, terms[i]) / y;
+      for (size_t k = 0; k < n; ++k) rows[i][k] += left * std::pow(x, terms[k]) / y;
+      rows[i][n] += left;
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {  // Gauss-Jordan; the matrix is positive definite
+    if (!(rows[i][i] > 0)) return {};
+    for (size_t r = 0; r < n; ++r) {
+      if (r == i) continue;
+      const double factor = rows[r][i] / rows[i][i];
+      for (size_t k = i; k <= n; ++k) rows[r][k] -= factor * rows[i][k];
+    }
+  }
+  Terms found = {};
+  for (size_t i = 0; i < n; ++i) {
+    const double value = rows[i][n] / rows[i][i];
+    if (!std::isfinite(value) || value < 0) return {};
+    found[static_cast<size_t>(terms[i])] = value;
+  }
+  return found;
 }
 
-bool holds(const PowerFit& fit, double exponent) {
-  return fit.low - kSlack <= exponent && exponent <= fit.high + kSlack;
+double deviation_of(const Points& points, const Terms& terms) {
+  double largest = 0;
+  for (const auto& [x, y] : points)
+    largest = std::max(largest, std::abs(terms[0] + (terms[1] + terms[2] * x) * x - y) / y);
+  return largest;
+}
+
+// The nearest law that has no term above `degree` and one of it.
+std::optional<Terms> nearest_law(const Points& points, int degree) {
+  std::optional<Terms> best;
+  const unsigned top = 1U << degree;
+  for (unsigned lower = 0; lower < top; ++lower) {
+    const auto terms = solve_terms(points, top | lower);
+    if (terms && (!best || deviation_of(points, *terms) < deviation_of(points, *best)))
+      best = terms;
+  }
+  return best;
+}
+
+// Rounded up, so that "within" holds.
+std::string at_most(double share) {
+  return fmt::format("{:.1f}%", std::max(0.0, std::ceil(1000 * share - 1e-9)) / 10);
 }
 
 }  // namespace
 
-std::optional<PowerFit> fit_power(const std::vector<std::pair<double, double>>& points) {
-  double x_sum = 0, y_sum = 0, xx = 0, xy = 0, squares = 0;
-  PowerFit fit;
-  std::vector<std::pair<double, double>> logs;
+std::optional<GrowthFit> fit_growth(const Points& points) {
+  std::map<double, std::pair<double, int>> sums;
   for (const auto& [x, y] : points) {
     if (!(x > 0) || !(y > 0) || !std::isfinite(x) || !std::isfinite(y)) continue;
-    logs.emplace_back(std::log(x), std::log(y));
-    x_sum += logs.back().first;
-    y_sum += logs.back().second;
+    sums[x].first += y;
+    ++sums[x].second;
   }
-  fit.points = static_cast<int>(logs.size());
-  if (fit.points < 2) return {};
-  const double n = fit.points, x_mean = x_sum / n, y_mean = y_sum / n;
-  for (const auto& [x, y] : logs) {
-    xx += (x - x_mean) * (x - x_mean);
-    xy += (x - x_mean) * (y - y_mean);
+  if (sums.size() < 2) return {};
+  Points scaled;
+  const double longest = sums.rbegin()->first;
+  for (const auto& [x, sum] : sums) scaled.emplace_back(x / longest, sum.first / sum.second);
+  GrowthFit fit{.lengths = static_cast<int>(scaled.size()),
+                .first_length = sums.begin()->first,
+                .last_length = longest,
+                .first = scaled.front().second,
+                .last = scaled.back().second};
+  for (int degree = 0; degree < kTerms && degree + 1 < fit.lengths; ++degree) {
+    const auto terms = nearest_law(scaled, degree);
+    if (!terms || deviation_of(scaled, *terms) > kTolerance) continue;
+    fit.law = static_cast<Law>(degree);
+    fit.constant = (*terms)[0];
+    fit.linear = (*terms)[1] / longest;
+    fit.square = (*terms)[2] / (longest * longest);
+    fit.deviation = deviation_of(scaled, *terms);
+    break;
   }
-  if (xx <= 0) return {};
-  fit.exponent = xy / xx;
-  const double intercept = y_mean - fit.exponent * x_mean;
-  fit.factor = std::exp(intercept);
-  for (const auto& [x, y] : logs) squares += std::pow(y - intercept - fit.exponent * x, 2);
-  const double margin = fit.points > 2 ? student(fit.points - 2) * std::sqrt(squares / (n - 2) / xx)
-                                       : std::numeric_limits<double>::infinity();
-  fit.low = fit.exponent - margin;
-  fit.high = fit.exponent + margin;
   return fit;
 }
 
-Growth growth_of(const PowerFit& fit) {
-  const bool constant = holds(fit, 0), linear = holds(fit, 1), quadratic = holds(fit, 2);
-  if (constant + linear + quadratic > 1) return Growth::unclear;
-  if (constant) return Growth::constant;
-  if (linear) return Growth::linear;
-  if (quadratic) return Growth::quadratic;
-  if (fit.exponent < 1) return Growth::below_linear;
-  return fit.exponent < 2 ? Growth::between : Growth::above_quadratic;
-}
-
-std::string growth_words(const PowerFit& fit) {
-  switch (growth_of(fit)) {
-    case Growth::constant:
-      return "does not grow with T";
-    case Growth::below_linear:
-      return "grows less than linearly with T";
-    case Growth::linear:
-      return "grows linearly with T";
-    case Growth::between:
-      return "grows faster than linearly and slower than quadratically with T";
-    case Growth::quadratic:
-      return "grows quadratically with T";
-    case Growth::above_quadratic:
-      return "grows faster than quadratically with T";
-    case Growth::unclear:
+std::string law_text(const GrowthFit& fit, const ShowAmount& show) {
+  const std::string slope = show(fit.linear * kTokens) + " per 1000 tokens";
+  switch (fit.law) {
+    case Law::constant:
+      return show(fit.constant);
+    case Law::linear:
+      return fit.constant > 0 ? show(fit.constant) + " + " + slope : slope;
+    case Law::quadratic: {
+      const double length = fit.last_length;
+      return fmt::format("{} + {} + {} at T = {:.0f}", show(fit.constant),
+                         show(fit.linear * length), show(fit.square * length * length), length);
+    }
+    case Law::untold:
       break;
   }
-  return fit.points < 3 ? "was measured at two lengths, too few for a law"
-                        : "follows no law that the points could tell";
+  return "-";
 }
 
-std::string growth_label(const PowerFit& fit) {
-  switch (growth_of(fit)) {
-    case Growth::constant:
+std::string growth_words(const GrowthFit& fit, const ShowAmount& show) {
+  const std::string range = fmt::format("{:.0f} to {:.0f}", fit.first_length, fit.last_length);
+  switch (fit.law) {
+    case Law::constant:
+      return fmt::format("stays at {} from T = {}, within {}", show(fit.constant), range,
+                         at_most(fit.deviation));
+    case Law::linear:
+      return fmt::format("grows {} T from {}: {}{} per 1000 tokens, within {}",
+                         fit.constant > 0 ? "linearly with" : "in proportion to", range,
+                         fit.constant > 0 ? show(fit.constant) + " plus " : "",
+                         show(fit.linear * kTokens), at_most(fit.deviation));
+    case Law::quadratic: {
+      const double length = fit.last_length;
+      return fmt::format(
+          "grows faster than linearly with T from {}: at T = {:.0f} {} plus {} by T and {} by T^2, "
+          "within {}",
+          range, length, show(fit.constant), show(fit.linear * length),
+          show(fit.square * length * length), at_most(fit.deviation));
+    }
+    case Law::untold:
+      break;
+  }
+  return fmt::format("is {:.2f} times as large at T = {:.0f} as at T = {:.0f} ({})",
+                     fit.last / fit.first, fit.last_length, fit.first_length,
+                     fit.lengths <= kTerms
+                         ? fmt::format("{} lengths cannot tell the law", fit.lengths)
+                         : "neither a + bT nor a + bT + cT^2 is within 2% of every length");
+}
+
+std::string growth_label(const GrowthFit& fit) {
+  switch (fit.law) {
+    case Law::constant:
       return "constant";
-    case Growth::below_linear:
-      return "below linear";
-    case Growth::linear:
+    case Law::linear:
       return "linear";
-    case Growth::between:
-      return "between linear and quadratic";
-    case Growth::quadratic:
+    case Law::quadratic:
       return "quadratic";
-    case Growth::above_quadratic:
-      return "above quadratic";
-    case Growth::unclear:
+    case Law::untold:
       break;
   }
-  return fit.points < 3 ? "two lengths only" : "not told";
-}
-
-std::string exponent_words(const PowerFit& fit) {
-  if (!std::isfinite(fit.low)) return fmt::format("T^{:.2f}", fit.exponent);
-  return fmt::format("T^{:.2f} (95%: {:.2f} to {:.2f})", fit.exponent, fit.low, fit.high);
+  return "not told";
 }
 
 }  // namespace veil

@@ -11,6 +11,8 @@
 namespace veil {
 namespace {
 
+constexpr size_t kMostHelped = 3;  // set-ups that ran out of memory whose remedies are listed
+
 // A list item, wrapped and indented.
 std::string wrapped(const std::string& text, size_t width) {
   std::string out, line = "- ";
@@ -40,6 +42,23 @@ std::string markdown_words(const std::string& text) {
     }
   }
   return out;
+}
+
+// What a set-up that ran out of memory could take instead, in the order of the record.
+std::string remedy_words(const Record& record, const SuitePage& page) {
+  constexpr size_t kMost = 4;
+  std::vector<std::string> fitting, others;
+  for (const std::string& given : record.remedies.value_or(std::vector<std::string>{})) {
+    const std::string remedy = page.remedy ? page.remedy(given) : given;
+    if (remedy.empty()) continue;
+    (remedy.find("does not fit") == std::string::npos ? fitting : others).push_back(remedy);
+  }
+  std::vector<std::string>& shown = fitting.empty() ? others : fitting;
+  if (shown.empty()) return "";
+  const bool fit = !fitting.empty();
+  if (shown.size() > kMost) shown.resize(kMost);
+  return fmt::format("Instead of {}, {}: {}.", record.label,
+                     fit ? "try" : "these need less, and none is enough alone", join(shown, "; "));
 }
 
 }  // namespace
@@ -84,6 +103,14 @@ Verdict judge(const RecordFolder& folder, const SuitePage& page) {
   verdict.caveats.insert(verdict.caveats.begin(), caveats.begin(), caveats.end());
   const std::vector<std::string> notices = notices_of(folder.records);
   verdict.caveats.insert(verdict.caveats.end(), notices.begin(), notices.end());
+  size_t helped = 0;
+  for (const Record& record : folder.records) {
+    if (record.outcome != "oom" || helped == kMostHelped) continue;
+    const std::string words = remedy_words(record, page);
+    if (words.empty()) continue;
+    verdict.caveats.push_back(words);
+    ++helped;
+  }
   return verdict;
 }
 

@@ -38,6 +38,9 @@ struct SuitePage {
   std::function<Verdict(const RecordFolder&)> verdict = {};
   // A step that is not private is the baseline of the others and is never recommended.
   bool plain_is_baseline = false;
+  // A remedy of a record in the words of the suite's options; "" if the suite does not accept it.
+  // If not set, remedies are as `veil profile` takes them.
+  std::function<std::string(const std::string&)> remedy = {};
   std::string sample = "sample";         // what a batch consists of
   bool summary_beside_pictures = false;  // summary.txt is in visualizations/ as well
   std::function<std::vector<PageTable>(const Records&)> more_tables = {};

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <set>
 
 #include "base/quantity.h"
 #include "base/text.h"
@@ -36,7 +38,7 @@ const Record* least(const std::vector<const Record*>& records, Figure figure) {
 // taken, not the error of the mean: neighbouring steps are not independent.
 std::string noise_words(const Record& a, const Record& b, double difference_ms) {
   if (!a.std_time_ms || !b.std_time_ms || a.times_ms.size() == 1 || b.times_ms.size() == 1)
-    return "one timed step each, so the noise is not known";
+    return "and the noise of single steps is not known";
   const double spread = std::hypot(*a.std_time_ms, *b.std_time_ms);
   return difference_ms > spread
              ? fmt::format("more than the steps' spread of {}", format_ms(spread))
@@ -61,7 +63,7 @@ std::string time_words(const std::vector<const Record*>& records) {
   if (!fastest || !next) return "";
   const double ms = *compared_ms(*fastest), more = *compared_ms(*next) - ms;
   return fmt::format("Time: {} is fastest with {} per step; {} follows with {} more ({}), {}.",
-                     fastest->label, format_ms(ms), next->label, format_ms(more),
+                     fastest->label, shown_ms(ms), next->label, shown_ms(more),
                      percent_text(ms > 0 ? more / ms : 0), noise_words(*fastest, *next, more));
 }
 
@@ -77,7 +79,7 @@ std::string memory_words(const std::vector<const Record*>& records) {
   if (low == high)
     return fmt::format("Memory: all need the same, {} at the peak.", shown_bytes(low));
   return fmt::format(
-      "Memory: {} needs least, {} at the peak; {} needs most, {} ({:.1f} times as much).",
+      "Memory: {} needs least, {} at the peak; {} needs most, {} ({:.2f} times as much).",
       smallest->label, shown_bytes(low), largest->label, shown_bytes(high),
       low > 0 ? high / low : 0);
 }
@@ -87,6 +89,7 @@ std::string strategy_words(const std::vector<const Record*>& records) {
   std::vector<const Record*> replicated, sharded;
   for (const Record* const record : records) {
     const std::string strategy = strategy_of(*record);
+    if (record->world.value_or(2) < 2) return "";  // one rank shards nothing
     if (strategy == "ddp" || strategy == "no-shard") {
       replicated.push_back(record);
     } else if (!strategy.empty()) {
@@ -114,7 +117,7 @@ std::string choice_words(const RecordGroup& group) {
   std::vector<std::string> parts;
   for (const Choice& choice : front) {
     parts.push_back(fmt::format("from {} on {} ({})", shown_bytes(choice.bytes),
-                                choice.record->label, format_ms(choice.ms)));
+                                choice.record->label, shown_ms(choice.ms)));
   }
   return "Choose by the memory you have: " + join(parts, "; ") + ".";
 }
@@ -173,6 +176,12 @@ std::string rank_words(const std::vector<const Record*>& records) {
   return "";
 }
 
+// "a takes 100 ms per step in 1.00 GiB"
+std::string place_words(const Choice& choice) {
+  return fmt::format("{} ({} per step, {})", choice.record->label, shown_ms(choice.ms),
+                     shown_bytes(choice.bytes));
+}
+
 std::string headline_of(const RecordGroup& group) {
   const Record* const fastest = least(group.records, compared_ms);
   const Record* const smallest = least(group.records, peak_bytes);
@@ -180,43 +189,52 @@ std::string headline_of(const RecordGroup& group) {
   if (!fastest || !smallest) {
     const Record* const only = fastest ? fastest : smallest;
     return fastest ? fmt::format("Fastest is {}: {} per step; no memory was recorded.", only->label,
-                                 format_ms(*compared_ms(*only)))
+                                 shown_ms(*compared_ms(*only)))
                    : fmt::format("Least memory needs {}: {}; no time was recorded.", only->label,
                                  shown_bytes(*peak_bytes(*only)));
   }
   const double ms = *compared_ms(*fastest), bytes = *peak_bytes(*smallest);
-  if (group.records.size() == 1) {
-    return fmt::format("{} takes {} per step and {} at its peak.", fastest->label, format_ms(ms),
+  const auto ended = std::count_if(group.records.begin(), group.records.end(),
+                                   [](const Record* record) { return compared_ms(*record); });
+  if (ended == 1) {
+    return fmt::format("{} takes {} per step and {} at its peak.", fastest->label, shown_ms(ms),
                        shown_bytes(bytes));
   }
   if (fastest == smallest) {
     return fmt::format("Take {}: it is the fastest ({} per step) and needs the least memory ({}).",
-                       fastest->label, format_ms(ms), shown_bytes(bytes));
+                       fastest->label, shown_ms(ms), shown_bytes(bytes));
   }
   // Of those that are as fast as the fastest, the one that needs least.
   const std::vector<Choice> front = choices(group);
+  const Choice &take = front.front(), &least_memory = front.back();
+  if (front.size() == 1) return fmt::format("Take {}.", place_words(take));
+  return short_headline({fmt::format("Take {}, or if memory is short {}.", place_words(take),
+                                     place_words(least_memory)),
+                         fmt::format("Take {}, or if memory is short {}.", take.record->label,
+                                     least_memory.record->label)});
+}
+
+// What the headline leaves out: what is as good as the one to take.
+std::string level_words(const RecordGroup& group) {
+  const std::vector<Choice> front = choices(group);
+  if (front.empty()) return "";
   const Choice& take = front.front();
-  std::string words = fmt::format("{}: {} per step in {}", take.record->label, format_ms(take.ms),
-                                  shown_bytes(take.bytes));
-  if (take.record != fastest) {
-    words +=
-        fmt::format(" (not measurably slower than {}, which needs {})", fastest->label,
-                    peak_bytes(*fastest) ? shown_bytes(*peak_bytes(*fastest)) : "unknown memory");
-  }
+  std::string words;
+  if (take.record != take.fastest && peak_bytes(*take.fastest))
+    words = fmt::format("{} is not measurably slower than {}, which needs {}", take.record->label,
+                        take.fastest->label, shown_bytes(*peak_bytes(*take.fastest)));
   std::vector<std::string> level;  // no slower and no larger that one could see
   for (const Record* const record : group.records) {
-    if (record == take.record || record == fastest || !compared_ms(*record) || !peak_bytes(*record))
+    if (record == take.record || record == take.fastest || !compared_ms(*record) ||
+        !peak_bytes(*record))
       continue;
-    if (within_noise(*fastest, *record) && *peak_bytes(*record) <= 1.01 * take.bytes)
+    if (within_noise(*take.fastest, *record) && *peak_bytes(*record) <= 1.01 * take.bytes)
       level.push_back(record->label);
   }
-  if (!level.empty()) words += fmt::format("; level with it: {}", join(level, "; "));
-  words = (front.size() > 1 ? "If it fits, " : "Take ") + words + ".";
-  if (front.size() > 1) {
-    words += fmt::format(" If memory is short, {}: {} at {} per step.", front.back().record->label,
-                         shown_bytes(front.back().bytes), format_ms(front.back().ms));
-  }
-  return words;
+  if (!level.empty())
+    words += (words.empty() ? "" : "; ") +
+             fmt::format("level with {}: {}", take.record->label, join(level, ", "));
+  return words.empty() ? "" : words + ".";
 }
 
 // About CPU runs during which other work ran on the machine.
@@ -261,6 +279,45 @@ std::string doubtful_words(const std::vector<Record>& records) {
       join(doubtful, "; "), 100 * kDoubtfulShare);
 }
 
+// "these experiments" if they are many, otherwise their labels.
+std::string named(const std::vector<std::string>& labels) {
+  return labels.size() > 4 ? fmt::format("{} experiments", labels.size()) : join(labels, "; ");
+}
+
+// Sharded steps of a world of one.
+std::string unsharded_words(const std::vector<Record>& records) {
+  std::vector<std::string> labels;
+  for (const Record& record : records) {
+    const std::string strategy = strategy_of(record);
+    const bool sharded =
+        strategy == "zero2" || strategy == "zero3" || canonical(record.mode).ends_with("-fsdp");
+    if (record.ok() && sharded && record.world == 1) labels.push_back(record.label);
+  }
+  if (labels.empty()) return "";
+  return fmt::format(
+      "One rank shards nothing: {} held everything on it, as DDP would. --ranks N on N GPUs, or "
+      "--simulate-world N on one, shows what sharding saves.",
+      named(labels));
+}
+
+// Offloading to the host where the step runs on the host.
+std::string offload_words(const std::vector<Record>& records) {
+  std::vector<std::string> labels;
+  for (const Record& record : records) {
+    if (!record.ok() || record.device != "cpu" || !record.config.is_object()) continue;
+    for (const char* name : {"cpu-offload", "offload-params", "offload-optimizer"}) {
+      if (record.config.value(name, nlohmann::json()) != true) continue;
+      labels.push_back(record.label);
+      break;
+    }
+  }
+  if (labels.empty()) return "";
+  return fmt::format(
+      "CPU offload saves nothing on a CPU, where everything is in host memory already: {}. Its "
+      "effect shows on a GPU.",
+      named(labels));
+}
+
 // What a private step costs compared with the first plain record of the group.
 std::string price_words(const std::vector<const Record*>& records) {
   const auto plain = std::find_if(records.begin(), records.end(), is_plain);
@@ -281,21 +338,37 @@ std::string price_words(const std::vector<const Record*>& records) {
 
 }  // namespace
 
+std::string short_headline(const std::vector<std::string>& headlines) {
+  constexpr size_t kMostWords = 25;
+  std::string taken;
+  for (const std::string& headline : headlines) {
+    if (headline.empty()) continue;
+    taken = headline;
+    if (split(headline, ' ').size() <= kMostWords) break;
+  }
+  if (!taken.empty())
+    taken[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(taken[0])));
+  return taken;
+}
+
 std::vector<Choice> choices(const RecordGroup& group) {
   std::vector<Choice> all;
   for (const Record* const record : group.records) {
     const auto ms = compared_ms(*record);
     const auto bytes = peak_bytes(*record);
-    if (ms && bytes) all.push_back({record, *ms, *bytes});
+    if (ms && bytes) all.push_back({record, *ms, *bytes, record});
   }
   std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
     return a.ms != b.ms ? a.ms < b.ms : a.bytes < b.bytes;
   });
   std::vector<Choice> front;
-  for (const Choice& choice : all) {
+  for (Choice choice : all) {
     if (!front.empty() && choice.bytes >= front.back().bytes) continue;
     // One that needs less and is not measurably slower takes the place of the one before.
-    while (!front.empty() && within_noise(*front.back().record, *choice.record)) front.pop_back();
+    if (!front.empty() && within_noise(*front.back().fastest, *choice.record)) {
+      choice.fastest = front.back().fastest;
+      front.pop_back();
+    }
     front.push_back(choice);
   }
   return front;
@@ -304,20 +377,24 @@ std::vector<Choice> choices(const RecordGroup& group) {
 std::vector<std::string> caveats_of(const RecordFolder& folder) {
   std::vector<std::string> result;
   std::vector<std::string> simulated;
+  std::set<int64_t> worlds;
   for (const Record& record : folder.records) {
-    if (record.simulated) simulated.push_back(record.label);
+    if (!record.simulated) continue;
+    simulated.push_back(record.label);
+    worlds.insert(record.world.value_or(1));
   }
   if (!simulated.empty()) {
-    const Record& one = *std::find_if(folder.records.begin(), folder.records.end(),
-                                      [](const Record& r) { return r.simulated; });
     result.push_back(fmt::format(
         "{} ran as one rank of a simulated world{}: memory and computing are measured, "
-        "communication is "
-        "modelled, and a "
-        "step's time is the modelled one. Losses mean nothing there.",
+        "communication is modelled, and a step's time is the modelled one. Losses mean nothing "
+        "there.",
         simulated.size() == folder.records.size() ? "All experiments" : join(simulated, "; "),
-        one.world ? fmt::format(" of {}", *one.world) : ""));
+        worlds.size() == 1 ? fmt::format(" of {}", *worlds.begin()) : ""));
   }
+  if (const std::string words = unsharded_words(folder.records); !words.empty())
+    result.push_back(words);
+  if (const std::string words = offload_words(folder.records); !words.empty())
+    result.push_back(words);
   const auto at_random = [](const Record& record) {
     return record.weights && record.weights->rfind("random", 0) == 0;
   };
@@ -371,27 +448,32 @@ Verdict general_verdict(const RecordFolder& folder, bool plain_is_baseline) {
   std::vector<std::string> headlines;
   for (RecordGroup& group : groups) {
     const std::string where = groups.size() > 1 && !group.name.empty() ? group.name + ": " : "";
+    bool plain_ended = false;
     if (plain_is_baseline) {
       const std::string words = price_words(group.records);
       if (!words.empty()) verdict.findings.push_back(where + words);
+      const auto before = group.records.size();
       leave_plain_out(group);
+      plain_ended = group.records.size() < before && !least(group.records, compared_ms);
     }
-    headlines.push_back(where + headline_of(group));
+    headlines.push_back(
+        where + (plain_ended ? "No private experiment ended well, so there is nothing to compare."
+                             : headline_of(group)));
     for (const std::string& words :
-         {time_words(group.records), memory_words(group.records), strategy_words(group.records),
-          breakdown_words(group.records), communication_words(group.records),
-          rank_words(group.records)}) {
+         {level_words(group), time_words(group.records), memory_words(group.records),
+          strategy_words(group.records), breakdown_words(group.records),
+          communication_words(group.records), rank_words(group.records)}) {
       if (!words.empty()) verdict.findings.push_back(where + words);
     }
     if (const std::string words = choice_words(group); !words.empty())
       verdict.choices.push_back(where + words);
   }
   verdict.headline =
-      groups.size() <= 3
-          ? join(headlines, " ")
+      groups.size() == 1
+          ? headlines.front()
           : fmt::format("{} in {} groups that do the same work; each is judged below.",
                         quantity(std::ssize(folder.records), "experiment"), groups.size());
-  if (groups.size() > 3)
+  if (groups.size() > 1)
     verdict.findings.insert(verdict.findings.begin(), headlines.begin(), headlines.end());
   return verdict;
 }

@@ -24,6 +24,10 @@ struct Verdict {
   std::vector<std::string> caveats = {};
 };
 
+// A headline has at most 25 words: the first of these that has no more, or else the last. Empty
+// ones are left out; the first letter becomes a capital.
+std::string short_headline(const std::vector<std::string>& headlines);
+
 // Time, memory and communication of set-ups that do the same work. `plain_is_baseline`: a step that
 // is not private is the baseline of the others and is never recommended.
 Verdict general_verdict(const RecordFolder& folder, bool plain_is_baseline);
@@ -36,9 +40,10 @@ std::vector<std::string> caveats_of(const RecordFolder& folder);
 struct Choice {
   const Record* record;
   double ms, bytes;
+  const Record* fastest;  // that it stands for: larger, but not measurably faster than it
 };
-// From most memory to least, each measurably slower than the one before. Set-ups that need more
-// memory without being measurably faster are left out.
+// From most memory to least, each measurably slower than the fastest that the one before stands
+// for. Set-ups that need more memory without being measurably faster are left out.
 std::vector<Choice> choices(const RecordGroup& group);
 
 }  // namespace veil

@@ -362,18 +362,6 @@ void check_config(const RunConfig& config) {
     field_error("profile", "none stands alone");
 }
 
-std::vector<std::string> remedies(const RunConfig& config, int world, bool on_gpu) {
-  std::vector<std::string> list;
-  const int64_t half = config.step.batch_size / 2;
-  if (config.step.batch_size > 1) list.push_back(fmt::format("--batch-size {}", half));
-  if (config.step.accumulation == 1 && config.step.batch_size > 1)
-    list.push_back(fmt::format("--batch-size {} --accumulation 2: the same logical batch", half));
-  if (config.step.strategy != Strategy::zero3 && world > 1) list.push_back("--strategy zero3");
-  if (config.step.checkpointing == Checkpointing::none) list.push_back("--checkpointing full");
-  if (on_gpu && !config.step.cpu_offload) list.push_back("--cpu-offload");
-  return list;
-}
-
 std::string configuration_name(const RunConfig& config, int world) {
   std::vector<std::pair<std::string, std::string>> parts;
   const bool linear = canonical(config.model.name).rfind("linear", 0) == 0,

@@ -42,10 +42,14 @@ std::string beyond_host_memory_text(const RunConfig& config, const Schedule& sch
 
 std::string out_of_memory_text(const RunConfig& config, int world, bool on_gpu,
                                const std::string& reason) {
-  const std::vector<std::string> ways = remedies(config, world, on_gpu);
-  return fmt::format(
-      "out of memory: {}; try {}", reason,
-      ways.empty() ? "a shorter --seq-length or a smaller model" : join(ways, ", or "));
+  constexpr size_t kMost = 3;
+  std::vector<std::string> ways = remedies(config, world, on_gpu);
+  std::stable_partition(ways.begin(), ways.end(), [](const std::string& way) {
+    return way.find("does not fit") == std::string::npos;
+  });
+  if (ways.size() > kMost) ways.resize(kMost);
+  return fmt::format("out of memory: {}; try {}", reason,
+                     ways.empty() ? "a smaller model" : join(ways, ", or "));
 }
 
 void check_disk_space(const std::vector<PlannedFiles>& planned) {

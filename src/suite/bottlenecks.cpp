@@ -24,12 +24,16 @@ constexpr double kLargeMemoryShare = 0.4;  // of the peak: from here on a catego
 
 // A line of measured points, and its fit.
 void add_with_fit(std::vector<ChartLine>& lines, ChartLine line,
-                  const std::optional<PowerFit>& fit) {
+                  const std::optional<GrowthFit>& fit, double unit) {
   if (line.points.empty()) return;
   ChartLine law{line.name + ", fitted", line.color, {}, true};
-  if (fit && line.points.size() > 1) {
-    for (const ChartPoint* point : {&line.points.front(), &line.points.back()})
-      law.points.push_back({point->x, fit->factor * std::pow(point->x, fit->exponent)});
+  if (fit && fit->is_told()) {
+    constexpr int kPieces = 12;
+    for (int i = 0; i <= kPieces; ++i) {
+      const double length = fit->first_length * std::pow(fit->last_length / fit->first_length,
+                                                         static_cast<double>(i) / kPieces);
+      law.points.push_back({length, fit->at(length) / unit});
+    }
   }
   lines.push_back(std::move(line));
   if (!law.points.empty()) lines.push_back(std::move(law));
@@ -54,30 +58,28 @@ Plot whole_scaling(const std::string& name, const std::string& title, const std:
                    const std::function<std::optional<double>(const Record&)>& value,
                    std::vector<PartGrowth> (*growth)(const std::vector<Record>&,
                                                      const std::string&),
-                   const std::string& whole) {
+                   const std::string& whole, const ShowAmount& show) {
   Curves curves{name, title, kLengthAxis, axis, true, {}};
   const std::vector<std::string> modes = modes_of(mode_figures(records));
   std::string spoken;
   for (size_t m = 0; m < modes.size(); ++m) {
-    for (PartGrowth& part : growth(records, modes[m])) {
+    for (const PartGrowth& part : growth(records, modes[m])) {
       if (part.part != whole) continue;
-      if (part.fit) spoken += fmt::format(" {}: {}.", modes[m], exponent_words(*part.fit));
-      if (part.fit) part.fit->factor /= unit;
+      if (part.fit) spoken += fmt::format(" {}: {}.", modes[m], growth_words(*part.fit, show));
       add_with_fit(curves.lines,
                    line_of(modes[m], mode_color(modes[m], m), records, modes[m],
                            [&](const Record& record) -> std::optional<double> {
                              const auto v = value(record);
                              return v ? std::optional(*v / unit) : std::nullopt;
                            }),
-                   part.fit);
+                   part.fit, unit);
     }
   }
   if (curves.lines.empty()) return {};
   return Plot{name,
               title,
-              "Both axes are logarithmic: a power of T is a straight line, and its slope the "
-              "exponent. Dashed: the "
-              "fitted law.",
+              "Both axes are logarithmic: what is proportional to T is a straight line of slope 1. "
+              "Dashed: the law, where the points tell one.",
               spoken,
               growth_table(records),
               curves_script(curves)};
@@ -102,17 +104,20 @@ Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) 
                            return found == parts.end() ? std::nullopt
                                                        : std::optional(found->second);
                          }),
-                 part.fit);
-    if (part.fit) spoken += fmt::format(" {}: {}.", spaced(part.part), exponent_words(*part.fit));
+                 part.fit, 1);
+    if (part.fit)
+      spoken += fmt::format(" {}: {}.", spaced(part.part), growth_words(*part.fit, show_time));
     ++place;
   }
   if (curves.lines.empty()) return {};
-  return Plot{curves.name,
-              curves.title,
-              "The largest phases of a step, both axes logarithmic. Dashed: the fitted law.",
-              spoken,
-              growth_table(records),
-              curves_script(curves)};
+  return Plot{
+      curves.name,
+      curves.title,
+      "The largest phases of a step, both axes logarithmic. Dashed: the law, where the points "
+      "tell one.",
+      spoken,
+      growth_table(records),
+      curves_script(curves)};
 }
 
 // Shares of a step in percent; parts that are small in every record are added up.
@@ -185,10 +190,11 @@ std::vector<Plot> bottleneck_plots(const std::vector<Record>& records) {
   std::vector<Plot> plots = {
       phases_by_length(records),
       whole_scaling("time_scaling", titled("Time by length", records), "ms per step", records, 1,
-                    compared_ms, time_growth, "step"),
+                    compared_ms, time_growth, "step", show_time),
       whole_scaling(
           "memory_scaling", "Peak memory by length", unit.name + " at the peak", records, unit.size,
-          [](const Record& record) { return record.peak_memory_bytes; }, memory_growth, "peak")};
+          [](const Record& record) { return record.peak_memory_bytes; }, memory_growth, "peak",
+          show_memory)};
   for (const std::string& mode : modes_of(mode_figures(records)))
     plots.push_back(phase_scaling(records, mode));
   std::erase_if(plots, [](const Plot& plot) { return plot.name.empty(); });
@@ -205,6 +211,12 @@ const Record* longest_of(const std::vector<Record>& records, const std::string& 
   return longest;
 }
 
+// The norm rule and the pass that a mode stands for; "" for what auto chose by itself.
+std::string rule_of(const Record& record) {
+  if (record.mode == "no_dp" || record.mode == "auto" || record.mode == "materialize") return "";
+  return record.mode.find("flash") != std::string::npos ? "flash" : "ghost";
+}
+
 std::string pass_kind_of(const Record& record) {
   if (record.mode.find("bookkeeping") != std::string::npos) return "book";
   if (record.mode == "materialize") return "keep";
@@ -215,89 +227,147 @@ std::string quoted_command(const std::string& words) {
   return fmt::format("`{}`", words);
 }
 
-// What can be done about a part of a step, or about a category that fills the peak. Empty if no
-// option helps.
-std::vector<std::string> advice_on_time(const Record& record, const std::string& part) {
-  const std::string plan = pass_kind_of(record);
-  if (part == "wait for gather")
-    return {"gather earlier, under the computing of the unit before: " +
-                quoted_command("--forward-prefetch 1 --backward-prefetch pre"),
-            "larger units send fewer messages: " + quoted_command("--wrap size"),
-            quoted_command("--strategy zero2") + " gathers once per step, for more memory"};
-  if (part == "wait for reduce")
-    return {
-        "reduce under computing: a booked or two-pass plan reduces a unit while the next one's "
-        "gradient is made",
-        quoted_command("--accumulate whole") + " reduces once a logical batch, for more memory",
-        quoted_command("--reduce bf16") + " halves what is sent"};
-  if (part == "wait for copy")
-    return {"keep on the device what fits: leave " + quoted_command("--cpu-offload") + " out"};
-  if (part == "norms" || part == "backward_and_norms" || part == "kept_norms") {
-    std::vector<std::string> advice;
-    const std::string rule = record.mode.find("flash") != std::string::npos ? "flash" : "ghost";
-    if (rule == "ghost")
-      advice.push_back("ghost pairs all tokens, so its norms grow with the square of T: " +
-                       quoted_command("--rule flash") +
-                       " grows linearly and is cheaper for long sequences");
-    if (rule == "flash")
-      advice.push_back("flash costs a weight gradient whatever T is: " +
-                       quoted_command("--rule ghost") + " is cheaper for short sequences");
+// What an advice may offer: an option that is set already, or that the other modes of the sweep
+// would refuse, is none.
+struct AdviceCase {
+  const Record& record;
+  bool with_plain = false;  // no_dp is among the modes: it refuses the parts of a clip method
+  bool has_ranks() const { return record.world.value_or(1) > 1; }
+  bool on_gpu() const { return record.device == "cuda"; }
+  bool is_sharded() const { return strategy_of(record) == "zero3" || sets_strategy(); }
+  bool sets_strategy() const { return record.mode.ends_with("_fsdp"); }
+  // The option's value as text, or `usual` if it is not recorded.
+  std::string value(const char* option, const std::string& usual) const {
+    if (!record.config.is_object() || !record.config.contains(option)) return usual;
+    const nlohmann::json& found = record.config[option];
+    return found.is_null() ? usual : found.is_string() ? found.get<std::string>() : found.dump();
+  }
+};
+
+std::vector<std::string> advice_on_norms(const AdviceCase& c) {
+  std::vector<std::string> advice;
+  const std::string rule = c.with_plain || c.value("rule", "") != "" ? "" : rule_of(c.record);
+  if (rule == "ghost")
+    advice.push_back("ghost pairs all tokens, so its norms grow with the square of T: " +
+                     quoted_command("--rule flash") +
+                     " grows linearly and is cheaper for long sequences");
+  if (rule == "flash")
+    advice.push_back("flash costs a weight gradient whatever T is: " +
+                     quoted_command("--rule ghost") + " is cheaper for short sequences");
+  if (c.record.mode != "auto")
     advice.push_back(quoted_command("--mode auto") +
                      " takes the cheaper rule for each parameter by T");
-    advice.push_back(quoted_command("--tile-size") +
-                     " sets the tiles; larger ones have fewer launches and more memory");
+  return advice;
+}
+
+// What can be done about a part of a step. Empty if no option helps.
+std::vector<std::string> advice_on_time(const AdviceCase& c, const std::string& part) {
+  const std::string plan = pass_kind_of(c.record);
+  std::vector<std::string> advice;
+  if (part == "wait for gather") {
+    if (c.value("forward-prefetch", "0") == "0" || c.value("backward-prefetch", "pre") != "pre")
+      advice.push_back("gather earlier, under the computing of the unit before: " +
+                       quoted_command("--forward-prefetch 1 --backward-prefetch pre"));
+    if (strategy_of(c.record) == "zero3" && !c.sets_strategy())
+      advice.push_back(quoted_command("--strategy zero2") +
+                       " gathers once per step, for more memory");
     return advice;
   }
-  if (part.starts_with("second_") || (part == "weight_grad" && plan == "two_pass"))
-    return {
-        "a second backward is what two passes cost: " + quoted_command("--pass-plan book") +
-            " or keep make it once, where their memory is there",
-        quoted_command("--mode auto --memory-budget GIB") + " takes the fastest plan that fits"};
-  if (part == "recompute")
-    return {quoted_command("--checkpointing selective") + " or none, where the memory is there"};
-  if (part == "gap" || part == "other")
-    return {"the device waits for the host: " + quoted_command("--graph on") +
-            ", or a larger batch"};
-  if (part == "data") return {"the loader is waited for: a token store is read faster than text"};
-  if (part.find("update") != std::string::npos)
-    return {
+  if (part == "wait for reduce") {
+    if (c.value("accumulation", "1") != "1" && c.value("accumulate", "shard") != "whole")
+      advice.push_back(quoted_command("--accumulate whole") +
+                       " reduces once per logical batch, for more memory");
+    if (c.value("reduce", "fp32") == "fp32")
+      advice.push_back(quoted_command("--reduce bf16") + " halves what is sent");
+    return advice;
+  }
+  if (part == "wait for copy") {
+    if (c.value("cpu-offload", "false") == "true")
+      advice.push_back("keep on the device what fits: leave " + quoted_command("--cpu-offload") +
+                       " out");
+    return advice;
+  }
+  if (part == "norms" || part == "backward_and_norms" || part == "kept_norms")
+    return advice_on_norms(c);
+  if (part.starts_with("second_") || (part == "weight_grad" && plan == "two_pass")) {
+    if (plan == "two_pass" && !c.with_plain && c.value("pass-plan", "") == "")
+      advice.push_back(
+          "a second backward is what two passes cost: " + quoted_command("--pass-plan book") +
+          " or keep make it once, where their memory is there");
+    if (c.record.mode != "auto")
+      advice.push_back(quoted_command("--mode auto") + " takes the fastest plan by its prices");
+    return advice;
+  }
+  if (part == "recompute") {
+    const std::string kind = c.value("checkpointing", "none");
+    if (kind == "full")
+      advice.push_back(quoted_command("--checkpointing selective") +
+                       " or none, where the memory is there");
+    if (kind == "selective")
+      advice.push_back(quoted_command("--checkpointing none") + ", where the memory is there");
+    return advice;
+  }
+  if (part == "gap" || part == "other") {
+    const bool graph = c.on_gpu() && c.record.graph != "on" && c.value("graph", "auto") != "on";
+    if (graph)
+      return {"the device waits for the host: " + quoted_command("--graph on") +
+              ", or a larger batch"};
+    return {"a larger " + quoted_command("--batch-size") + " shares it among more samples"};
+  }
+  // Text is encoded before the first step, so a token store would not change this.
+  if (part == "data" || part == "load") return {};
+  if (part.find("update") != std::string::npos) {
+    advice.push_back(
         "noise and update touch every parameter once per step: more samples per step share them (" +
-        quoted_command("--accumulation") + " or a larger batch); " +
-        quoted_command("--strategy zero3") + " shares them among ranks"};
+        quoted_command("--accumulation") + " or a larger batch)");
+    if (c.has_ranks() && !c.is_sharded())
+      advice.push_back(quoted_command("--strategy zero3") + " shares them among ranks");
+    return advice;
+  }
   return {
       "this is the model's own computing, which a step that is not private has as well; no "
       "clipping mode changes it"};
 }
 
-std::vector<std::string> advice_on_memory(const Record& record, const std::string& category) {
-  if (category == "activations")
-    return {quoted_command("--checkpointing full") +
-                " computes activations again instead of holding them",
-            "activations are let go as soon as their last pass has read them; a smaller " +
-                quoted_command("--batch-size") + " with " + quoted_command("--accumulation") +
-                " holds fewer at a time"};
-  if (category == "clip_records") {
-    const bool keeps = pass_kind_of(record) == "keep";
-    return {std::string(keeps ? "per-sample gradients" : "booked inputs and gradients") +
-            " are held until the norms are known: " + quoted_command("--pass-plan two-pass") +
-            " holds none and streams its norms block by block, for a second backward"};
+// What can be done about a category that fills the peak.
+std::vector<std::string> advice_on_memory(const AdviceCase& c, const std::string& category) {
+  std::vector<std::string> advice;
+  if (category == "activations") {
+    if (c.value("checkpointing", "none") != "full")
+      advice.push_back(quoted_command("--checkpointing full") +
+                       " computes activations again instead of holding them");
+    if (c.record.batch_size.value_or(1) > 1)
+      advice.push_back("a smaller " + quoted_command("--batch-size") + " with " +
+                       quoted_command("--accumulation") + " holds fewer at a time");
+    return advice;
   }
-  if (category == "temporary")
+  if (category == "clip_records") {
+    const std::string plan = pass_kind_of(c.record);
+    if ((plan == "keep" || plan == "book") && !c.with_plain && c.value("pass-plan", "") == "")
+      advice.push_back(
+          std::string(plan == "keep" ? "per-sample gradients" : "booked inputs and gradients") +
+          " are held until the norms are known: " + quoted_command("--pass-plan two-pass") +
+          " holds none and streams its norms block by block, for a second backward");
+    return advice;
+  }
+  if (category == "temporary" && !c.with_plain && c.record.mode != "no_dp")
     return {"a smaller " + quoted_command("--tile-size") + " takes less at a time"};
-  if (category == "parameters" || category == "optimizer" || category == "gradients")
-    return {quoted_command("--strategy zero3") + " spreads them over ranks, " +
-            quoted_command("--cpu-offload") + " keeps them on the host"};
-  return {};
+  if (category == "parameters" || category == "optimizer" || category == "gradients") {
+    if (c.has_ranks() && !c.is_sharded())
+      advice.push_back(quoted_command("--strategy zero3") + " spreads them over ranks");
+    if (c.on_gpu() && category != "gradients" && c.value("cpu-offload", "false") != "true")
+      advice.push_back(quoted_command("--cpu-offload") + " keeps them on the host");
+  }
+  return advice;
 }
 
 void judge_mode(const std::vector<Record>& records, const std::string& mode, Verdict& verdict) {
   const auto found = bottleneck_of(records, mode);
   if (!found) return;
   const Record& longest = *longest_of(records, mode);
-  const std::string law =
-      found->fit && found->fit->points > 2
-          ? fmt::format(", which {}, {}", growth_words(*found->fit), exponent_words(*found->fit))
-          : "";
+  const std::string law = found->fit && found->fit->lengths > 2
+                              ? fmt::format(", which {}", growth_words(*found->fit, show_time))
+                              : "";
   verdict.findings.push_back(
       fmt::format("Bottleneck of {}: {} of a step at T = {} ({} of {}) goes to {}{}.", mode,
                   percent_text(found->share), found->length, shown_ms(found->ms),
@@ -308,23 +378,25 @@ void judge_mode(const std::vector<Record>& records, const std::string& mode, Ver
       continue;
     next.push_back(fmt::format(
         "{} {}{}", spaced(part.part), percent_text(part.share),
-        part.fit && part.fit->points > 2 ? fmt::format(" (T^{:.1f})", part.fit->exponent) : ""));
+        part.fit && part.fit->is_told() ? fmt::format(" ({})", growth_label(*part.fit)) : ""));
   }
   if (!next.empty())
     verdict.findings.push_back(fmt::format("Then, in {}: {}.", mode, join(next, ", ")));
   if (const std::string words = growth_sentence(records, mode); !words.empty())
     verdict.findings.push_back(words);
-  const std::vector<std::string> advice = advice_on_time(longest, found->part);
+  const AdviceCase advised{longest, std::any_of(records.begin(), records.end(),
+                                                [](const Record& r) { return is_plain(&r); })};
+  const std::vector<std::string> advice = advice_on_time(advised, found->part);
   if (!advice.empty())
     verdict.findings.push_back(fmt::format("Advice on time, {}: {}.", mode, join(advice, "; ")));
   for (const PartGrowth& part : memory_growth(records, mode)) {
     if (part.part == "peak" || part.share < kLargeMemoryShare) continue;
-    const std::vector<std::string> help = advice_on_memory(longest, part.part);
+    const std::vector<std::string> help = advice_on_memory(advised, part.part);
     verdict.findings.push_back(
         fmt::format("Memory of {}: {} of the peak at T = {} is for {}{}{}.", mode,
                     percent_text(part.share), found->length, spaced(part.part),
-                    part.fit && part.fit->points > 2
-                        ? fmt::format(", an amount that {}", growth_words(*part.fit))
+                    part.fit && part.fit->lengths > 2
+                        ? fmt::format(", an amount that {}", growth_words(*part.fit, show_memory))
                         : "",
                     help.empty() ? "" : fmt::format("; {}", join(help, "; "))));
     break;
@@ -342,25 +414,41 @@ void judge_mode(const std::vector<Record>& records, const std::string& mode, Ver
                              fmt::format("{}, T = {}", spaced(found->part), found->length)});
 }
 
+// The largest part of a step in each mode at its longest length, or of the mode in which it is
+// largest if that would be a long sentence.
+std::string bottleneck_headline(const std::vector<Bottleneck>& found) {
+  if (found.empty())
+    return "No experiment ended well with its phases recorded, so there is nothing to say.";
+  std::vector<std::string> parts;
+  const Bottleneck* most = &found.front();
+  for (const Bottleneck& one : found) {
+    parts.push_back(
+        fmt::format("{} in {} ({})", spaced(one.part), one.mode, percent_text(one.share)));
+    if (one.share > most->share) most = &one;
+  }
+  const bool same_length = std::all_of(found.begin(), found.end(), [&](const Bottleneck& one) {
+    return one.length == found.front().length;
+  });
+  const std::string all = fmt::format("At T = {}, the largest part of a step is {}.",
+                                      found.front().length, join(parts, ", "));
+  return short_headline(
+      {same_length ? all : "",
+       fmt::format("At T = {}, {} of a step goes to {} in {}, the largest share of any mode.",
+                   most->length, percent_text(most->share), spaced(most->part), most->mode)});
+}
+
 Verdict bottleneck_verdict(const RecordFolder& folder) {
   const std::vector<ModeFigures> all = mode_figures(folder.records);
   Verdict verdict;
-  std::vector<std::string> parts;
+  std::vector<Bottleneck> largest;
   for (const std::string& mode : modes_of(all)) {
-    if (const auto found = bottleneck_of(folder.records, mode))
-      parts.push_back(fmt::format("in {} {} of a step at T = {} goes to {}", mode,
-                                  percent_text(found->share), found->length, spaced(found->part)));
+    if (const auto found = bottleneck_of(folder.records, mode)) largest.push_back(*found);
     judge_mode(folder.records, mode, verdict);
   }
-  std::string headline =
-      parts.empty()
-          ? "No experiment ended well with its phases recorded, so there is nothing to say."
-          : join(parts, "; ") + ".";
-  headline[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(headline[0])));
-  verdict.headline = headline;
+  verdict.headline = bottleneck_headline(largest);
   if (lengths_of(all).size() < 3)
     verdict.caveats.push_back(
-        "Fewer than three lengths were measured: exponents have no confidence.");
+        "Fewer than three lengths were measured: they cannot tell a law of growth.");
   return verdict;
 }
 
@@ -436,7 +524,8 @@ Suite bottlenecks_suite() {
       .more_tables = [](const std::vector<Record>& records) -> std::vector<PageTable> {
         std::vector<PageTable> tables = {
             {"Growth with the sequence",
-             "Fits of c T^k by least squares of logarithms, with 95% confidence",
+             "The simplest of a, a + bT and a + bT + cT^2 that is within 2% of every length; three "
+             "lengths can tell a line, four a square",
              growth_table(records)}};
         if (Table layers = layer_table(records); layers.rows() > 0)
           tables.push_back({"Time by layer",

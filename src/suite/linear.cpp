@@ -36,6 +36,7 @@ Suite linear_suite() {
       .name = "linear",
       .help =
           "DDP or FSDP on a stack of linear layers: basic DDP, basic FSDP, for memory, for speed",
+      .prepare = prefer_real_ranks,
       .experiments = [](const std::vector<std::string>& common) {
         return with_common(
             {{"ddp", "basic DDP", {"--strategy", "ddp"}},

@@ -17,14 +17,6 @@ namespace {
 
 using All = std::vector<ModeFigures>;
 
-std::string signed_bytes(double bytes) {
-  return shown_bytes(std::abs(bytes)) + (bytes < 0 ? " less" : " more");
-}
-
-std::string signed_share(double share) {
-  return percent_text(std::abs(share)) + (share < 0 ? " less time" : " more time");
-}
-
 bool told_apart(const ModeFigures& a, const ModeFigures& b) {
   return std::abs(*a.ms - *b.ms) > std::hypot(a.spread_ms.value_or(0), b.spread_ms.value_or(0));
 }
@@ -40,36 +32,69 @@ std::vector<const ModeFigures*> fastest_first(const All& all, int64_t length) {
   return found;
 }
 
+// What a private mode takes more than plain training, at one length.
+struct Cost {
+  std::string time, memory;
+  bool differs = false;  // in both
+};
+Cost cost_of(const ModeFigures& f, const ModeFigures& base) {
+  constexpr double kSameMemory = 0.01;  // of plain training's
+  const bool other_time = told_apart(f, base),
+             other_memory = std::abs(*f.more_bytes) >= kSameMemory * *base.bytes;
+  return {other_time ? fmt::format("{} {} time", percent_text(std::abs(*f.more_share)),
+                                   *f.more_share < 0 ? "less" : "more")
+                     : "the same time within the spread",
+          other_memory ? fmt::format("{} {} memory", shown_bytes(std::abs(*f.more_bytes)),
+                                     *f.more_bytes < 0 ? "less" : "more")
+                       : "about the same memory",
+          other_time && other_memory};
+}
+
+bool has_cost(const ModeFigures& f) {
+  return f.mode != "no_dp" && f.more_share && f.more_bytes;
+}
+
 std::string cost_words(const All& all, const ModeFigures& f) {
-  std::vector<std::string> parts;
-  const ModeFigures* base = find_mode(all, "no_dp", f.length);
-  if (f.more_share)
-    parts.push_back(told_apart(f, *base) ? signed_share(*f.more_share)
-                                         : "no other time within the spread");
-  if (f.more_bytes) parts.push_back(signed_bytes(*f.more_bytes));
-  return parts.empty() ? fmt::format("{} per step in {}", shown_ms(f.ms), shown_bytes(f.bytes))
-                       : fmt::format("{} than no_dp", join(parts, " and "));
+  if (!has_cost(f)) return fmt::format("{} per step in {}", shown_ms(f.ms), shown_bytes(f.bytes));
+  const Cost cost = cost_of(f, *find_mode(all, "no_dp", f.length));
+  return fmt::format("{} and {} {} no_dp", cost.time, cost.memory,
+                     cost.differs ? "than" : "compared with");
+}
+
+// The figures that the headline is about: auto's at its longest length, or else those of the
+// fastest mode at the longest length, with a cost if one is known.
+const ModeFigures* headline_figures(const All& all) {
+  const std::vector<int64_t> lengths = lengths_of(all);
+  for (const bool with_cost : {true, false}) {
+    for (const bool only_auto : {true, false}) {
+      for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
+        for (const ModeFigures* f : fastest_first(all, *length)) {
+          if ((!only_auto || f->mode == "auto") && (!with_cost || has_cost(*f))) return f;
+        }
+      }
+    }
+  }
+  return nullptr;
 }
 
 std::string llama3_headline(const All& all) {
-  const std::vector<int64_t> lengths = lengths_of(all);
-  std::vector<std::string> parts;
-  for (const int64_t length : lengths) {
-    const auto private_ones = fastest_first(all, length);
-    if (private_ones.empty()) continue;
-    const ModeFigures& best = *private_ones.front();
-    std::string words = fmt::format("at T = {} {}, {}", length, best.mode, cost_words(all, best));
-    if (private_ones.size() > 1 && !told_apart(best, *private_ones[1]))
-      words += fmt::format(" ({} is as fast within the spread)", private_ones[1]->mode);
-    parts.push_back(words);
-  }
-  if (parts.empty()) {
-    const bool any =
-        std::any_of(all.begin(), all.end(), [](const ModeFigures& f) { return f.ms.has_value(); });
+  const ModeFigures* f = headline_figures(all);
+  if (!f) {
+    const bool any = std::any_of(all.begin(), all.end(),
+                                 [](const ModeFigures& one) { return one.ms.has_value(); });
     return any ? "No private mode ended well, so nothing can be said of what privacy costs."
                : "No experiment ended well, so there is nothing to compare.";
   }
-  return "The fastest private mode: " + join(parts, "; ") + ".";
+  if (!has_cost(*f))
+    return fmt::format("At T = {}, private training takes {} per step and {} ({}).", f->length,
+                       shown_ms(f->ms), shown_bytes(f->bytes), f->mode);
+  const Cost cost = cost_of(*f, *find_mode(all, "no_dp", f->length));
+  if (cost.differs)
+    return fmt::format("At T = {}, private training takes {} and {} than plain training ({}).",
+                       f->length, cost.time, cost.memory, f->mode);
+  return fmt::format(
+      "Compared with plain training at T = {}, private training takes {} and {} ({}).", f->length,
+      cost.time, cost.memory, f->mode);
 }
 
 std::vector<KeyFigure> llama3_figures(const All& all) {
@@ -148,7 +173,9 @@ bool is_mode_comparison(const std::vector<Record>& records) {
 }  // namespace
 
 Suite llama3_suite() {
-  Suite suite = mode_suite("llama3-dp", std::make_shared<ModeGrid>());
+  const auto grid = std::make_shared<ModeGrid>();
+  grid->modes.push_back(Mode::automatic);
+  Suite suite = mode_suite("llama3-dp", grid);
   suite.help = "what privacy costs on Llama 3: clipping modes by sequence lengths, memory and time";
   suite.page = {
       .question =

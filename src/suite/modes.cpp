@@ -36,7 +36,7 @@ std::vector<PartGrowth> growth(const std::vector<Record>& records, const std::st
   const double all = *total(*longest);
   at_longest[whole] = all;
   for (const auto& [part, amount] : at_longest)
-    result.push_back({mode, part, fit_power(points[part]), amount, all > 0 ? amount / all : 0});
+    result.push_back({mode, part, fit_growth(points[part]), amount, all > 0 ? amount / all : 0});
   std::stable_sort(result.begin(), result.end(),
                    [](const PartGrowth& a, const PartGrowth& b) { return a.longest > b.longest; });
   return result;
@@ -227,6 +227,14 @@ Table mode_table(const std::vector<Record>& records) {
   return table;
 }
 
+std::string show_time(double ms) {
+  return shown_ms(ms);
+}
+
+std::string show_memory(double bytes) {
+  return shown_bytes(bytes);
+}
+
 std::vector<PartGrowth> time_growth(const std::vector<Record>& records, const std::string& mode) {
   return growth(records, mode, "step", step_parts, compared_ms);
 }
@@ -238,36 +246,35 @@ std::vector<PartGrowth> memory_growth(const std::vector<Record>& records, const 
 }
 
 Table growth_table(const std::vector<Record>& records) {
-  Table table(
-      {"mode", "of", "part", "at the longest T", "share", "exponent, 95% interval", "growth"});
+  Table table({"mode", "of", "part", "at the longest T", "share", "growth", "law"});
   BytesScale scale;
   for (const Record& record : records) scale.see(record.peak_memory_bytes);
   for (const std::string& mode : modes_of(mode_figures(records))) {
-    const auto add = [&](const char* of, const PartGrowth& part, const std::string& amount) {
+    const auto add = [&](const char* of, const PartGrowth& part, const ShowAmount& show) {
       if (part.longest <= 0) return;
-      table.row({mode, of, spaced(part.part), amount, fmt::format("{:.1f} %", 100 * part.share),
-                 part.fit ? exponent_words(*part.fit) : "-",
-                 part.fit ? growth_label(*part.fit) : "-"});
+      table.row({mode, of, spaced(part.part), show(part.longest),
+                 fmt::format("{:.1f} %", 100 * part.share),
+                 part.fit ? growth_label(*part.fit) : "-",
+                 part.fit ? law_text(*part.fit, show) : "-"});
     };
-    for (const PartGrowth& part : time_growth(records, mode))
-      add("time", part, shown_ms(part.longest));
+    for (const PartGrowth& part : time_growth(records, mode)) add("time", part, show_time);
     for (const PartGrowth& part : memory_growth(records, mode))
-      add("memory", part, scale.show(part.longest));
+      add("memory", part, [&](double bytes) { return scale.show(bytes); });
   }
   return table;
 }
 
 std::string growth_sentence(const std::vector<Record>& records, const std::string& mode) {
   std::vector<std::string> parts;
-  const auto add = [&](const std::vector<PartGrowth>& growth, const char* whole, const char* name) {
+  const auto add = [&](const std::vector<PartGrowth>& growth, const char* whole, const char* name,
+                       const ShowAmount& show) {
     for (const PartGrowth& part : growth) {
-      if (part.part == whole && part.fit && part.fit->points > 2)
-        parts.push_back(
-            fmt::format("{} {}, {}", name, growth_words(*part.fit), exponent_words(*part.fit)));
+      if (part.part == whole && part.fit && part.fit->lengths > 2)
+        parts.push_back(fmt::format("{} {}", name, growth_words(*part.fit, show)));
     }
   };
-  add(time_growth(records, mode), "step", "time");
-  add(memory_growth(records, mode), "peak", "memory");
+  add(time_growth(records, mode), "step", "time", show_time);
+  add(memory_growth(records, mode), "peak", "memory", show_memory);
   return parts.empty() ? "" : fmt::format("Growth of {}: {}.", mode, join(parts, "; "));
 }
 

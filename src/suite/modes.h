@@ -44,7 +44,7 @@ Table mode_table(const std::vector<Record>& records);
 // How one part of a step, or of the peak, grows with the length.
 struct PartGrowth {
   std::string mode, part;
-  std::optional<PowerFit> fit;
+  std::optional<GrowthFit> fit;
   double longest = 0, share = 0;  // at the longest length: the amount, and its share of the whole
 };
 // Parts of the step by share, the largest first; "step" is the whole.
@@ -52,8 +52,10 @@ std::vector<PartGrowth> time_growth(const std::vector<Record>& records, const st
 std::vector<PartGrowth> memory_growth(const std::vector<Record>& records,
                                       const std::string& mode);  // "peak" is the whole
 Table growth_table(const std::vector<Record>& records);
+std::string show_time(double ms);
+std::string show_memory(double bytes);
 
-// "Growth of flash: time grows linearly with T, ..."; "" without three lengths.
+// "Growth of flash: time grows linearly with T ..."; "" without three lengths.
 std::string growth_sentence(const std::vector<Record>& records, const std::string& mode);
 
 // The largest part of a step at the longest length.
@@ -61,7 +63,7 @@ struct Bottleneck {
   std::string mode, part;
   int64_t length = 0;
   double ms = 0, share = 0;
-  std::optional<PowerFit> fit;
+  std::optional<GrowthFit> fit;
 };
 std::optional<Bottleneck> bottleneck_of(const std::vector<Record>& records,
                                         const std::string& mode);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -50,6 +51,9 @@ std::vector<SuitePage> suite_pages() {
   for (const Suite& suite : suites()) {
     pages.push_back(suite.page);
     pages.back().suite = suite.name;
+    pages.back().remedy = [suite](const std::string& remedy) {
+      return accepted_remedy(suite, remedy);
+    };
   }
   return pages;
 }
@@ -68,6 +72,45 @@ void check_machine(const RunConfig& config, const std::string& suite) {
       "experiments in a minute; on one GPU simulate_world stands for several; set device to cpu to "
       "run it anyway",
       config.model.name, suite));
+}
+
+std::vector<std::string> prefer_real_ranks(RunConfig& config, const SuiteCall& call) {
+  PlacementConfig& placement = config.placement;
+  const bool by_preset = placement.simulate_world && call.given("preset");
+  if (!by_preset || !call.given("ranks") || placement.ranks.value_or(1) < 2) return {};
+  const std::string notice = fmt::format("ranks: {} are started, so no world of {} is simulated",
+                                         *placement.ranks, *placement.simulate_world);
+  placement.simulate_world.reset();
+  return {notice};
+}
+
+std::string accepted_remedy(const Suite& suite, const std::string& remedy) {
+  const auto has = [&](const std::string& name) {
+    return std::any_of(suite.options.begin(), suite.options.end(),
+                       [&](const SuiteOption& option) { return option.name == name; });
+  };
+  const auto refused = [&](const std::string& name) {
+    return std::any_of(suite.refused.begin(), suite.refused.end(), [&](const RefusedSettings& r) {
+      return std::find(r.names.begin(), r.names.end(), name) != r.names.end();
+    });
+  };
+  const size_t end = remedy.find(" (");
+  std::vector<std::string> words = split(remedy.substr(0, end), ' ');
+  for (std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    const std::string name = word.substr(2), several = name + "s";
+    // Where modes are compared, no_dp is one of them, and it has no plan of clipping.
+    if (name == "pass-plan" && (!suite.private_step || has("mode") || has("modes"))) return "";
+    if (!refused(name)) continue;
+    if (name == "strategy" && has("strategies")) {
+      word = "--strategies";
+    } else if (has(several)) {
+      word = "--" + several;
+    } else {
+      return "";
+    }
+  }
+  return join(words, " ") + (end == std::string::npos ? "" : remedy.substr(end));
 }
 
 double estimated_seconds(RunConfig config) {

@@ -76,6 +76,14 @@ std::vector<Suite> suites();
 Suite find_suite(const std::string& name);
 std::vector<SuitePage> suite_pages();
 
+// "--batch-size 4 (3.00 GiB, fits)" of a record in the words of this suite's options, as
+// "--batch-sizes 4 (3.00 GiB, fits)"; "" if the suite refuses one of them.
+std::string accepted_remedy(const Suite& suite, const std::string& remedy);
+
+// A preset may simulate a world; ranks that are given with it are started instead. Answers the
+// notice. Without a preset, both together are an error.
+std::vector<std::string> prefer_real_ranks(RunConfig& config, const SuiteCall& call);
+
 // UserError if the configuration contradicts itself, or does not fit the machine.
 void check_shared(const RunConfig& config);
 

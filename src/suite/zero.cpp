@@ -60,45 +60,57 @@ std::string place_text(const ZeroFigures& f) {
                      rate_text(*f.tokens_per_second), shown_bytes(f.peak_bytes));
 }
 
-std::string headline_of(const All& all, const std::vector<const ZeroFigures*>& best) {
+// The fastest of the best, and of those that are as fast as it the one that needs least.
+struct Picked {
+  const ZeroFigures *fastest, *take;
+};
+Picked pick_of(const std::vector<const ZeroFigures*>& best) {
+  Picked picked{best.front(), best.front()};
+  for (const ZeroFigures* f : best) {
+    if (*f->tokens_per_second > *picked.fastest->tokens_per_second) picked.fastest = f;
+  }
+  picked.take = picked.fastest;
+  for (const ZeroFigures* f : best) {
+    if (within_spread(*f, *picked.fastest) &&
+        f->peak_bytes.value_or(HUGE_VAL) < picked.take->peak_bytes.value_or(HUGE_VAL))
+      picked.take = f;
+  }
+  return picked;
+}
+
+std::string zero_headline(const std::vector<const ZeroFigures*>& best) {
   if (best.empty()) return "No experiment ended well, so there is nothing to compare.";
-  const ZeroFigures* fastest = best.front();
-  for (const ZeroFigures* f : best) {
-    if (*f->tokens_per_second > *fastest->tokens_per_second) fastest = f;
-  }
   if (best.size() == 1)
-    return fmt::format("Only one strategy ended well: {}.", place_text(*fastest));
-  // Of those that are as fast as the fastest, the one that needs least.
-  const ZeroFigures* take = fastest;
-  for (const ZeroFigures* f : best) {
-    if (within_spread(*f, *fastest) && f->peak_bytes.value_or(0) < take->peak_bytes.value_or(0))
-      take = f;
-  }
-  std::string words = fmt::format("Take {}", place_text(*take));
-  if (take != fastest)
-    words += fmt::format(": {} is faster by less than the steps' spread and needs {}",
-                         place_text(*fastest), shown_bytes(fastest->peak_bytes));
+    return fmt::format("Only one strategy ended well: {}.", place_text(*best.front()));
+  return fmt::format("Take {}.", place_text(*pick_of(best).take));
+}
+
+// The other strategies against the one to take, and what needs less memory for the same work.
+void compare_with_taken(const All& all, const std::vector<const ZeroFigures*>& best,
+                        std::vector<std::string>& findings) {
+  if (best.size() < 2) return;
+  const auto [fastest, take] = pick_of(best);
   std::vector<std::string> others;
   for (const ZeroFigures* f : best) {
-    if (f == take || f == fastest) continue;
-    others.push_back(
-        fmt::format("{} reaches {} less", place_text(*f),
-                    percent_text(1 - *f->tokens_per_second / *take->tokens_per_second)));
+    if (f == take) continue;
+    const double change = *f->tokens_per_second / *take->tokens_per_second - 1;
+    std::string words = fmt::format("{} reaches {} {}", place_text(*f),
+                                    percent_text(std::abs(change)), change > 0 ? "more" : "less");
+    if (within_spread(*f, *take)) words += ", within the steps' spread";
+    others.push_back(words);
   }
-  if (!others.empty()) words += "; " + join(others, ", ");
-  words += ".";
-  // The same work under another strategy in less memory.
+  findings.push_back(fmt::format("Against {}: {}.", place_text(*take), join(others, "; ")));
   const ZeroFigures* smallest = take;
   for (const ZeroFigures& f : all) {
     const bool same = f.batch == take->batch && f.accumulation == take->accumulation;
-    if (same && f.ok && f.peak_bytes && *f.peak_bytes < 0.99 * smallest->peak_bytes.value_or(0))
+    if (same && f.ok && f.peak_bytes &&
+        *f.peak_bytes < 0.99 * smallest->peak_bytes.value_or(HUGE_VAL))
       smallest = &f;
   }
   if (smallest != take)
-    words += fmt::format(" Where {} does not fit, {}: the same batch in {}.",
-                         shown_bytes(take->peak_bytes), smallest->strategy,
-                         shown_bytes(smallest->peak_bytes));
-  return words;
+    findings.push_back(fmt::format("Where {} per rank does not fit, {}: the same batch in {}.",
+                                   shown_bytes(take->peak_bytes), smallest->strategy,
+                                   shown_bytes(smallest->peak_bytes)));
 }
 
 // Equal work under two strategies.
@@ -136,7 +148,7 @@ Pairs pairs_of(const All& all, const std::string& first, const std::string& seco
 
 std::string more_or_less(double ratio) {
   const double change = ratio - 1;
-  if (std::abs(change) < 0.005) return "as much";
+  if (std::abs(change) < 0.005) return "the same within 0.5%";
   return fmt::format("{} {}", percent_text(std::abs(change)), change > 0 ? "more" : "less");
 }
 
@@ -242,8 +254,8 @@ std::string communication_words(const All& all) {
   std::string words = fmt::format("Communication that no computing hid, of a step: {}", shares);
   if (highest < kHighCommunicationShare) return words + ".";
   std::string advice =
-      "accumulate more or take a larger batch, so that more computing stands against it, and put "
-      "ranks on a fast link (NVLink, InfiniBand)";
+      "take a larger batch (--batch-sizes), so that more computing stands against it, or put ranks "
+      "on a fast link (NVLink, InfiniBand)";
   if (most->strategy == "zero3")
     advice = "zero2 gathers parameters once per step instead of at each use; else " + advice;
   return words + fmt::format("; {} loses {} to it: {}.", most->record->label, percent_text(highest),
@@ -263,9 +275,9 @@ std::string data_words(const All& all) {
   const std::string words = fmt::format("Data, of a step: {}", shares);
   if (highest <= kHighDataShare) return words + "; the loader keeps ahead.";
   return words + fmt::format(
-                     "; {} waits {} for its batches, more than {:.0f}%: tokenize once with `veil "
-                     "tokenize` and pass the "
-                     "store as --data.",
+                     "; {} waits {} for its batches, more than {:.0f}%. Text is encoded before the "
+                     "first step, so this is the loading of batches, and a token store would not "
+                     "change it.",
                      most->record->label, percent_text(highest), 100 * kHighDataShare);
 }
 
@@ -275,11 +287,7 @@ std::string memory_words(const All& all) {
     if (f.record->outcome == "oom") did_not_fit.push_back(f.record->label);
   }
   if (did_not_fit.empty()) return "";
-  return fmt::format(
-      "Out of memory: {}. A smaller batch with more accumulation is the same logical batch; zero3, "
-      "a shorter "
-      "--max_length or --checkpointing full need less.",
-      join(did_not_fit, ", "));
+  return fmt::format("Out of memory: {}.", join(did_not_fit, ", "));
 }
 
 std::string fast_path_words(const All& all) {
@@ -327,8 +335,9 @@ Verdict zero_verdict(const RecordFolder& folder) {
   const All all = zero_figures(folder.records);
   const std::vector<const ZeroFigures*> best = best_of_each(all);
   Verdict verdict;
-  verdict.headline = headline_of(all, best);
+  verdict.headline = zero_headline(best);
   verdict.figures = key_figures(all, best);
+  compare_with_taken(all, best, verdict.findings);
   compare_strategies(all, verdict.findings);
   for (const std::string& words :
        {growth_words(all), communication_words(all), data_words(all), utilisation_words(all),
@@ -356,7 +365,7 @@ std::string raw_metrics(const RecordFolder& folder) {
 }
 
 std::vector<std::string> prepare(RunConfig& e, const SuiteCall& call) {
-  std::vector<std::string> notices;
+  std::vector<std::string> notices = prefer_real_ranks(e, call);
   if (e.placement.simulate_world && !call.given("ranks")) e.placement.ranks.reset();
   if (!call.given("data") && !std::filesystem::exists(e.data.path)) {
     notices.push_back(fmt::format(

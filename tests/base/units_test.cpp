@@ -31,6 +31,9 @@ TEST(Units, DurationsAndCountsReadWell) {
   EXPECT_EQ(format_count(16384), "16.4 k");
   EXPECT_EQ(format_count(1e8), "100 M");
   EXPECT_EQ(format_count(8.03e9), "8.03 G");
+  EXPECT_EQ(format_count(999.7), "1 k");
+  EXPECT_EQ(format_count(999600), "1 M");
+  EXPECT_EQ(format_count(999), "999");
 }
 
 TEST(Units, SizesAreReadInBinaryAndDecimalUnits) {

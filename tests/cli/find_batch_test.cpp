@@ -43,18 +43,35 @@ TEST_F(ProgramFindBatch, TheLargestBatchRanBelowTheLimitAndTheNextOneDoesNotFit)
     EXPECT_GT(entry["tokens_per_second"].get<double>(), 0);
     EXPECT_EQ(entry["too_large"]["batch_size"].get<int64_t>(), largest + 1);
     EXPECT_GT(entry["too_large"]["peak_memory_bytes"].get<int64_t>(), 4'000'000);
-    EXPECT_EQ(entry["too_large"]["by"].get<std::string>(), "estimate");
-    // What the estimate declared is so: a real run of that size takes more than the limit.
-    const Json beyond = record_of(
-        "--model llama-tiny --seq-length 16 --device cpu --warmup 1 --iterations 1 --profile none "
-        "--strategy " +
-        strategy + " --batch-size " + std::to_string(largest + 1));
-    EXPECT_GT(beyond["peak_memory_bytes"].get<int64_t>(), 4'000'000) << strategy;
+    EXPECT_EQ(entry["too_large"]["by"].get<std::string>(), "limit") << "it was run";
+    // The estimate is exact, so the prediction needs one run on each side.
+    EXPECT_EQ(entry["trials"].size(), 2u) << strategy;
+    EXPECT_THAT(answer.out, HasSubstr(strategy + ": a batch of " + std::to_string(largest) +
+                                      " is predicted\n"));
   }
   const std::string text = ProgramTest::text(work() / "found" / "max_batch_sizes.txt");
   EXPECT_EQ(text.substr(text.find('\n') + 1), lines);
   EXPECT_THAT(text, ::testing::StartsWith("# largest batch per rank: llama-tiny"));
   EXPECT_THAT(answer.out, HasSubstr("largest batch"));
+}
+
+TEST_F(ProgramFindBatch, APrivateStepHasALargestBatchOfItsOwn) {
+  std::map<std::string, int64_t> largest;
+  for (const std::string mode : {"no_dp", "materialize", "ghost"}) {
+    const Answer answer = veil(std::string(kModel) + "--mode " + mode +
+                               " --memory-limit 6MB --output-dir found_" + mode);
+    ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
+    const Json entry = read(work() / ("found_" + mode) / "max_batch_sizes.json")["strategies"][0];
+    largest[mode] = entry["max_batch_size"].get<int64_t>();
+    ASSERT_GT(largest[mode], 0) << mode;
+    EXPECT_EQ(entry["trials"].size(), 2u) << mode;
+    const Json record = read(work() / ("found_" + mode) / "trials" /
+                             ("zero3_b" + std::to_string(largest[mode]) + "_result.json"));
+    EXPECT_EQ(record["mode"].get<std::string>(), mode);
+    EXPECT_LE(record["peak_memory_bytes"].get<int64_t>(), 6'000'000) << mode;
+  }
+  EXPECT_LT(largest["materialize"], largest["ghost"]) << "it keeps a gradient per sample";
+  EXPECT_LE(largest["ghost"], largest["no_dp"]);
 }
 
 TEST_F(ProgramFindBatch, TheSearchStopsAtTheMaximum) {
@@ -69,7 +86,8 @@ TEST_F(ProgramFindBatch, WhereNotEvenOneFitsItSaysWhatToTry) {
   const Answer answer = veil(std::string(kModel) + "--memory-limit 1MiB");
   EXPECT_EQ(answer.code, kExitFailed);
   EXPECT_THAT(answer.out, HasSubstr("not even a batch of 1 fits in 1.00 MiB"));
-  EXPECT_THAT(answer.out, HasSubstr("try --checkpointing full"));
+  EXPECT_THAT(answer.out, HasSubstr("  try --seq-length "));
+  EXPECT_THAT(answer.out, ::testing::Not(HasSubstr("try --batch-size")));
   EXPECT_EQ(read(work() / "batch_sizes" / "max_batch_sizes.json")["strategies"][0]["max_batch_size"]
                 .get<int64_t>(),
             0);

@@ -51,7 +51,7 @@ TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
   ASSERT_EQ(answer.code, kExitDone) << answer.err << answer.out;
   const fs::path run = only_run(work() / "results");
   EXPECT_THAT(run.filename().string(), ::testing::MatchesRegex("run_[0-9]{8}_[0-9]{6}"));
-  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp"}) {
+  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp", "auto"}) {
     for (const int length : {16, 32, 64}) {
       const Json record =
           read(run / (std::string(mode) + "_seq" + std::to_string(length) + "_result.json"));
@@ -78,6 +78,8 @@ TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
   EXPECT_TRUE(fs::exists(run / "visualizations" / "summary.txt"));
   EXPECT_TRUE(fs::exists(run / "index.html"));
   EXPECT_THAT(answer.out, HasSubstr("time over no_dp"));
+  EXPECT_THAT(answer.out, HasSubstr(" (auto).\n")) << "auto leads the headline";
+  EXPECT_THAT(answer.out, HasSubstr("One rank shards nothing"));
   for (const auto& entry : fs::directory_iterator(run))
     EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr("running")));
 }
@@ -95,7 +97,7 @@ TEST_F(ProgramModeSuite, WithoutAGpuTheLlamaSuiteOffersTheTinyPresetInOneLine) {
 
 TEST_F(ProgramModeSuite, DefaultsAreTheSeedsAndADryRunTellsTheTime) {
   const Json plan = plan_of("suite llama3-dp");
-  ASSERT_EQ(plan.size(), 9u);
+  ASSERT_EQ(plan.size(), 12u) << "the seed's nine and auto's three";
   std::set<std::string> names;
   for (const Json& experiment : plan) {
     names.insert(experiment["experiment"].get<std::string>());
@@ -107,7 +109,7 @@ TEST_F(ProgramModeSuite, DefaultsAreTheSeedsAndADryRunTellsTheTime) {
       EXPECT_THAT(words, HasSubstr(piece));
     EXPECT_GT(experiment["estimated_seconds"].get<double>(), 0);
   }
-  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp"}) {
+  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp", "auto"}) {
     for (const char* const length : {"1024", "2048", "4096"})
       EXPECT_TRUE(names.count(std::string(mode) + "_seq" + length)) << mode << length;
   }
@@ -119,7 +121,7 @@ TEST_F(ProgramModeSuite, DefaultsAreTheSeedsAndADryRunTellsTheTime) {
   EXPECT_THAT(arguments_of(bottlenecks[0]), HasSubstr("--model llama3.2-1b "));
   EXPECT_THAT(arguments_of(bottlenecks[0]), HasSubstr("--batch-size 4 "));
   EXPECT_FALSE(fs::exists(work() / "results"));
-  EXPECT_THAT(veil("suite llama3-dp --dry-run").out, HasSubstr("9 experiments, about "));
+  EXPECT_THAT(veil("suite llama3-dp --dry-run").out, HasSubstr("12 experiments, about "));
 }
 
 TEST_F(ProgramModeSuite, ATokenIsNowhereInASweepsFolder) {
@@ -199,7 +201,9 @@ TEST_F(ProgramModeSuite, OutOfMemoryIsARecordWithRemediesAndNoFailure) {
       "suite llama3-dp --preset tiny --device cpu --mode no_dp,flash_fsdp --seq-length 4096 "
       "--batch-size 4000000");
   EXPECT_EQ(answer.code, kExitDone) << answer.err << answer.out;
-  EXPECT_THAT(answer.out, HasSubstr("did not fit; try --batch-size 2000000"));
+  EXPECT_THAT(answer.out,
+              ::testing::AllOf(HasSubstr("Instead of flash_fsdp, T=4096, try: --batch-size "),
+                               HasSubstr(", fits, ")));
   const Json record = read(only_run(work() / "results") / "flash_fsdp_seq4096_result.json");
   EXPECT_EQ(record["outcome"].get<std::string>(), "oom");
 }

@@ -87,7 +87,7 @@ class ProgramScriptLines : public ProgramTest {
 TEST_F(ProgramScriptLines, Llama3Profiling) {
   run({"suite llama3-dp", "",
        "--preset tiny --device cpu --seq-length 8,16,32 --iterations 1 --warmup 0"});
-  EXPECT_EQ(records("results").size(), 9u);
+  EXPECT_EQ(records("results").size(), 12u);
   run({"report", "--input-dir results/RUN --output-dir results/RUN/visualizations", ""});
   EXPECT_TRUE(fs::exists(work() / "results" / newest(work() / "results") / "visualizations" /
                          "summary.txt"));

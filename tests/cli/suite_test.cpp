@@ -44,7 +44,8 @@ TEST_F(ProgramSuite, FourSetUpsLeaveFourRecordsAndATableAndAreNotRunAgain) {
     EXPECT_EQ(record["outcome"], "ok") << set_up;
     EXPECT_EQ(record["experiment"], set_up);
     EXPECT_EQ(record["suite"], "linear");
-    EXPECT_EQ(record["world"], built_with_mpi() ? 2 : 1);
+    EXPECT_EQ(record["world"], built_with_mpi() ? 2 : 8);
+    EXPECT_EQ(record["simulated"], !built_with_mpi()) << "ranks that are asked for are real";
     written[set_up] = fs::last_write_time(record_in(run, set_up));
   }
   EXPECT_EQ(read(record_in(run, "ddp"))["config"]["strategy"], "ddp");
@@ -96,6 +97,9 @@ TEST_F(ProgramSuite, RecordsToStandardOutputAreAllThatStandsThere) {
   const Json records = Json::parse(answer.out);
   ASSERT_EQ(records.size(), 4u);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(records[i]["experiment"], kSetUps[i]);
+  // The tiny preset shows what sharding is for.
+  EXPECT_LT(records[1]["peak_memory_bytes"].get<double>(),
+            0.5 * records[0]["peak_memory_bytes"].get<double>());
 }
 
 // The command line of a ZeRO comparison script, word for word after the program's name.
@@ -150,7 +154,7 @@ TEST_F(ProgramSuite, TheZeroSuiteRefusesWhatItDecidesItselfAndWhatIsNotThere) {
 TEST_F(ProgramSuite, TheZeroSuiteLeavesItsTreeAndItsAnswer) {
   fs::create_directory(work() / "data");
   std::ofstream(work() / "data" / "text.txt") << std::string(5000, 'a');
-  const std::string ranks = built_with_mpi() ? "" : " --simulate-world 2";
+  const std::string ranks = built_with_mpi() ? " --ranks 2" : "";
   const Answer answer = veil(
       "suite zero --preset tiny --device cpu --batch-sizes 2 --accumulations 1,2 --iterations 2" +
       ranks);
@@ -170,7 +174,7 @@ TEST_F(ProgramSuite, TheZeroSuiteLeavesItsTreeAndItsAnswer) {
         "visualizations/overhead_breakdown.gp"})
     EXPECT_TRUE(fs::exists(run / file)) << file;
   EXPECT_THAT(answer.out, HasSubstr("ZeRO 2 or ZeRO 3"));
-  EXPECT_THAT(answer.out, HasSubstr("Take zero"));
+  EXPECT_THAT(answer.out, HasSubstr("Take "));
   EXPECT_THAT(answer.out, HasSubstr("Fast paths: CUDA graph off: no GPU"));
 }
 

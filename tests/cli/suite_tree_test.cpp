@@ -88,12 +88,13 @@ class ProgramSuiteTree : public ProgramTest {
 // summary.txt
 TEST_F(ProgramSuiteTree, Llama3Dp) {
   Tree tree;
-  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp"}) {
+  for (const char* const mode : {"no_dp", "ghost_fsdp", "flash_fsdp", "auto"}) {
     for (const char* const length : {"64", "128", "256"})
       tree.experiments.push_back(std::string(mode) + "_seq" + length);
   }
   tree.plots = {"memory_comparison", "time_comparison", "memory_vs_time_tradeoff",
-                "overhead_analysis", "phase_breakdown", "memory_breakdown"};
+                "overhead_analysis", "phase_breakdown", "memory_breakdown",
+                "privacy_cost"};
   tree.others = {"visualizations/summary.txt"};
   expect_tree("llama3-dp", "results", tree);
 }
@@ -113,8 +114,8 @@ TEST_F(ProgramSuiteTree, Bottlenecks) {
 // comparison_results/ with five plots, a CSV table and raw metrics
 TEST_F(ProgramSuiteTree, Zero) {
   Tree tree;
-  for (const char* const strategy : {"zero2", "zero3"}) {
-    for (const char* const batch : {"2", "4", "8"}) {
+  for (const char* const strategy : {"ddp", "zero2", "zero3"}) {
+    for (const char* const batch : {"2", "8"}) {
       for (const char* const accumulation : {"1", "2"})
         tree.experiments.push_back(std::string(strategy) + "_bs" + batch + "_ga" + accumulation);
     }
@@ -123,7 +124,7 @@ TEST_F(ProgramSuiteTree, Zero) {
                 "overhead_breakdown"};
   tree.others = {"comparison.csv", "raw_metrics.json"};
   tree.timelines = false;
-  expect_tree("zero", "comparison_results", tree, built_with_mpi() ? "" : " --simulate-world 2");
+  expect_tree("zero", "comparison_results", tree);
 }
 
 TEST_F(ProgramSuiteTree, Linear) {
@@ -141,7 +142,7 @@ TEST_F(ProgramSuiteTree, DitDp) {
               {.experiments = {"vanilla", "ghost", "flash_clip", "bookkeeping",
                                "flash_clip_bookkeeping", "auto"},
                .plots = {"memory_breakdown_comparison", "memory_timeline", "performance_tradeoff",
-                         "time_comparison", "phase_breakdown", "memory_stages"},
+                         "time_comparison", "phase_breakdown", "memory_stages", "privacy_cost"},
                .others = {"visualizations/summary.txt"}});
 }
 
