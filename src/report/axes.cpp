@@ -25,7 +25,9 @@ struct TextBox {
 std::string tick_text(double value) {
   if (value == 0) return "0";
   const double size = std::abs(value);
-  return size >= 1e9 || size < 1e-4 ? fmt::format("{:.3g}", value) : fmt::format("{:.8g}", value);
+  return size >= 1e12 || size < 1e-6 ? fmt::format("{:.3g}", value)
+         : size >= 1e5               ? fmt::format("{:.0f}", value)
+                                     : fmt::format("{:.8g}", value);
 }
 
 double text_pixels(const std::string& text) {

@@ -15,6 +15,7 @@ namespace veil {
 namespace {
 
 constexpr size_t kManyRows = 16;     // more records than this are thin rows in several panels
+constexpr size_t kOneLine = 26;      // letters of a label that thin rows have room for
 constexpr size_t kMostLetters = 30;  // of a line of a label
 
 // The label in one line or two, broken at the blank nearest the middle.
@@ -69,13 +70,16 @@ Unit bytes_unit(double largest) {
 std::string rows_script(const BarRows& bars, const std::vector<Record>& records) {
   const std::vector<RowPanel> panels = row_panels(records);
   const bool many = records.size() > kManyRows;
-  const int text_rows = many ? 1 : 2;
+  const bool long_names = std::any_of(records.begin(), records.end(), [](const Record& record) {
+    return letters(record.label) > kOneLine;
+  });
+  const int text_rows = many && !long_names ? 1 : 2;
   const int needed = [&] {
     size_t texts = 1;
     for (const BarRows::Row& row : bars.rows) texts = std::max(texts, row.texts.size());
     return static_cast<int>(texts) * 17 + 4;
   }();
-  const int each = many ? std::min(bars.each, std::max(needed, 24)) : bars.each;
+  const int each = many ? std::min(bars.each, std::max(needed, long_names ? 36 : 24)) : bars.each;
   const int gap = panels.size() > 1 ? 2 * kLine + 6 : 0;
   const int head = panels.size() > 1 ? kLine : 0;
   const int height =

@@ -279,7 +279,7 @@ CurveAxes axes_of(const Curves& curves, const std::vector<ChartLine>& lines, int
   }
   if (axes.x_ticks.empty()) axes.x_ticks = round_ticks(axes.x, std::max(2, width / 75));
   axes.x_ticks = without_overlaps(axes.x_ticks, axes.x);
-  axes.y_ticks = round_ticks(axes.y, std::max(2, height / 42));
+  axes.y_ticks = round_ticks(axes.y, std::max(2, height / 34));
   return axes;
 }
 
@@ -367,7 +367,7 @@ std::string curves_script(const Curves& curves) {
   const int columns = single ? 1 : std::min<int>(curves.columns, static_cast<int>(panels.size()));
   const int lines = (static_cast<int>(panels.size()) + columns - 1) / columns;
   const int panel_height = single ? 290 : columns == 1 ? 200 : 150;
-  const int gap = single ? 0 : 52;
+  const int gap = single ? 0 : 58;
   const int height = lines * panel_height + (lines - 1) * gap + (single ? 0 : kLine);
   const int cell = (kCanvasWidth - kEdge - kLine) / columns;
   Legend legend{{}, curves.x_axis};

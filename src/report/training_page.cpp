@@ -295,7 +295,7 @@ std::vector<Plot> training_plots(const TrainingRun& run) {
                   .y_axis = figure.axis,
                   .lines = std::move(figure.lines),
                   .zero_based = figure.zero_based,
-                  .x_end = static_cast<double>(run.steps.back().step)};
+                  .x_end = 1.03 * static_cast<double>(run.steps.back().step)};
     const std::string drawn = curves_script(curves);
     if (drawn.empty()) continue;
     Table table({"step", figure.axis});

@@ -170,22 +170,29 @@ struct CostPoint {
   bool peer = false;
 };
 
-// The plain record of the same group (figures.h) and the same settings otherwise.
+// A private record is divided by the plain one of its group (figures.h) with the same attention.
 std::vector<CostPoint> own_costs(const std::vector<Record>& records) {
   std::vector<CostPoint> points;
-  std::vector<std::string> modes;
+  std::vector<std::string> names;
+  const bool attentions = std::any_of(records.begin(), records.end(), [&](const Record& record) {
+    return record.attention != records.front().attention;
+  });
   for (const RecordGroup& group : comparable_groups(records)) {
-    const auto plain = std::find_if(group.records.begin(), group.records.end(), is_plain);
     for (const Record* const record : group.records) {
+      const auto plain =
+          std::find_if(group.records.begin(), group.records.end(), [&](const Record* other) {
+            return is_plain(other) && other->attention == record->attention;
+          });
       if (plain == group.records.end() || is_plain(record)) continue;
       const auto ms = compared_ms(*record), base = compared_ms(**plain);
       const auto tokens = tokens_of(*record);
-      if (!ms || !base || *base <= 0 || !tokens || record->attention != (*plain)->attention)
-        continue;
-      const auto known = std::find(modes.begin(), modes.end(), record->mode);
-      const auto place = static_cast<size_t>(known - modes.begin());
-      if (known == modes.end()) modes.push_back(record->mode);
-      CostPoint point{record->mode, mode_color(record->mode, place), *tokens, *ms / *base};
+      if (!ms || !base || *base <= 0 || !tokens) continue;
+      const std::string name =
+          attentions ? fmt::format("{}, {}", record->mode, record->attention) : record->mode;
+      const auto known = std::find(names.begin(), names.end(), name);
+      const auto place = static_cast<size_t>(known - names.begin());
+      if (known == names.end()) names.push_back(name);
+      CostPoint point{name, mode_color(name, place), *tokens, *ms / *base};
       const auto &bytes = record->peak_memory_bytes, &base_bytes = (*plain)->peak_memory_bytes;
       if (bytes && base_bytes && *base_bytes > 0) point.memory = *bytes / *base_bytes;
       point.words = fmt::format("{} over {}", shown_ms(ms), shown_ms(base));
@@ -195,7 +202,8 @@ std::vector<CostPoint> own_costs(const std::vector<Record>& records) {
   return points;
 }
 
-std::vector<CostPoint> peer_costs(const Peers& peers) {
+// `taken`: places of the palette that other curves have.
+std::vector<CostPoint> peer_costs(const Peers& peers, size_t taken) {
   std::vector<CostPoint> points;
   std::vector<std::string> names;
   for (const PeerRecord& peer : peers) {
@@ -205,7 +213,7 @@ std::vector<CostPoint> peer_costs(const Peers& peers) {
     const auto place = static_cast<size_t>(known - names.begin());
     if (known == names.end()) names.push_back(peer.name());
     // Under a name that is no mode: colours of the rest of the palette.
-    CostPoint point{peer.name(), mode_color("peer " + peer.name(), place), peer.tokens,
+    CostPoint point{peer.name(), mode_color("peer " + peer.name(), taken + place), peer.tokens,
                     *peer.ms / *plain->ms};
     if (peer.bytes && plain->bytes && *plain->bytes > 0) point.memory = *peer.bytes / *plain->bytes;
     point.words = fmt::format("{} over {}", shown_ms(peer.ms), shown_ms(plain->ms));
@@ -258,7 +266,7 @@ std::vector<Plot> mode_plots(const std::vector<Record>& records) {
 
 std::vector<Plot> privacy_cost_plots(const std::vector<Record>& records, const Peers& peers) {
   std::vector<CostPoint> points = own_costs(records);
-  const std::vector<CostPoint> others = peer_costs(peers);
+  const std::vector<CostPoint> others = peer_costs(peers, points.size());
   points.insert(points.end(), others.begin(), others.end());
   if (points.empty()) return {};
   Curves curves{.name = "privacy_cost",

@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kStartSeconds = 1.5;              // libraries, records, traces
 constexpr int64_t kLargeParameters = 300'000'000;  // beyond this a CPU takes hours
+constexpr double kLongSeconds = 600;               // of one experiment on a CPU
 constexpr double kFillBytesPerSecond = 2e9;  // parameters are made by a counter-based generator
 
 }  // namespace
@@ -66,7 +67,7 @@ void check_machine(const RunConfig& config, const std::string& suite) {
   const int64_t parameters = make_model(short_one, model_source(short_one), world)
                                  .shape(1, dtype_of(config.step.compute), false)
                                  .param_count();
-  if (parameters < kLargeParameters) return;
+  if (parameters < kLargeParameters && estimated_seconds(config) < kLongSeconds) return;
   throw MissingBackend(fmt::format(
       "no GPU answers here, and {} is large for a CPU: `veil suite {} --preset tiny` runs the same "
       "experiments in a minute; on one GPU simulate_world stands for several; set device to cpu to "

@@ -214,14 +214,22 @@ Plot breakdown_plot(const ZeroList& all, const std::vector<Record>& records) {
       [](const ZeroFigures& f, double) { return shown_ms(f.step_ms); });
 }
 
-// From pale to deep blue, and the colour of the text on it.
+// From pale to deep blue, and black or white for the text on it: the one with more contrast, which
+// is at least 4.5 on every colour.
 std::pair<std::string, std::string> heat(double percent) {
   const double depth = std::clamp(percent / 100, 0.0, 1.0);
   const auto mix = [&](int pale, int deep) {
     return static_cast<int>(std::lround(pale + depth * (deep - pale)));
   };
-  return {fmt::format("#{:02x}{:02x}{:02x}", mix(0xe8, 0x00), mix(0xf1, 0x3f), mix(0xf8, 0x70)),
-          depth > 0.5 ? "#ffffff" : "#202020"};
+  const int red = mix(0xe8, 0x00), green = mix(0xf1, 0x3f), blue = mix(0xf8, 0x70);
+  // Relative luminance as WCAG 2 defines it.
+  const auto linear = [](int level) {
+    const double share = level / 255.0;
+    return share <= 0.03928 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4);
+  };
+  const double light = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) + 0.05;
+  return {fmt::format("#{:02x}{:02x}{:02x}", red, green, blue),
+          1.05 / light > light / 0.05 ? "#ffffff" : "#000000"};
 }
 
 Plot utilisation_plot(const ZeroList& all, const std::vector<Record>& records) {

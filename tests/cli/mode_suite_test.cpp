@@ -84,14 +84,17 @@ TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
     EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr("running")));
 }
 
-TEST_F(ProgramModeSuite, WithoutAGpuTheLlamaSuiteOffersTheTinyPresetInOneLine) {
+TEST_F(ProgramModeSuite, WithoutAGpuEverySuiteOffersTheTinyPresetInOneLine) {
   if (gpu_count() > 0) GTEST_SKIP() << "there is a GPU";
-  for (const char* const suite : {"llama3-dp", "bottlenecks"}) {
+  for (const char* const suite :
+       {"llama3-dp", "bottlenecks", "checkpointing", "dit-dp", "linear", "zero"}) {
     const Answer answer = veil(std::string("suite ") + suite);
     EXPECT_EQ(answer.code, kExitMissing) << suite;
     EXPECT_EQ(answer.complaints(), 1) << answer.err;
     EXPECT_THAT(answer.err, HasSubstr(std::string("veil suite ") + suite + " --preset tiny"));
-    EXPECT_FALSE(fs::exists(work() / "results"));
+    EXPECT_EQ(answer.out, "") << suite;
+    for (const char* const folder : {"results", "comparison_results", "memory_profiling_results"})
+      EXPECT_FALSE(fs::exists(work() / folder)) << suite;
   }
 }
 

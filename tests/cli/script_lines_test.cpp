@@ -232,7 +232,7 @@ TEST_F(ProgramScriptLines, DitProfiling) {
        {"vanilla", "ghost", "flash_clip", "bookkeeping", "flash_clip_bookkeeping"}) {
     EXPECT_TRUE(found.count(name)) << name;
     // single_experiment.py, whose model is a DiT-L: 24 layers of 1024 take a CPU minutes per step.
-    run({"profile --model dit-l/8",
+    run({"profile",
          std::string("--experiment ") + name +
              " --output results/one.json --image-size 256 --patch-size 8 --hidden-dim 1024 "
              "--num-layers 24 --num-heads "
@@ -244,7 +244,9 @@ TEST_F(ProgramScriptLines, DitProfiling) {
           {"--image-size 256", "--image-size 64"}}});
     const Json record = read(work() / "results" / "one.json");
     EXPECT_EQ(record["times_ms"].size(), 3u);
+    EXPECT_EQ(record["experiment"].get<std::string>(), name);
     const Json& config = record["config"];
+    EXPECT_EQ(config["model"].get<std::string>(), "dit-l/8");
     EXPECT_EQ(config["image-size"].get<int>(), 64);
     EXPECT_EQ(config["patch-size"].get<int>(), 8);
     EXPECT_EQ(config["hidden-dim"].get<int>(), 32);
