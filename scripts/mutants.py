@@ -73,7 +73,7 @@ MUTANTS = [
            verify=('--model llama-tiny --mode ghost --strategy ddp', 'other noise than its one draw'),
            audit=(AUDITED, 'deviation of the noise')),
     Mutant('noise-on-frozen', 'frozen parameters are updated, noise and weight decay included',
-           [('src/shard/layout.cpp', '      if (shape.params[p].frozen != frozen) continue;', '      if (frozen) continue;')],
+           [('src/shard/layout.cpp', '  unit.frozen = frozen;', '  unit.frozen = false;')],
            tests='Freeze.*',
            audit=(AUDITED + ' --train-only model.layers.0.*', 'a frozen parameter got an update')),
     Mutant('noise-too-small', 'noise is divided by sqrt(W)',
