@@ -555,6 +555,12 @@ class Reader {
                              [](const Record& r) { return good(r) && r.data.source.empty(); }),
                  "there is text");
          }},
+        {"Every figure of time holds communication modelled.",
+         [this](const Pieces&) {
+           claim(std::any_of(records_.begin(), records_.end(),
+                             [](const Record& r) { return r.simulated; }),
+                 "nothing is modelled");
+         }},
         {"Every figure of time holds communication modelled at {} GB/s.", [this](const Pieces& p) {
            claim(std::any_of(records_.begin(), records_.end(),
                              [&](const Record& r) {
