@@ -142,13 +142,13 @@ class TrainRun {
     } else if (origin_.base) {
       notice(privacy::plain_warning(*origin_.base));
     }
-    if (speaks()) {
-      lock_ = std::make_unique<RunLock>(folder_);  // until here nothing is written
+    // Until here nothing is written, and nothing of the run before its checkpoint has been read.
+    if (speaks()) lock_ = std::make_unique<RunLock>(folder_);
+    const data::Position start = resume(options);
+    if (speaks())
       write_file_atomically(join_path(folder_, kRunSettings),
                             settings_json(config_).dump(1) + "\n");
-    }
     if (privacy_ && speaks()) privacy_->begin();
-    const data::Position start = resume(options);
     if (speaks()) {
       const TrainStart facts = start_facts(options.steps);
       log_ = std::make_unique<MetricsLog>(

@@ -243,7 +243,9 @@ TEST_F(ProgramModeSuite, TheBottleneckSuiteNamesThePhaseThatIsSlowedDownOnPurpos
 // clock around it saw.
 void expect_sum_is_the_step(const nlohmann::ordered_json& record, const std::string& what) {
   double sum = 0;
-  for (const auto& [phase, entry] : record["phases"].items()) sum += entry["ms"].get<double>();
+  for (const auto& [phase, entry] : record["phases"].items()) {
+    if (phase != "layers") sum += entry["ms"].get<double>();  // those are the same times again
+  }
   for (const auto& [lane, entry] : record["communication"].items())
     sum += entry["exposed_ms"].get<double>();
   const double step = record["avg_time_ms"].get<double>();
