@@ -129,10 +129,7 @@ class Search {
   std::vector<std::string> remedies() const {
     RunConfig one = experiment_;
     one.step.batch_size = 1;
-    std::vector<std::string> list;
-    for (const Remedy& remedy : priced_remedies(one, world_, on_gpu_, limit_))
-      list.push_back(remedy_text(remedy));
-    return list;
+    return remedy_texts(priced_remedies(one, world_, on_gpu_, limit_));
   }
   const Trial* trial(int64_t batch) const {
     for (const Trial& trial : trials_) {

@@ -139,10 +139,8 @@ void print_verdict(const PlanCommand& command, const MemoryEstimate& estimate, i
   }
   const int64_t peak = estimate.peak(on_gpu ? Space::device : Space::host).total();
   if (print_fit(command, peak, on_gpu)) return;
-  std::vector<std::string> list;
-  for (const Remedy& remedy :
-       priced_remedies(command.config, world, on_gpu, planned_room(command, on_gpu)))
-    list.push_back(remedy_text(remedy));
+  const std::vector<std::string> list =
+      remedy_texts(priced_remedies(command.config, world, on_gpu, planned_room(command, on_gpu)));
   if (!list.empty()) fmt::print("change   {}\n", join(list, "\n         "));
 }
 

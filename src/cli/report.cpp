@@ -43,8 +43,9 @@ int run_report(const CommandCall& call) {
 
   if (folders.size() > 2)
     user_error("{} folders: a report is of one, or of two to compare", folders.size());
-  if (!peers.empty() &&
-      (folders.size() == 2 || holds_audits(folders[0]) || holds_training(folders[0])))
+  const bool audits = folders.size() == 1 && holds_audits(folders[0]),
+             training = folders.size() == 1 && holds_training(folders[0]);
+  if (!peers.empty() && (folders.size() == 2 || audits || training))
     user_error("--with {}: it is for one folder of a suite's records", peers);
   if (folders.size() == 2) {
     fmt::print("{}\n", write_changes(folders[0], folders[1], output_folder, overwrite));
@@ -52,20 +53,19 @@ int run_report(const CommandCall& call) {
       fmt::print("page      {}\n", join_path(output_folder, "changes.html"));
     return kExitDone;
   }
-  if (holds_audits(folders[0])) {
+  if (audits) {
     const std::string page = write_audit_page(folders[0], output_folder, overwrite);
     fmt::print("{}\npage      {}\n", audit_summary(read_audits(folders[0])), page);
     return kExitDone;
   }
-  const ReportFiles report = holds_training(folders[0])
+  const ReportFiles report = training
                                  ? write_training_report(folders[0], output_folder, overwrite)
                                  : write_report(folders[0], output_folder, suite_pages(), overwrite,
                                                 peers.empty() ? Peers{} : read_peers(peers));
   fmt::print("{}\n", report.summary);
   fmt::print("page      {}\n", join_path(report.output_folder, "index.html"));
-  fmt::print("tables    {}\n",
-             join_path(report.output_folder,
-                       holds_training(folders[0]) ? "summary.{txt,csv}" : "summary.{txt,csv,md}"));
+  fmt::print("tables    {}\n", join_path(report.output_folder,
+                                         training ? "summary.{txt,csv}" : "summary.{txt,csv,md}"));
   fmt::print("pictures  {}\n", report.pictures);
   std::fflush(stdout);
   for (const DamagedRecord& damaged : report.damaged) {

@@ -234,11 +234,14 @@ std::string remedy_text(const Remedy& remedy) {
                      remedy.note.empty() ? "" : ", " + remedy.note);
 }
 
-std::vector<std::string> remedies(const RunConfig& config, int world, bool on_gpu) {
+std::vector<std::string> remedy_texts(const std::vector<Remedy>& remedies) {
   std::vector<std::string> list;
-  for (const Remedy& remedy : priced_remedies(config, world, on_gpu, memory_room(config, on_gpu)))
-    list.push_back(remedy_text(remedy));
+  for (const Remedy& remedy : remedies) list.push_back(remedy_text(remedy));
   return list;
+}
+
+std::vector<std::string> remedies(const RunConfig& config, int world, bool on_gpu) {
+  return remedy_texts(priced_remedies(config, world, on_gpu, memory_room(config, on_gpu)));
 }
 
 }  // namespace veil

@@ -30,5 +30,6 @@ std::vector<Remedy> priced_remedies(const RunConfig& config, int world, bool on_
 // "--batch-size 4 --accumulation 2 (11.02 GiB, fits, 1.03 times the time per sample, the same
 // logical batch)"
 std::string remedy_text(const Remedy& remedy);
+std::vector<std::string> remedy_texts(const std::vector<Remedy>& remedies);
 
 }  // namespace veil

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "optim/optimizer.h"
+#include "run/remedies.h"
 #include "tensor/out_of_memory.h"
 
 namespace veil {
@@ -43,13 +44,11 @@ std::string beyond_host_memory_text(const RunConfig& config, const Schedule& sch
 std::string out_of_memory_text(const RunConfig& config, int world, bool on_gpu,
                                const std::string& reason) {
   constexpr size_t kMost = 3;
-  std::vector<std::string> ways = remedies(config, world, on_gpu);
-  std::stable_partition(ways.begin(), ways.end(), [](const std::string& way) {
-    return way.find("does not fit") == std::string::npos;
-  });
+  std::vector<Remedy> ways = priced_remedies(config, world, on_gpu, memory_room(config, on_gpu));
+  std::stable_partition(ways.begin(), ways.end(), [](const Remedy& way) { return way.fits; });
   if (ways.size() > kMost) ways.resize(kMost);
   return fmt::format("out of memory: {}; try {}", reason,
-                     ways.empty() ? "a smaller model" : join(ways, ", or "));
+                     ways.empty() ? "a smaller model" : join(remedy_texts(ways), ", or "));
 }
 
 void check_disk_space(const std::vector<PlannedFiles>& planned) {
