@@ -330,7 +330,8 @@ def copy_tree(folder):
 class Build:
     def __init__(self, folder, jobs):
         self.folder, self.jobs = folder, jobs
-        self.environment = dict(os.environ, OMP_NUM_THREADS='1')
+        # Objects of the unchanged source come from the cache that the checkout's own build filled.
+        self.environment = dict(os.environ, OMP_NUM_THREADS='1', CCACHE_BASEDIR=str(folder), CCACHE_NOHASHDIR='true')
         goldens = ROOT.parent / 'shared' / 'goldens'
         if goldens.exists():
             self.environment.setdefault('VEIL_GOLDENS', str(goldens))
