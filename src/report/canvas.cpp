@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
+
+#include "base/error.h"
 
 namespace veil {
 
@@ -19,6 +22,15 @@ std::string quoted(const std::string& text) {
     }
   }
   return out + "'";
+}
+
+std::string picture_name(const std::string& text) {
+  std::string out;
+  for (const char c : text.substr(0, 60))
+    out += std::isalnum(static_cast<unsigned char>(c)) || c == '-'
+               ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
+               : '_';
+  return out;
 }
 
 size_t letters(const std::string& text) {
@@ -110,6 +122,9 @@ Frame frame(const Canvas& canvas, bool titled) {
 
 std::string script(const std::string& name, const Canvas& canvas, const std::string& data,
                    const std::string& commands) {
+  VEIL_CHECK(std::all_of(name.begin(), name.end(),
+                         [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; }),
+             "a picture's name would be read as commands: {}", name);
   const Frame bare = frame(canvas, false), titled = frame(canvas, true);
   return fmt::format(
       "# `gnuplot {0}.gp` draws {0}.svg and {0}.png beside it.\n"

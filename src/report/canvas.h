@@ -17,6 +17,8 @@ constexpr int kLine = 22;  // pixels from one line of text to the next
 // Text in gnuplot's single quotes, where nothing is expanded; quotes, control characters and
 // backslashes are replaced.
 std::string quoted(const std::string& text);
+// A name for files, of letters, digits, '-' and '_': a record's text may be part of it.
+std::string picture_name(const std::string& text);
 size_t letters(const std::string& text);  // of UTF-8
 // At most `most` letters; "…" marks a cut.
 std::string shortened(const std::string& text, size_t most);
@@ -39,8 +41,8 @@ struct Canvas {
   Legend legend;
 };
 
-// `data` are datablocks, `commands` end in a plot command. The gnuplot variables plot_top and
-// plot_bottom bound the plot area, in screen coordinates.
+// `name` is a picture_name, `data` are datablocks, `commands` end in a plot command. The gnuplot
+// variables plot_top and plot_bottom bound the plot area, in screen coordinates.
 std::string script(const std::string& name, const Canvas& canvas, const std::string& data,
                    const std::string& commands);
 

@@ -20,16 +20,6 @@ namespace {
 constexpr const char* kBlue = "#0072B2";
 constexpr size_t kTimelineWidth = 450;  // pixels between the axes
 
-// A name for files: letters, digits, '-' and '_'.
-std::string file_name(const std::string& text) {
-  std::string out;
-  for (const char c : text.substr(0, 60))
-    out += std::isalnum(static_cast<unsigned char>(c)) || c == '-'
-               ? static_cast<char>(std::tolower(c))
-               : '_';
-  return out;
-}
-
 // Rows follow each other in time but last differently; each has the same width here. A row's memory
 // is drawn as a flat piece of a stacked area, one closed curve per category, the topmost first and
 // the lower ones over it.
@@ -235,7 +225,7 @@ std::vector<Plot> timeline_plots(const std::vector<Record>& records) {
   for (const Record& record : records) {
     if (record.memory_rows.empty() || largest <= 0) continue;
     std::string name =
-        "memory_timeline_" + file_name(record.file.substr(0, record.file.rfind("_result.json")));
+        "memory_timeline_" + picture_name(record.file.substr(0, record.file.rfind("_result.json")));
     if (const int again = taken[name]++) name += fmt::format("_{}", again + 1);
     plots.push_back(memory_timeline(record, name, largest));
   }

@@ -237,6 +237,14 @@ std::string level_words(const RecordGroup& group) {
   return words.empty() ? "" : words + ".";
 }
 
+// The first plain record with the same attention; nullptr if there is none.
+const Record* plain_beside(const std::vector<const Record*>& records, const Record& record) {
+  const auto plain = std::find_if(records.begin(), records.end(), [&](const Record* other) {
+    return is_plain(other) && other->attention == record.attention;
+  });
+  return plain == records.end() ? nullptr : *plain;
+}
+
 // About CPU runs during which other work ran on the machine.
 std::string busy_words(const std::vector<Record>& records) {
   std::vector<std::string> disturbed;
@@ -262,13 +270,13 @@ std::string busy_words(const std::vector<Record>& records) {
 std::string doubtful_words(const std::vector<Record>& records) {
   std::vector<std::string> doubtful;
   for (const RecordGroup& group : comparable_groups(records)) {
-    const auto plain = std::find_if(group.records.begin(), group.records.end(), is_plain);
-    if (plain == group.records.end() || (*plain)->device != "cpu" || !compared_ms(**plain))
-      continue;
     for (const Record* record : group.records) {
+      const Record* const plain = plain_beside(group.records, *record);
       const auto ms = compared_ms(*record);
-      if (is_plain(record) || !ms || within_noise(**plain, *record)) continue;
-      if (*ms < (1 - kDoubtfulShare) * *compared_ms(**plain)) doubtful.push_back(record->label);
+      if (!plain || plain->device != "cpu" || is_plain(record) || !ms || !compared_ms(*plain) ||
+          within_noise(*plain, *record))
+        continue;
+      if (*ms < (1 - kDoubtfulShare) * *compared_ms(*plain)) doubtful.push_back(record->label);
     }
   }
   if (doubtful.empty()) return "";
@@ -318,22 +326,26 @@ std::string offload_words(const std::vector<Record>& records) {
       named(labels));
 }
 
-// What a private step costs compared with the first plain record of the group.
-std::string price_words(const std::vector<const Record*>& records) {
-  const auto plain = std::find_if(records.begin(), records.end(), is_plain);
-  if (plain == records.end()) return "";
-  const auto plain_ms = compared_ms(**plain), plain_bytes = peak_bytes(**plain);
-  if (!plain_ms || !plain_bytes || *plain_ms <= 0 || *plain_bytes <= 0) return "";
-  std::vector<std::string> words;
-  for (const Record* record : records) {
-    const auto ms = compared_ms(*record), bytes = peak_bytes(*record);
-    if (is_plain(record) || !ms || !bytes) continue;
-    words.push_back(fmt::format("{} {:.2f} times the time, {:.2f} times the memory", record->label,
-                                *ms / *plain_ms, *bytes / *plain_bytes));
+// What private steps cost compared with the plain record of the group that has their attention, a
+// sentence for each plain record.
+std::vector<std::string> price_words(const std::vector<const Record*>& records) {
+  std::vector<std::string> sentences;
+  for (const Record* const plain : records) {
+    if (!is_plain(plain) || plain_beside(records, *plain) != plain) continue;
+    const auto plain_ms = compared_ms(*plain), plain_bytes = peak_bytes(*plain);
+    if (!plain_ms || !plain_bytes || *plain_ms <= 0 || *plain_bytes <= 0) continue;
+    std::vector<std::string> words;
+    for (const Record* record : records) {
+      const auto ms = compared_ms(*record), bytes = peak_bytes(*record);
+      if (is_plain(record) || plain_beside(records, *record) != plain || !ms || !bytes) continue;
+      words.push_back(fmt::format("{} {:.2f} times the time, {:.2f} times the memory",
+                                  record->label, *ms / *plain_ms, *bytes / *plain_bytes));
+    }
+    if (!words.empty())
+      sentences.push_back(
+          fmt::format("Beside {}, which protects nobody: {}.", plain->label, join(words, "; ")));
   }
-  return words.empty() ? ""
-                       : fmt::format("Beside {}, which protects nobody: {}.", (*plain)->label,
-                                     join(words, "; "));
+  return sentences;
 }
 
 }  // namespace
@@ -450,8 +462,8 @@ Verdict general_verdict(const RecordFolder& folder, bool plain_is_baseline) {
     const std::string where = groups.size() > 1 && !group.name.empty() ? group.name + ": " : "";
     bool plain_ended = false;
     if (plain_is_baseline) {
-      const std::string words = price_words(group.records);
-      if (!words.empty()) verdict.findings.push_back(where + words);
+      for (const std::string& words : price_words(group.records))
+        verdict.findings.push_back(where + words);
       const auto before = group.records.size();
       leave_plain_out(group);
       plain_ended = group.records.size() < before && !least(group.records, compared_ms);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -12,6 +13,8 @@
 #include "report/charts.h"
 #include "report/figures.h"
 #include "report/tables.h"
+#include "suite/growth_plots.h"
+#include "suite/layer_norms.h"
 #include "suite/mode_plots.h"
 #include "suite/modes.h"
 
@@ -22,71 +25,8 @@ constexpr size_t kMostPhases = 6;  // curves of one picture
 constexpr const char* kRest = "rest";
 constexpr double kLargeMemoryShare = 0.4;  // of the peak: from here on a category is worth advice
 
-// A line of measured points, and its fit.
-void add_with_fit(std::vector<ChartLine>& lines, ChartLine line,
-                  const std::optional<GrowthFit>& fit, double unit) {
-  if (line.points.empty()) return;
-  ChartLine law{line.name + ", fitted", line.color, {}, true};
-  if (fit && fit->is_told()) {
-    constexpr int kPieces = 12;
-    for (int i = 0; i <= kPieces; ++i) {
-      const double length = fit->first_length * std::pow(fit->last_length / fit->first_length,
-                                                         static_cast<double>(i) / kPieces);
-      law.points.push_back({length, fit->at(length) / unit});
-    }
-  }
-  lines.push_back(std::move(line));
-  if (!law.points.empty()) lines.push_back(std::move(law));
-}
-
-ChartLine line_of(const std::string& name, const std::string& color,
-                  const std::vector<Record>& records, const std::string& mode,
-                  const std::function<std::optional<double>(const Record&)>& value) {
-  ChartLine line{name, color, {}};
-  for (const Record& record : records) {
-    if (record.mode != mode || !record.ok() || !record.seq_length) continue;
-    if (const auto y = value(record); y && *y > 0)
-      line.points.push_back({static_cast<double>(*record.seq_length), *y});
-  }
-  std::sort(line.points.begin(), line.points.end(),
-            [](const auto& a, const auto& b) { return a.x < b.x; });
-  return line;
-}
-
-Plot whole_scaling(const std::string& name, const std::string& title, const std::string& axis,
-                   const std::vector<Record>& records, double unit,
-                   const std::function<std::optional<double>(const Record&)>& value,
-                   std::vector<PartGrowth> (*growth)(const std::vector<Record>&,
-                                                     const std::string&),
-                   const std::string& whole, const ShowAmount& show) {
-  Curves curves{name, title, kLengthAxis, axis, true, {}};
-  const std::vector<std::string> modes = modes_of(mode_figures(records));
-  std::string spoken;
-  for (size_t m = 0; m < modes.size(); ++m) {
-    for (const PartGrowth& part : growth(records, modes[m])) {
-      if (part.part != whole) continue;
-      if (part.fit) spoken += fmt::format(" {}: {}.", modes[m], growth_words(*part.fit, show));
-      add_with_fit(curves.lines,
-                   line_of(modes[m], mode_color(modes[m], m), records, modes[m],
-                           [&](const Record& record) -> std::optional<double> {
-                             const auto v = value(record);
-                             return v ? std::optional(*v / unit) : std::nullopt;
-                           }),
-                   part.fit, unit);
-    }
-  }
-  if (curves.lines.empty()) return {};
-  return Plot{name,
-              title,
-              "Both axes are logarithmic: what is proportional to T is a straight line of slope 1. "
-              "Dashed: the law, where the points tell one.",
-              spoken,
-              growth_table(records),
-              curves_script(curves)};
-}
-
-Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) {
-  Curves curves{"time_scaling_" + mode,
+Plot phase_scaling(const std::vector<Record>& records, const std::string& mode, size_t again) {
+  Curves curves{"time_scaling_" + picture_name(mode) + (again ? fmt::format("_{}", again + 1) : ""),
                 titled("Phases by length: " + mode, records),
                 kLengthAxis,
                 "ms per step",
@@ -96,14 +36,14 @@ Plot phase_scaling(const std::vector<Record>& records, const std::string& mode) 
   size_t place = 0;
   for (const PartGrowth& part : time_growth(records, mode)) {
     if (part.part == "step" || part.share < 0.005 || place >= kMostPhases) continue;
-    add_with_fit(curves.lines,
-                 line_of(spaced(part.part), colors_of({part.part})[0], records, mode,
-                         [&](const Record& record) -> std::optional<double> {
-                           const Amounts parts = step_parts(record);
-                           const auto found = parts.find(part.part);
-                           return found == parts.end() ? std::nullopt
-                                                       : std::optional(found->second);
-                         }),
+    add_with_law(curves.lines,
+                 growth_line(spaced(part.part), colors_of({part.part})[0], records, mode,
+                             [&](const Record& record) -> std::optional<double> {
+                               const Amounts parts = step_parts(record);
+                               const auto found = parts.find(part.part);
+                               return found == parts.end() ? std::nullopt
+                                                           : std::optional(found->second);
+                             }),
                  part.fit, 1);
     if (part.fit)
       spoken += fmt::format(" {}: {}.", spaced(part.part), growth_words(*part.fit, show_time));
@@ -182,25 +122,6 @@ Plot phases_by_length(const std::vector<Record>& records) {
               stacked_script(stack, records)};
 }
 
-std::vector<Plot> bottleneck_plots(const std::vector<Record>& records) {
-  double largest = 0;
-  for (const Record& record : records)
-    largest = std::max(largest, record.peak_memory_bytes.value_or(0));
-  const Unit unit = bytes_unit(largest);
-  std::vector<Plot> plots = {
-      phases_by_length(records),
-      whole_scaling("time_scaling", titled("Time by length", records), "ms per step", records, 1,
-                    compared_ms, time_growth, "step", show_time),
-      whole_scaling(
-          "memory_scaling", "Peak memory by length", unit.name + " at the peak", records, unit.size,
-          [](const Record& record) { return record.peak_memory_bytes; }, memory_growth, "peak",
-          show_memory)};
-  for (const std::string& mode : modes_of(mode_figures(records)))
-    plots.push_back(phase_scaling(records, mode));
-  std::erase_if(plots, [](const Plot& plot) { return plot.name.empty(); });
-  return plots;
-}
-
 const Record* longest_of(const std::vector<Record>& records, const std::string& mode) {
   const Record* longest = nullptr;
   for (const Record& record : records) {
@@ -209,6 +130,27 @@ const Record* longest_of(const std::vector<Record>& records, const std::string& 
     if (fits && (!longest || *record.seq_length > *longest->seq_length)) longest = &record;
   }
   return longest;
+}
+
+// The longest record of each mode.
+std::vector<Record> longest_of_each(const std::vector<Record>& records) {
+  std::vector<Record> found;
+  for (const std::string& mode : modes_of(mode_figures(records))) {
+    if (const Record* const longest = longest_of(records, mode)) found.push_back(*longest);
+  }
+  return found;
+}
+
+std::vector<Plot> bottleneck_plots(const std::vector<Record>& records) {
+  std::vector<Plot> plots = {phases_by_length(records)};
+  for (Plot& plot : growth_plots({{"", records}}, kLengthAxis, growth_table(records)))
+    plots.push_back(std::move(plot));
+  for (Plot& plot : layer_norm_plots(longest_of_each(records))) plots.push_back(std::move(plot));
+  std::map<std::string, size_t> taken;
+  for (const std::string& mode : modes_of(mode_figures(records)))
+    plots.push_back(phase_scaling(records, mode, taken[picture_name(mode)]++));
+  std::erase_if(plots, [](const Plot& plot) { return plot.name.empty(); });
+  return plots;
 }
 
 // The norm rule and the pass that a mode stands for; "" for what auto chose by itself.
@@ -382,8 +324,9 @@ void judge_mode(const std::vector<Record>& records, const std::string& mode, Ver
   }
   if (!next.empty())
     verdict.findings.push_back(fmt::format("Then, in {}: {}.", mode, join(next, ", ")));
-  if (const std::string words = growth_sentence(records, mode); !words.empty())
-    verdict.findings.push_back(words);
+  for (const std::string& words : {growth_sentence(records, mode), layer_norm_words(longest)}) {
+    if (!words.empty()) verdict.findings.push_back(words);
+  }
   const AdviceCase advised{longest, std::any_of(records.begin(), records.end(),
                                                 [](const Record& r) { return is_plain(&r); })};
   const std::vector<std::string> advice = advice_on_time(advised, found->part);
@@ -523,10 +466,9 @@ Suite bottlenecks_suite() {
       .summary_beside_pictures = true,
       .more_tables = [](const std::vector<Record>& records) -> std::vector<PageTable> {
         std::vector<PageTable> tables = {
-            {"Growth with the sequence",
-             "The simplest of a, a + bT and a + bT + cT^2 that is within 2% of every length; three "
-             "lengths can tell a line, four a square",
-             growth_table(records)}};
+            {"Growth with the sequence", kGrowthCaption, growth_table(records)}};
+        if (auto norms = layer_norm_table(longest_of_each(records)))
+          tables.push_back(std::move(*norms));
         if (Table layers = layer_table(records); layers.rows() > 0)
           tables.push_back({"Time by layer",
                             "Milliseconds of a step's rows at the longest T, the slowest first; "

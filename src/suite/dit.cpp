@@ -20,10 +20,12 @@ std::string file_part(std::string text) {
   return text;
 }
 
-// Every experiment so far, once for each value; a single value adds nothing to the name.
+// Every experiment so far, once for each value; a single value adds nothing to the name. `suffix`
+// is of the title only.
 template <typename T, typename Show>
 void widen(std::vector<Experiment>& experiments, const std::vector<T>& values,
-           const std::string& option, const std::string& prefix, const Show& show) {
+           const std::string& option, const std::string& prefix, const Show& show,
+           const std::string& suffix = "") {
   if (values.empty()) return;
   std::vector<Experiment> wider;
   for (const Experiment& before : experiments) {
@@ -32,7 +34,7 @@ void widen(std::vector<Experiment>& experiments, const std::vector<T>& values,
       experiment.arguments.insert(experiment.arguments.end(), {option, show(value)});
       if (values.size() > 1) {
         experiment.name += "_" + prefix + file_part(show(value));
-        experiment.title += fmt::format(" {}{}", prefix, show(value));
+        experiment.title += fmt::format(" {}{}{}", prefix, show(value), suffix);
       }
       wider.push_back(std::move(experiment));
     }
@@ -79,8 +81,9 @@ std::vector<Experiment> dit_experiments(const DitGrid& grid,
   widen(experiments, grid.patch_sizes, "--patch-size", "p", number);
   widen(experiments, grid.batch_sizes, "--batch-size", "bs", number);
   widen(experiments, grid.accumulations, "--accumulation", "ga", number);
-  widen(experiments, grid.attentions, "--attention", "",
-        [](AttentionKind kind) { return name_of(kind); });
+  widen(
+      experiments, grid.attentions, "--attention", "",
+      [](AttentionKind kind) { return name_of(kind); }, "-attention");
   return with_common(std::move(experiments), common, "a mode or value");
 }
 
@@ -104,10 +107,12 @@ Suite dit_suite() {
       .question =
           "What does clipping cost a diffusion transformer, in memory and in time, and by "
           "which way?",
-      .plots = {dit_plots, time_plot, phase_plot, stage_plot, timeline_plots},
+      .plots = {dit_plots, dit_growth_plots, time_plot, phase_plot, stage_plot, timeline_plots},
+      .verdict = dit_verdict,
       .plain_is_baseline = true,
       .sample = "image",
       .summary_beside_pictures = true,
+      .more_tables = dit_tables,
       .peer_plots = privacy_cost_plots};
   RunConfig& e = suite.config;
   e.model.name = "dit-l/8";

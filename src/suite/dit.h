@@ -26,4 +26,11 @@ std::string dit_mode_title(Mode mode);
 // Memory by component, over a step, and against time.
 std::vector<Plot> dit_plots(const std::vector<Record>& records);
 
+// Set-ups compared at the largest images, growth over tokens, flash against math attention.
+Verdict dit_verdict(const RecordFolder& folder);
+// Time and memory by tokens; none of a single image size.
+std::vector<Plot> dit_growth_plots(const std::vector<Record>& records);
+// Growth over tokens, and flash against math attention, of records that can tell.
+std::vector<PageTable> dit_tables(const std::vector<Record>& records);
+
 }  // namespace veil

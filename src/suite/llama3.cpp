@@ -6,9 +6,9 @@
 #include <cmath>
 #include <set>
 
-#include "base/text.h"
 #include "base/units.h"
 #include "report/tables.h"
+#include "suite/mode_costs.h"
 #include "suite/mode_plots.h"
 #include "suite/modes.h"
 
@@ -16,10 +16,6 @@ namespace veil {
 namespace {
 
 using All = std::vector<ModeFigures>;
-
-bool told_apart(const ModeFigures& a, const ModeFigures& b) {
-  return std::abs(*a.ms - *b.ms) > std::hypot(a.spread_ms.value_or(0), b.spread_ms.value_or(0));
-}
 
 // Private modes of one length that have a time, the fastest first.
 std::vector<const ModeFigures*> fastest_first(const All& all, int64_t length) {
@@ -30,35 +26,6 @@ std::vector<const ModeFigures*> fastest_first(const All& all, int64_t length) {
   std::stable_sort(found.begin(), found.end(),
                    [](const ModeFigures* a, const ModeFigures* b) { return *a->ms < *b->ms; });
   return found;
-}
-
-// What a private mode takes more than plain training, at one length.
-struct Cost {
-  std::string time, memory;
-  bool differs = false;  // in both
-};
-Cost cost_of(const ModeFigures& f, const ModeFigures& base) {
-  constexpr double kSameMemory = 0.01;  // of plain training's
-  const bool other_time = told_apart(f, base),
-             other_memory = std::abs(*f.more_bytes) >= kSameMemory * *base.bytes;
-  return {other_time ? fmt::format("{} {} time", percent_text(std::abs(*f.more_share)),
-                                   *f.more_share < 0 ? "less" : "more")
-                     : "the same time within the spread",
-          other_memory ? fmt::format("{} {} memory", shown_bytes(std::abs(*f.more_bytes)),
-                                     *f.more_bytes < 0 ? "less" : "more")
-                       : "about the same memory",
-          other_time && other_memory};
-}
-
-bool has_cost(const ModeFigures& f) {
-  return f.mode != "no_dp" && f.more_share && f.more_bytes;
-}
-
-std::string cost_words(const All& all, const ModeFigures& f) {
-  if (!has_cost(f)) return fmt::format("{} per step in {}", shown_ms(f.ms), shown_bytes(f.bytes));
-  const Cost cost = cost_of(f, *find_mode(all, "no_dp", f.length));
-  return fmt::format("{} and {} {} no_dp", cost.time, cost.memory,
-                     cost.differs ? "than" : "compared with");
 }
 
 // The figures that the headline is about: auto's at its longest length, or else those of the
@@ -88,7 +55,8 @@ std::string llama3_headline(const All& all) {
   if (!has_cost(*f))
     return fmt::format("At T = {}, private training takes {} per step and {} ({}).", f->length,
                        shown_ms(f->ms), shown_bytes(f->bytes), f->mode);
-  const Cost cost = cost_of(*f, *find_mode(all, "no_dp", f->length));
+  const StepDifference cost =
+      step_difference(*f->record, *find_mode(all, "no_dp", f->length)->record);
   if (cost.differs)
     return fmt::format("At T = {}, private training takes {} and {} than plain training ({}).",
                        f->length, cost.time, cost.memory, f->mode);
@@ -126,14 +94,7 @@ std::vector<std::string> mode_words(const All& all) {
   std::vector<std::string> findings;
   for (const std::string& mode : modes_of(all)) {
     if (mode == "no_dp") continue;
-    std::vector<std::string> parts;
-    for (const int64_t length : lengths_of(all)) {
-      const ModeFigures* f = find_mode(all, mode, length);
-      if (!f) continue;
-      parts.push_back(fmt::format("T = {} {}", length,
-                                  f->ms ? cost_words(all, *f) : outcome_words(*f->record)));
-    }
-    findings.push_back(mode + ": " + join(parts, "; ") + ".");
+    findings.push_back(fmt::format("{}: {}.", mode, mode_costs_text(all, mode)));
   }
   return findings;
 }

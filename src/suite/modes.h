@@ -52,6 +52,9 @@ std::vector<PartGrowth> time_growth(const std::vector<Record>& records, const st
 std::vector<PartGrowth> memory_growth(const std::vector<Record>& records,
                                       const std::string& mode);  // "peak" is the whole
 Table growth_table(const std::vector<Record>& records);
+inline constexpr const char* kGrowthCaption =
+    "The simplest of a, a + bT and a + bT + cT^2 that is within 2% of every length; three lengths "
+    "can tell a line, four a square";
 std::string show_time(double ms);
 std::string show_memory(double bytes);
 

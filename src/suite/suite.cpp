@@ -70,8 +70,9 @@ void check_machine(const RunConfig& config, const std::string& suite) {
   if (parameters < kLargeParameters && estimated_seconds(config) < kLongSeconds) return;
   throw MissingBackend(fmt::format(
       "no GPU answers here, and {} is large for a CPU: `veil suite {} --preset tiny` runs the same "
-      "experiments in a minute; on one GPU simulate_world stands for several; set device to cpu to "
-      "run it anyway",
+      "experiments in a minute; on one GPU, --simulate-world N measures one rank of N; --device "
+      "cpu "
+      "runs it anyway",
       config.model.name, suite));
 }
 

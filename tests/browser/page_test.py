@@ -2,6 +2,8 @@
 """Report pages in a real browser: page_test.py VEIL. Records of every suite in three sizes of grid become pages, and each page is
 opened at 1280 and at 400 pixels, light and dark, without a network. First the checks themselves are tried on pages with one fault
 each. A missing browser is a failure."""
+import concurrent.futures
+import os
 import pathlib
 import re
 import shutil
@@ -40,7 +42,15 @@ CHECKS = r"""
   for (const svg of document.querySelectorAll('figure svg')) {
     if (!svg.getClientRects().length) continue;
     const name = svg.closest('figure').querySelector('h3').textContent, frame = svg.getBoundingClientRect();
-    const shapes = [...svg.querySelectorAll('path, rect, polygon, text')];
+    // Filled areas in the order in which they are painted; texts between them have their place in it.
+    const order = new Map(), areas = [];
+    [...svg.querySelectorAll('path, rect, polygon, text')].forEach((shape, place) => {
+      order.set(shape, place);
+      if (shape.tagName === 'text') return;
+      const style = getComputedStyle(shape), fill = parse(style.fill), box = shape.getBoundingClientRect();
+      if (fill && style.fill !== 'none' && fill[3] > 0.5 && style.fillOpacity > 0.5 && box.width > 4 && box.height > 4)
+        areas.push({shape, place, fill, box, inverse: shape.getScreenCTM().inverse()});
+    });
     const texts = [...svg.querySelectorAll('text')].filter(t => t.textContent.trim());
     if (!svg.getAttribute('aria-label')) tell('no text alternative', name, '');
     const boxes = texts.map(t => { const b = t.getBoundingClientRect(); return {t, l: b.left, r: b.right, top: b.top, b: b.bottom}; });
@@ -51,13 +61,10 @@ CHECKS = r"""
       // What was painted under the text's middle: the page, or the last shape before it.
       const x = (l + r) / 2, y = (top + b) / 2;
       let ground = behind(svg);
-      for (const shape of shapes) {
-        if (shape === t) break;
-        if (shape.tagName === 'text') continue;
-        const fill = parse(getComputedStyle(shape).fill), box = shape.getBoundingClientRect();
-        if (fill && getComputedStyle(shape).fill !== 'none' && fill[3] > 0.5 && getComputedStyle(shape).fillOpacity > 0.5 &&
-            box.width > 4 && box.height > 4 && box.left <= x && x <= box.right && box.top <= y && y <= box.bottom &&
-            shape.isPointInFill(new DOMPoint(x, y).matrixTransform(shape.getScreenCTM().inverse()))) ground = fill;
+      for (const {shape, place, fill, box, inverse} of areas) {
+        if (place > order.get(t)) break;
+        if (box.left <= x && x <= box.right && box.top <= y && y <= box.bottom &&
+            shape.isPointInFill(new DOMPoint(x, y).matrixTransform(inverse))) ground = fill;
       }
       const ratio = contrast(parse(getComputedStyle(t).fill), ground);
       if (ratio < 4.5) tell('contrast', t.textContent, `${ratio.toFixed(2)} in ${name}`);
@@ -78,6 +85,8 @@ FAULTS = {
     "scrolls sideways": "<div style='width:3000px'>wide</div>",
     "contrast": "<p style='color:#999'>pale</p>",
     "clipped": "<figure><h3>f</h3><svg aria-label='x' viewBox='0 0 100 50' width='100'><text x='90' y='20'>outside</text></svg></figure>",
+    "contrast: \"hidden": "<figure><h3>f</h3><svg aria-label='x' viewBox='0 0 100 50'><rect width='90' height='40' fill='#777'/>"
+                          "<text x='10' y='20' fill='#767676'>hidden</text></svg></figure>",
     "overlap": "<figure><h3>f</h3><svg aria-label='x' viewBox='0 0 100 50'><text x='10' y='20'>one</text><text x='12' y='22'>two</text></svg></figure>",
     "exponent": "<figure><h3>f</h3><svg aria-label='x' viewBox='0 0 100 50'><text x='10' y='20'>9.7e+02</text></svg></figure>",
     "no text alternative": "<figure><h3>f</h3><svg viewBox='0 0 100 50'><text x='10' y='20'>a</text></svg></figure>",
@@ -138,8 +147,10 @@ def main():
                 failed += 1
                 print(f"the checks do not see this fault: {fault} (they say {found})")
         pages = records.write(root)
-        for folder in pages:
-            made = subprocess.run([veil, "report", folder], capture_output=True, text=True)
+        # Pages are made on other cores while the browser reads those before.
+        makers = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+        reports = makers.map(lambda folder: subprocess.run([veil, "report", folder], capture_output=True, text=True), pages)
+        for folder, made in zip(pages, reports):
             if made.returncode or made.stderr:
                 failed += 1
                 print(f"{folder.name}: veil report failed: {made.stderr.strip()}")

@@ -53,6 +53,9 @@ def mode_grid(suite, modes, lengths):
             made.append(record(suite, len(made), f"{mode}_seq{length}", f"{mode}, T={length}", mode, ms,
                                GIB * (15.9 + 2.4 * t + gib * t / 4), {"mode": mode, "seq-length": length},
                                private=mode != "no_dp", rows=len(made) < 3, seq_length=length))
+            if suite == "bottlenecks" and mode != "no_dp":
+                units = ["embed"] + [f"layers.{i}" for i in range(32)] + ["head"]
+                made[-1]["phases"]["layers"] = {f"norms {unit}": ms * (0.003 + 0.0001 * i) for i, unit in enumerate(units)}
     return made
 
 
@@ -88,7 +91,7 @@ def dit_grid(modes, images, attentions=("flash",)):
                 ms = (20 + 0.08 * tokens + (0.0001 if attention == "math" else 0.00001) * tokens**2) * factor
                 made.append(record("dit-dp", len(made), name, name.replace("_img", " img").replace("_math", " math"), mode, ms,
                                    GIB * (5.5 + 0.002 * tokens + gib * 0.1), {"mode": mode, "image-size": image, "attention": attention},
-                                   private=mode != "no_dp", rows=len(made) < 14, attention=attention,
+                                   private=mode != "no_dp", rows=len(made) < 14, attention=attention, seq_length=tokens,
                                    diffusion={"image_size": image, "patch_size": 8, "tokens": tokens}))
     return made
 

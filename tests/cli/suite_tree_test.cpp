@@ -105,8 +105,9 @@ TEST_F(ProgramSuiteTree, Bottlenecks) {
     for (const char* const length : {"64", "128", "256", "512"})
       tree.experiments.push_back(std::string(mode) + "_seq" + length);
   }
-  tree.plots = {"phases_by_length",         "time_scaling",   "time_scaling_flash",
-                "time_scaling_bookkeeping", "memory_scaling", "memory_breakdown"};
+  tree.plots = {
+      "phases_by_length", "time_scaling",     "time_scaling_flash", "time_scaling_bookkeeping",
+      "memory_scaling",   "memory_breakdown", "norms_by_layer"};
   tree.others = {"visualizations/summary.txt", "scaling.csv"};
   expect_tree("bottlenecks", "results", tree);
 }
