@@ -5,27 +5,30 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+
 #include "kernels/cross_entropy.h"
 #include "kernels/squared_error.h"
 #include "tensor/category.h"
 
 namespace veil {
 
-Tensor Classifier::positions(const Tensor& ids) const {
-  const int64_t tokens = ids.size(1);
-  if (l_.padding_id < 0) return at::full({ids.size(0)}, tokens - 1, ids.options());
+Tensor Classifier::last_rows(const Tensor& ids) const {
+  const int64_t samples = ids.size(0), tokens = ids.size(1);
+  const Tensor rows = at::arange(samples, ids.options()).mul_(tokens);
+  if (l_.padding_id < 0) return rows.add_(tokens - 1);
   // all padding: position 0
-  return ids.ne(l_.padding_id).mul(at::arange(tokens, ids.options())).amax(1);
+  return rows.add_(ids.ne(l_.padding_id).mul(at::arange(tokens, ids.options())).amax(1));
 }
 
-Tensor Classifier::pooled(const Tensor& hidden, const Tensor& positions) const {
-  return hidden.gather(1, positions.view({-1, 1, 1}).expand({hidden.size(0), 1, l_.hidden}));
+Tensor Classifier::pooled(const Tensor& hidden, const Tensor& rows) const {
+  return hidden.view({-1, l_.hidden}).index_select(0, rows).view({-1, 1, l_.hidden});
 }
 
 Tensor Classifier::logits(const Params& params, const Flow& last, const Batch& batch) const {
   Norm::Statistics statistics;
   const Tensor x =
-      l_.norm.forward(params, pooled(last.hidden, positions(batch.inputs)), {}, statistics);
+      l_.norm.forward(params, pooled(last.hidden, last_rows(batch.inputs)), {}, statistics);
   return at::mm(x.view({-1, l_.hidden}), params[l_.score].t());
 }
 
@@ -54,7 +57,7 @@ Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
   const DType real = sum_dtype(hidden.scalar_type());
   const Tensor grad = below_ ? at::zeros_like(hidden) : Tensor();
   CategoryScope scope(Category::temporary);
-  const Tensor at_token = positions(batch.inputs), token = pooled(hidden, at_token);
+  const Tensor rows = last_rows(batch.inputs), token = pooled(hidden, rows);
   Norm::Statistics statistics;
   const Tensor x = l_.norm.forward(params, token, {}, statistics);  // [batch, 1, hidden]
   const Tensor scores = at::mm(x.view({-1, l_.hidden}), params[l_.score].t());
@@ -70,7 +73,7 @@ Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
   const Tensor d_token = at::mm(scores, params[l_.score]).view({samples, 1, l_.hidden});
   l_.norm.backward(params, d_token, token, statistics, /*residual=*/{}, sink);
   if (!below_) return {};
-  grad.scatter_(1, at_token.view({-1, 1, 1}).expand({samples, 1, l_.hidden}), d_token);
+  grad.view({-1, l_.hidden}).index_copy_(0, rows, d_token.view({-1, l_.hidden}));
   return {grad};
 }
 
@@ -82,12 +85,22 @@ BlockShape Classifier::shape(int64_t batch, DType compute, bool on_gpu) const {
   shape.reports.push_back(
       {l_.score, l_.labels * l_.hidden, Report::By::linear, false, batch, 1, l_.labels, l_.hidden});
   shape.output_bytes = below_ ? batch * l_.tokens * l_.hidden * dtype_bytes(compute) : 0;
-  // Finding the last token: a mask, positions and their product. Then a few rows per sample.
-  shape.forward_scratch_bytes = batch * l_.tokens * (1 + 8) + l_.tokens * 8 +
-                                batch * (2 * l_.hidden + l_.labels) * dtype_bytes(compute);
-  if (makes_grad_)
-    shape.forward_scratch_bytes += batch * l_.hidden * dtype_bytes(compute) +
-                                   l_.norm.backward_scratch_bytes(batch, 1, compute, on_gpu);
+  const int64_t real = dtype_bytes(sum_dtype(compute)), index = dtype_bytes(at::kLong),
+                row = batch * l_.hidden * dtype_bytes(compute), ids = batch * l_.tokens;
+  // Rows of the last tokens, the token before and after its norm, the scores, and what their
+  // losses need.
+  const int64_t lasting = batch * index + 2 * row + l_.norm.statistics_bytes(batch, compute) +
+                          batch * l_.labels * dtype_bytes(compute) +
+                          batch * (4 * real + dtype_bytes(at::kDouble));
+  shape.forward_scratch_bytes = lasting;
+  // Finding the last token: a mask, a row of numbers, their product, and on a CPU the mask as wide
+  // as the product.
+  const int64_t finding =
+      l_.padding_id < 0 ? 0
+                        : batch * index + ids + l_.tokens * index + ids * index * (on_gpu ? 1 : 2);
+  const int64_t ending =
+      makes_grad_ ? lasting + row + l_.norm.backward_scratch_bytes(batch, 1, compute, on_gpu) : 0;
+  shape.late_scratch_bytes = std::max(finding, ending);
   shape.forward_flops = 2 * batch * l_.hidden * l_.labels;
   return shape;
 }

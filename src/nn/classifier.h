@@ -25,8 +25,9 @@ class Classifier final : public Loss {
   Evaluation evaluate(const Params& params, const Flow& last, const Batch& batch) const override;
 
  private:
-  Tensor pooled(const Tensor& hidden, const Tensor& positions) const;  // [batch, 1, hidden]
-  Tensor positions(const Tensor& ids) const;                           // [batch]
+  // Each sample's last token among the rows of all: [batch].
+  Tensor last_rows(const Tensor& ids) const;
+  Tensor pooled(const Tensor& hidden, const Tensor& rows) const;  // [batch, 1, hidden]
   Layers l_;
   bool below_ = true, makes_grad_ = true;
 };

@@ -78,11 +78,15 @@ BlockShape EncoderClassifier::shape(int64_t batch, DType compute, bool on_gpu) c
   l_.dense.add_shape(shape, batch, 1);
   l_.out.add_shape(shape, batch, 1);
   shape.output_bytes = l_.tokens * hidden;
-  // At most five rows of the hidden width per sample, or four and the sums for a bias; the scores,
-  // and their losses' state.
-  shape.forward_scratch_bytes =
-      std::max(5 * hidden, 4 * hidden + l_.dense.report_scratch_bytes(batch, 1, compute, on_gpu)) +
-      labels + batch * (4 * real + dtype_bytes(at::kDouble));
+  // All the while the scores, and their losses' state. With them two rows of the hidden width per
+  // sample when the labels' layer reports, four when the dense layer does, and five at the end.
+  const int64_t lasting = labels + batch * (4 * real + dtype_bytes(at::kDouble));
+  l_.out.set_moment(shape, lasting + 2 * hidden, 0, batch * l_.out.out * real);
+  l_.dense.set_moment(shape, lasting + 4 * hidden, 0, batch * l_.dense.out * real);
+  shape.late_scratch_bytes =
+      lasting +
+      std::max({2 * hidden + l_.out.report_scratch_bytes(batch, 1, compute, on_gpu),
+                4 * hidden + l_.dense.report_scratch_bytes(batch, 1, compute, on_gpu), 5 * hidden});
   shape.forward_flops = l_.dense.flops(batch) + l_.out.flops(batch);
   return shape;
 }
