@@ -29,6 +29,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kLineColumns = 100;
 
+std::string describe_devices(const TrainStart& start) {
+  if (!start.device.is_cuda()) return quantity(start.world, "CPU rank");
+  if (start.world > 1 && start.config.placement.share_gpu)
+    return fmt::format("{} ranks that share a GPU", start.world);
+  return quantity(start.world, "GPU");
+}
+
 struct TrainCommand {
   RunConfig config;
   int64_t log_every = 1;
@@ -366,7 +373,7 @@ class TrainPrinter {
                                       expected_batch(start.config, start.world), sample,
                                       start.config.step.batch_size)
                         : quantity(start.global_batch, sample),
-               quantity(start.world, start.device.is_cuda() ? "GPU" : "CPU rank"), start.graph);
+               describe_devices(start), start.graph);
     if (private_) {
       print_privacy(*start.privacy, start.world);
     } else {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The real launchers start two ranks on CPU: launchers_test.sh PROGRAM PYTHON SOURCES
+# The real launchers start two ranks: launchers_test.sh PROGRAM PYTHON SOURCES [cpu|gpu]. On a GPU the ranks share it.
 # mpirun, torchrun and srun each train a new private run, resume it, are stopped by a signal and started again with the same command.
 # The weights have the same bits whoever launches. A launcher that is missing fails the test: `make test` installs them.
 set -euo pipefail
-program=$1 python=$2 sources=$3
+program=$1 python=$2 sources=$3 device=${4:-cpu}
 . "$sources/tests/launchers/slurm.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/veil_launchers.XXXXXX")
 trap 'stop_slurm; rm -rf "$work"' EXIT
@@ -31,8 +31,11 @@ declare -A start=(
 )
 for ((i = 0; i < 32; ++i)); do printf '%02x' $((i * 7 + 3)); done >secret
 chmod 600 secret
-words=(train --model llama-tiny --from-scratch --tokenizer byte --samples packed --data "$sources/examples/text" --seq-length 16 --device cpu --evaluation-samples 8
+words=(train --model llama-tiny --from-scratch --tokenizer byte --samples packed --data "$sources/examples/text" --seq-length 16 --evaluation-samples 8
   --delta 1e-5 --accountant rdp --sigma 1 --total-batch-size 8 --batch-size 2 --clip-norm 0.5 --deterministic)
+placed=(--device cpu) ranks='2 CPU ranks' many=300  # steps: enough to be stopped among them
+[[ $device == cpu ]] || placed=(--device gpu --share-gpu) ranks='2 ranks that share a GPU' many=1500
+words+=("${placed[@]}" --strategy zero3)
 
 launch() {  # LAUNCHER LOG OPTION...
   local launcher=$1 log=$2
@@ -60,7 +63,7 @@ for launcher in mpirun torchrun srun; do
   launch $launcher $launcher-new.log --secret-file secret --steps 6 --checkpoint-every 3 --output-dir $launcher --export $launcher-model ||
     fail "$launcher: a new run ended with $?"
   run=$(only_run $launcher)
-  grep -q '2 CPU ranks' $launcher-new.log || fail "$launcher: these were not two ranks"
+  grep -q "$ranks" $launcher-new.log || fail "$launcher: these were not two ranks"
   [[ $(steps_of "$run") == 6 ]] || fail "$launcher: $(steps_of "$run") steps of 6"
   cmp mpirun-model/model.safetensors $launcher-model/model.safetensors || fail "$launcher: other weights than by mpirun"
 
@@ -69,10 +72,11 @@ for launcher in mpirun torchrun srun; do
   launch $launcher $launcher-resumed.log --secret-file secret --steps 6 --checkpoint-every 3 --resume "$run" --export $launcher-again ||
     fail "$launcher: the resumed run ended with $?"
   grep -q 'resumed   after step 3' $launcher-resumed.log || fail "$launcher: it was not resumed"
-  cmp $launcher-model/model.safetensors $launcher-again/model.safetensors || fail "$launcher: a resumed run has other weights"
+  # On a GPU the steps that are repeated draw fresh noise, since the device may round otherwise.
+  [[ $device == gpu ]] || cmp $launcher-model/model.safetensors $launcher-again/model.safetensors || fail "$launcher: a resumed run has other weights"
 
   # A signal: a checkpoint of the step that was reached, and exit code 1. The same command again continues by itself.
-  again=(--steps 300 --checkpoint-every 0 --resume auto --output-dir $launcher-stopped)
+  again=(--steps $many --checkpoint-every 0 --resume auto --output-dir $launcher-stopped)
   launch $launcher $launcher-stopped.log "${again[@]}" &
   waiting=$!
   for _ in {1..1200}; do
@@ -86,10 +90,10 @@ for launcher in mpirun torchrun srun; do
   wait $waiting || code=$?
   ((code == 1)) || fail "$launcher: exit code $code after the signal, expected 1"
   stopped=$(steps_of "$run")
-  ((stopped < 300)) || fail "$launcher: it did not stop"
+  ((stopped < many)) || fail "$launcher: it did not stop"
   [[ -f $run/checkpoints/$(printf 'step_%08d' "$stopped")/state.json ]] || fail "$launcher: no checkpoint after step $stopped"
   launch $launcher $launcher-restarted.log "${again[@]}" || fail "$launcher: the restarted run ended with $?"
-  [[ $(only_run $launcher-stopped) == "$run" && $(steps_of "$run") == 300 ]] || fail "$launcher: $(steps_of "$run") steps of 300"
+  [[ $(only_run $launcher-stopped) == "$run" && $(steps_of "$run") == "$many" ]] || fail "$launcher: $(steps_of "$run") steps of $many"
   grep -q "resumed   after step $stopped" $launcher-restarted.log || fail "$launcher: it did not go on after step $stopped"
   echo "launchers: $launcher: new, resumed, stopped after step $stopped and restarted"
 done
@@ -97,14 +101,14 @@ done
 # Other commands, with the lines of the documents.
 for launcher in mpirun torchrun srun; do
   # shellcheck disable=SC2086
-  timeout 400 ${start[$launcher]} "$program" verify --device cpu --mode flash --strategy zero3 >$launcher-verify.log 2>&1 || fail "$launcher: veil verify ended with $?"
+  timeout 400 ${start[$launcher]} "$program" verify "${placed[@]}" --mode flash --strategy zero3 >$launcher-verify.log 2>&1 || fail "$launcher: veil verify ended with $?"
 done
 
 # A batch job that Slurm stops, puts back into the queue and starts again.
 cat >job.sh <<END
 #!/bin/bash
 #SBATCH --ntasks=2 --overcommit --requeue --open-mode=append --output=$work/job.log
-srun --overcommit "$program" ${words[@]@Q} --steps 300 --checkpoint-every 0 --resume auto --output-dir requeued
+srun --overcommit "$program" ${words[@]@Q} --steps $many --checkpoint-every 0 --resume auto --output-dir requeued
 END
 job=$(sbatch --parsable job.sh)
 for _ in {1..1200}; do
@@ -117,9 +121,9 @@ scontrol requeue "$job"
 for _ in {1..1200}; do
   # Slurm lets a job that was put back wait for two minutes.
   scontrol update jobid="$job" starttime=now 2>/dev/null || true
-  [[ $(squeue -h -j "$job" -o %T 2>/dev/null) == "" && $(steps_of "$run") == 300 ]] && break
+  [[ $(squeue -h -j "$job" -o %T 2>/dev/null) == "" && $(steps_of "$run") == "$many" ]] && break
   sleep 0.1
 done
-[[ $(only_run requeued) == "$run" && $(steps_of "$run") == 300 ]] || fail "srun: the requeued job reached step $(steps_of "$run") of 300"
+[[ $(only_run requeued) == "$run" && $(steps_of "$run") == "$many" ]] || fail "srun: the requeued job reached step $(steps_of "$run") of $many"
 grep -q 'resumed   after step' job.log || fail 'srun: the requeued job began again'
 echo 'launchers: srun: a requeued job went on by itself'
