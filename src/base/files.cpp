@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/folders.h"
 
 namespace veil {
 
@@ -84,16 +85,6 @@ void make_folder(const fs::path& folder) {
   if (!fs::is_directory(folder, error)) user_error("'{}' is not a folder", folder.string());
 }
 
-// The rename itself lasts only once the folder is on disk. Some file systems cannot sync a folder;
-// the file is whole either way.
-void sync_folder(const fs::path& folder) {
-  const int descriptor =
-      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
-}
-
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -111,7 +102,7 @@ void write_file_atomically(const std::string& path, std::string_view content, bo
   int failed = file.write_all(content);
   if (failed == 0) failed = file.rename_to(path);
   if (failed != 0) user_error("cannot write '{}': {}", path, reason(failed));
-  sync_folder(folder);
+  sync_folder(folder.string());
 }
 
 void write_stream_atomically(const std::string& path,
@@ -125,7 +116,7 @@ void write_stream_atomically(const std::string& path,
   produce([&](std::string_view piece) { expect(file.append(piece)); });
   expect(file.sync());
   expect(file.rename_to(path));
-  sync_folder(folder);
+  sync_folder(folder.string());
 }
 
 void ensure_folder_writable(const std::string& folder) {

@@ -6,8 +6,6 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -212,44 +210,6 @@ Sha256Digest digest_of_memory(std::string_view bytes) {
       static_cast<int64_t>((bytes.size() + kShaPiece - 1) / kShaPiece), [&](int64_t piece) {
         return sha256(bytes.substr(static_cast<size_t>(piece) * kShaPiece, kShaPiece));
       }));
-  return all.digest();
-}
-
-Sha256Digest digest_of_files(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->is_regular_file()) files.push_back(entry->path());
-  }
-  if (error) user_error("cannot read the folder '{}': {}", folder, error.message());
-  std::sort(files.begin(), files.end());
-  struct Piece {
-    const fs::path* file;
-    uint64_t first;
-  };
-  std::vector<Piece> pieces;
-  Sha256 all;
-  for (const fs::path& file : files) {
-    const uint64_t size = fs::file_size(file, error);
-    if (error) user_error("cannot read '{}': {}", file.string(), error.message());
-    const std::string name = file.filename().string();
-    all.add(static_cast<uint64_t>(name.size()));
-    all.add(name);
-    all.add(size);
-    for (uint64_t first = 0; first < size; first += kShaPiece) pieces.push_back({&file, first});
-  }
-  all.add(digest_of_parts(static_cast<int64_t>(pieces.size()), [&](int64_t number) {
-    const Piece& piece = pieces[static_cast<size_t>(number)];
-    std::ifstream stream(*piece.file, std::ios::binary);
-    stream.seekg(static_cast<std::streamoff>(piece.first));
-    std::string bytes(kShaPiece, '\0');
-    stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    bytes.resize(static_cast<size_t>(stream.gcount()));
-    if (bytes.empty()) user_error("cannot read '{}'", piece.file->string());
-    return sha256(bytes);
-  }));
   return all.digest();
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/utf8.h"
+
 namespace veil {
 
 std::string canonical(std::string_view name) {
@@ -34,20 +36,11 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 }
 
 std::string printable(std::string_view text, size_t limit) {
-  static constexpr char kDigits[] = "0123456789abcdef";
   size_t end = std::min(text.size(), limit);
   // A character of several bytes is not cut.
   while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;
-  std::string result;
-  for (const char letter : text.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (byte >= 0x20 && byte != 0x7F) {
-      result += letter;
-    } else {
-      result += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
+  const std::string result = escape_controls(text.substr(0, end), /*keep_lines=*/false);
   return end < text.size() ? result + "..." : result;
 }
 

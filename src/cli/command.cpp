@@ -3,11 +3,13 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
 #include "run/config_fields.h"
 #include "suite/suite.h"
@@ -116,7 +118,23 @@ std::vector<std::string> asked_for_help(const std::vector<std::string>& words) {
   return arguments;
 }
 
+// Paths go into JSON files, which are UTF-8: one that is not would lose a run when its first
+// checkpoint is written. The working folder is a part of every path.
+void expect_utf8(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (find_invalid_utf8(argument) != std::string::npos)
+      user_error("the argument '{}' is not UTF-8: allowed are names in UTF-8; rename the file",
+                 printable(argument));
+  }
+  std::error_code unknown;
+  const std::string here = std::filesystem::current_path(unknown).string();
+  if (find_invalid_utf8(here) != std::string::npos)
+    user_error("the working folder '{}' is not UTF-8: allowed are names in UTF-8; rename it",
+               printable(here));
+}
+
 int run_command(std::vector<std::string> arguments) {
+  expect_utf8(arguments);
   if (arguments.size() > 1 && arguments[0] == "help") arguments = asked_for_help(arguments);
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
       arguments[0] == "help") {
@@ -152,7 +170,8 @@ const std::set<std::string>& known_fields() {
 
 void complain(const std::string& message) {
   std::fflush(stdout);  // if both go to one file, as in a suite's log, the error comes last
-  fmt::print(stderr, "{} {}\n", colored(stderr, Color::red, "veil:"), message);
+  fmt::print(stderr, "{} {}\n", colored(stderr, Color::red, "veil:"),
+             escape_controls(message, /*keep_lines=*/true));
 }
 
 }  // namespace

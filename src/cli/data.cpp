@@ -6,6 +6,8 @@
 #include "base/files.h"
 #include "base/outputs.h"
 #include "base/quantity.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/hub_environment.h"
 #include "cli/run_options.h"
@@ -46,7 +48,8 @@ void print_histogram(const data::DataOverview& overview) {
 // Trained tokens are green on a terminal, and are in brackets elsewhere.
 void print_sample(const data::ShownSample& sample, bool all_trained) {
   const bool brackets = colored(stdout, Color::green, "x") == "x";
-  std::string where = sample.file.empty() ? "" : fmt::format("{}:{}: ", sample.file, sample.line);
+  std::string where =
+      sample.file.empty() ? "" : fmt::format("{}:{}: ", printable(sample.file), sample.line);
   fmt::print("\n{}document {}, {}{}{}\n", colored(stdout, Color::bold, where), sample.document + 1,
              quantity(sample.tokens, "token"),
              all_trained ? "" : fmt::format(", {} trained on", sample.trained_tokens),
@@ -61,6 +64,7 @@ void print_sample(const data::ShownSample& sample, bool all_trained) {
       text = text.substr(0, end) + "...";
     }
     shown += part.text.size();
+    text = for_screen(stdout, text);
     if (part.cut) {
       fmt::print("{}", colored(stdout, Color::red, "{beyond the length: " + text + "}"));
     } else if (!part.trained || all_trained) {
@@ -134,7 +138,7 @@ nlohmann::json overview_json(const std::string& path, const data::DataOverview& 
     for (const data::MarkedText& part : sample.text)
       parts.push_back({{"text", part.text}, {"trained", part.trained}, {"cut", part.cut}});
     record["samples"].push_back(
-        {{"file", sample.file},
+        {{"file", repair_utf8(sample.file)},
          {"line", sample.line},
          {"document", sample.document},
          {"tokens", sample.tokens},

@@ -6,6 +6,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/hub_environment.h"
 #include "cli/progress.h"
@@ -36,7 +37,7 @@ ModelQuality evaluate_one(const EvaluateOptions& wanted, const std::string& name
   config.model.seq_length =
       wanted.length.value_or(std::min<int64_t>(source.config->positions, 1024));
   const TextData text = load_text(config, source, [&](const std::string& line) {
-    if (show_left_out) fmt::print(stderr, "veil: left out: {}\n", line);
+    if (show_left_out) fmt::print(stderr, "veil: left out: {}\n", printable(line));
   });
   const InferenceModel model = load_inference_model(config, device);
   fmt::print(stderr, "{}\n  weights  {}\n", name, weights_text(model.source, model.weights));

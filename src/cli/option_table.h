@@ -23,7 +23,8 @@ struct OptionRow {
   std::string section, topic;        // where help lists it, and the word after --help that shows it
   std::vector<DefaultCase> defaults;
   bool flag = false, optional_value = false, positional = false, required = false, secret = false;
-  bool brief = true;  // shown by a plain --help
+  bool number = false;  // the value is a number, or several
+  bool brief = true;    // shown by a plain --help
 };
 
 struct OptionTable {

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/utf8.h"
 #include "cli/terminal.h"
 
 namespace veil::option_values {
@@ -241,8 +242,14 @@ void Options::read_file(const std::string& path) {
 }
 
 void Options::read_toml(std::istream& stream, const std::string& path, Source source) {
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  if (const size_t bad = find_invalid_utf8(text); bad != std::string::npos)
+    user_error("{}:{}: byte {} is not UTF-8: allowed is a TOML file in UTF-8", path,
+               1 + std::count(text.begin(), text.begin() + static_cast<int64_t>(bad), '\n'),
+               bad + 1);
+  std::istringstream sound(text);
   std::set<std::string> seen;
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(sound)) {
     if (item.name == "++" || item.name == "--" || !item.parents.empty()) {
       user_error("{}: [{}]: sections are not used; keys are option names, as in batch-size = 8",
                  path, item.parents.empty() ? item.name : join(item.parents, "."));
@@ -495,6 +502,7 @@ OptionRow Options::described(const Setting& setting) const {
   row.positional = setting.spec.positional;
   row.required = setting.spec.required;
   row.secret = setting.spec.secret;
+  row.number = setting.number;
   row.brief = brief_.empty() || setting.name == "config" ||
               std::find(brief_.begin(), brief_.end(), setting.name) != brief_.end();
   row.defaults = setting.defaults;

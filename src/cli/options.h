@@ -116,6 +116,9 @@ std::string kind(const OptionSpec& spec) {
 }
 
 template <typename T>
+inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+
+template <typename T>
 std::vector<std::string> choices() {
   if constexpr (std::is_enum_v<T>) {
     return all_names<T>();
@@ -201,7 +204,7 @@ class Options {
     OptionSpec spec;
     std::string kind;  // for help
     std::vector<std::string> choices = {};
-    bool flag = false, list = false;
+    bool flag = false, list = false, number = false;
     std::string refused = "";  // why it has no meaning here
     std::function<std::string(const std::vector<std::string>&)> read = {};  // "" or what is allowed
     std::function<std::string()> show = {};
@@ -249,7 +252,8 @@ void Options::add(const std::string& name, T& field, OptionSpec spec) {
                   .spec = spec,
                   .kind = option_values::kind<T>(spec),
                   .choices = option_values::choices<T>(),
-                  .flag = std::is_same_v<T, bool>};
+                  .flag = std::is_same_v<T, bool>,
+                  .number = option_values::is_number<T>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     return texts.size() == 1 ? option_values::read(texts[0], spec, field)
                              : std::string("allowed is one value");
@@ -265,7 +269,8 @@ void Options::add(const std::string& name, std::optional<T>& field, OptionSpec s
                   .spec = spec,
                   .kind = option_values::kind<T>(spec),
                   .choices = option_values::choices<T>(),
-                  .flag = std::is_same_v<T, bool>};
+                  .flag = std::is_same_v<T, bool>,
+                  .number = option_values::is_number<T>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     T value{};
     const std::string wrong =
@@ -284,7 +289,8 @@ void Options::add(const std::string& name, std::vector<T>& field, OptionSpec spe
                   .spec = spec,
                   .kind = option_values::kind<T>(spec) + (spec.repeated ? "" : ",..."),
                   .choices = option_values::choices<T>(),
-                  .list = true};
+                  .list = true,
+                  .number = option_values::is_number<T>};
   setting.read = [&field, spec](const std::vector<std::string>& texts) {
     std::vector<T> values;
     for (const std::string& text : texts) {

@@ -5,6 +5,8 @@
 
 #include "base/files.h"
 #include "cli/hub_environment.h"
+#include "models/config_fields.h"
+#include "run/size_check.h"
 
 namespace veil {
 
@@ -89,7 +91,7 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
               {.aliases = {"num_layers"},
                .help = "number of layers; by default as many as ranks",
                .minimum = 1,
-               .maximum = 100000});
+               .maximum = kMostLayers});
   DiffusionChoice& d = c.model.diffusion;
   options.section(kDiffusionSection, "diffusion");
   options.add("image-size", d.image_size, {.help = "pixels per side of an image", .minimum = 1});
@@ -112,13 +114,14 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                 {.aliases = {"global_batch_size"},
                  .help = "samples in a logical batch over all ranks; with --batch-size it "
                          "determines --accumulation",
-                 .minimum = 1});
+                 .minimum = 1,
+                 .maximum = kMostTotalBatch});
   }
   options.add("accumulation", c.step.accumulation,
               {.aliases = {"gradient_accumulation_steps", "accumulate_steps"},
                .help = "micro-batches in a logical batch",
                .minimum = 1,
-               .maximum = 1000000});
+               .maximum = kMostAccumulation});
   options.section(kShardingSection, "sharding");
   if (!searched) {
     options.add(
@@ -174,7 +177,8 @@ void add_batch_option(Options& options, RunConfig& c) {
   options.add("batch-size", c.step.batch_size,
               {.aliases = {"per_device_train_batch_size"},
                .help = "samples per rank and micro-batch",
-               .minimum = 1});
+               .minimum = 1,
+               .maximum = kMostBatch});
 }
 
 void add_overwrite_option(Options& options, bool& overwrite, const char* help) {

@@ -232,7 +232,10 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
                 "\n";
       } else {
         if (all > 1) shown = fmt::format("--- {} of {}\n", i + 1, all);
-        shown += (output.empty() ? colored(stdout, Color::bold, prompt) : prompt) + next + "\n";
+        shown += output.empty() ? colored(stdout, Color::bold, for_screen(stdout, prompt)) +
+                                      for_screen(stdout, next)
+                                : prompt + next;
+        shown += "\n";
       }
       if (output.empty()) {
         progress.clear();

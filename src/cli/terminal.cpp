@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/utf8.h"
+
 namespace veil {
 
 bool is_terminal(std::FILE* stream) {
@@ -34,6 +36,10 @@ std::string colored(std::FILE* stream, Color color, const std::string& text) {
       return "\033[1m" + text + "\033[0m";
   }
   return text;
+}
+
+std::string for_screen(std::FILE* stream, const std::string& text) {
+  return isatty(fileno(stream)) ? escape_controls(text, /*keep_lines=*/true) : text;
 }
 
 }  // namespace veil

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/outputs.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/progress.h"
@@ -56,7 +57,7 @@ class EncodingProgress {
 void report_bad_lines(const data::Corpus& corpus) {
   for (const data::BadLine& line : corpus.bad_lines()) {
     fmt::print(stderr, "{} left out: {}\n", colored(stderr, Color::yellow, "veil:"),
-               line.message());
+               printable(line.message()));
   }
   const auto more = corpus.counts().bad - static_cast<int64_t>(corpus.bad_lines().size());
   if (more > 0)

@@ -13,6 +13,7 @@
 #include "base/quantity.h"
 #include "base/table.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/hub_environment.h"
 #include "cli/progress.h"
@@ -235,7 +236,7 @@ bool use_train_defaults(const Options& options, RunConfig& c) {
 
 void print_notice(const std::string& line) {
   fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"),
-             in_options(UserError(line)));
+             escape_controls(in_options(UserError(line)), /*keep_lines=*/true));
 }
 
 // No one learning rate suits private SGD: its steps are as long as the clip norm times the rate,

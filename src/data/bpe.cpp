@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "base/error.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 namespace veil::data {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "data/chat_skeleton.h"
-#include "data/utf8.h"
 
 namespace veil::data {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "data/user_field.h"
-#include "data/utf8.h"
 
 namespace veil::data {
 namespace {

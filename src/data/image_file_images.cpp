@@ -8,6 +8,8 @@
 #include <png.h>
 // clang-format on
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -27,6 +29,23 @@ void check_size(const std::string& path, int64_t width, int64_t height) {
                                   height, kMostPixels));
 }
 
+// Deflate makes at most 1032 bytes of one. A JPEG has at least one bit for every block of 8 x 8
+// pixels, in Huffman codes; arithmetic codes, which nobody writes, are held to the same.
+constexpr int64_t kMostInflation = 1032, kMostJpegPixelsPerByte = 8 * 64;
+
+std::string too_short_text(int64_t width, int64_t height, size_t bytes) {
+  return fmt::format("{} x {} pixels cannot be in a file of {} bytes: it is cut short", width,
+                     height, bytes);
+}
+
+// Of the rows before they were packed, by the head that libpng has accepted: bit depth and kind are
+// bytes 24 and 25.
+int64_t png_row_bytes(const std::string& bytes, int64_t width) {
+  const int depth = bytes[24], kind = bytes[25];
+  const int channels = kind == 2 ? 3 : kind == 4 ? 2 : kind == 6 ? 4 : 1;
+  return (width * depth * channels + 7) / 8;
+}
+
 // libpng's simplified interface, let go whatever happens.
 struct PngImage {
   png_image image{};
@@ -42,6 +61,9 @@ Picture read_png(const std::string& path, const std::string& bytes, bool pixels)
     bad_picture(path, fmt::format("not a sound PNG file ({})", png.image.message));
   check_size(path, png.image.width, png.image.height);
   Picture picture{png.image.width, png.image.height, {}};
+  if (picture.height * png_row_bytes(bytes, picture.width) / kMostInflation >
+      static_cast<int64_t>(bytes.size()))
+    bad_picture(path, too_short_text(picture.width, picture.height, bytes.size()));
   if (!pixels) return picture;
   png.image.format = PNG_FORMAT_RGB;
   picture.rgb.resize(PNG_IMAGE_SIZE(png.image));
@@ -61,6 +83,16 @@ struct JpegErrors {
 void leave_decoder(j_common_ptr info) {
   auto* errors = reinterpret_cast<JpegErrors*>(info->err);
   info->err->format_message(info, errors->message);
+  std::longjmp(errors->leave, 1);
+}
+
+// Each pass goes over all pixels, and an empty one takes a few bytes of the file.
+void count_scans(j_common_ptr info) {
+  if (!info->is_decompressor ||
+      reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostJpegScans)
+    return;
+  auto* errors = reinterpret_cast<JpegErrors*>(info->err);
+  std::snprintf(errors->message, sizeof errors->message, "more than %d passes", kMostJpegScans);
   std::longjmp(errors->leave, 1);
 }
 
@@ -87,6 +119,9 @@ bool decode_jpeg(const unsigned char* bytes, size_t count, const JpegTarget& tar
     jpeg_destroy_decompress(&info);
     return false;
   }
+  jpeg_progress_mgr progress{};
+  progress.progress_monitor = count_scans;
+  info.progress = &progress;
   jpeg_mem_src(&info, bytes, count);
   jpeg_read_header(&info, TRUE);
   uint8_t* const out = target.room(target.context, info.image_width, info.image_height);
@@ -106,15 +141,14 @@ bool decode_jpeg(const unsigned char* bytes, size_t count, const JpegTarget& tar
 }
 
 struct JpegRoom {
-  const std::string* path;
   Picture* picture;
-  bool pixels;
-  std::string refused;
+  size_t bytes;  // of the file
+  bool pixels, too_short;
 };
 
 Picture read_jpeg(const std::string& path, const std::string& bytes, bool pixels) {
   Picture picture;
-  JpegRoom room{&path, &picture, pixels, {}};
+  JpegRoom room{&picture, bytes.size(), pixels, /*too_short=*/false};
   JpegErrors errors;
   const JpegTarget target{[](void* context, int64_t width, int64_t height) -> uint8_t* {
                             auto& own = *static_cast<JpegRoom*>(context);
@@ -122,7 +156,9 @@ Picture read_jpeg(const std::string& path, const std::string& bytes, bool pixels
                             own.picture->height = height;
                             const bool allowed =
                                 width > 0 && height > 0 && width <= kMostPixels / height;
-                            if (!allowed || !own.pixels) return nullptr;
+                            own.too_short = allowed && width * height / kMostJpegPixelsPerByte >
+                                                           static_cast<int64_t>(own.bytes);
+                            if (!allowed || own.too_short || !own.pixels) return nullptr;
                             own.picture->rgb.resize(static_cast<size_t>(width * height * 3));
                             return own.picture->rgb.data();
                           },
@@ -131,10 +167,17 @@ Picture read_jpeg(const std::string& path, const std::string& bytes, bool pixels
                                  target, errors);
   if (!sound) bad_picture(path, fmt::format("not a sound JPEG file ({})", errors.message));
   check_size(path, picture.width, picture.height);
+  if (room.too_short)
+    bad_picture(path, too_short_text(picture.width, picture.height, bytes.size()));
   return picture;
 }
 
 Picture read_either(const std::string& path, bool pixels) {
+  std::error_code unknown;
+  const auto size = std::filesystem::file_size(path, unknown);
+  if (!unknown && size > static_cast<uintmax_t>(kMostImageBytes))
+    bad_picture(path, fmt::format("{} bytes are more than the {} that are allowed of an image",
+                                  size, kMostImageBytes));
   const std::string bytes = read_file(path);
   if (bytes.size() >= 8 && png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) == 0)
     return read_png(path, bytes, pixels);

@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "data/content_hash.h"
 #include "data/samples.h"
 #include "kernels/philox.h"
@@ -43,10 +45,29 @@ std::vector<fs::path> sorted_entries(const fs::path& folder) {
   return found;
 }
 
-void add_images(const fs::path& folder, std::vector<fs::path>& list) {
+// Whether it is a folder, links followed. UserError for a link that leads in a circle.
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  const bool folder = fs::is_directory(path, error);
+  if (error && error != std::errc::no_such_file_or_directory)
+    user_error("'{}' cannot be read: {}", path.string(), error.message());
+  return folder;
+}
+
+// Links to folders are followed. `above` are the folders that lead here, so that a link to one of
+// them is an error and not a walk without end.
+void add_images(const fs::path& folder, std::vector<fs::path>& list,
+                std::vector<fs::path> above = {}) {
+  std::error_code error;
+  above.push_back(fs::canonical(folder, error));
+  if (error) user_error("folder '{}' cannot be read: {}", folder.string(), error.message());
+  if (std::find(above.begin(), above.end() - 1, above.back()) != above.end() - 1)
+    user_error(
+        "folder '{}': the link leads back to '{}', so its images would have no end; remove it",
+        folder.string(), above.back().string());
   for (const fs::path& path : sorted_entries(folder)) {
-    if (fs::is_directory(path)) {
-      add_images(path, list);
+    if (is_folder(path)) {
+      add_images(path, list, above);
     } else if (is_image_name(path)) {
       list.push_back(path);
     }
@@ -174,12 +195,15 @@ ImageFolder::ImageFolder(const std::string& folder, BadImages bad_images, int th
                 "shapes",
                 folder);
   for (const fs::path& path : sorted_entries(folder)) {
-    if (!fs::is_directory(path)) continue;
+    if (!is_folder(path)) continue;
     std::vector<fs::path> images;
-    add_images(path, images);
+    add_images(path, images, {fs::canonical(folder)});
     for (const fs::path& image : images)
       files_.push_back({image.string(), static_cast<int64_t>(classes_.size())});
     classes_.push_back(path.filename().string());
+    if (find_invalid_utf8(classes_.back()) != std::string::npos)
+      user_error("the class folder '{}' is not UTF-8: allowed are names in UTF-8; rename it",
+                 printable(path.string()));
   }
   if (files_.empty())
     field_error("data",

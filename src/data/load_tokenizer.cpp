@@ -5,13 +5,13 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/bpe.h"
 #include "data/normalizer.h"
 #include "data/pattern.h"
 #include "data/token_decoder.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_file.h"
-#include "data/utf8.h"
 
 namespace veil::data {
 namespace {

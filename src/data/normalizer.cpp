@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 namespace veil::data {
 namespace {

@@ -7,14 +7,24 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "data/pattern.h"
-#include "data/utf8.h"
 
 namespace veil::data {
 
 namespace {
 
 constexpr size_t kLargestJitStack = size_t{8} << 20;
+constexpr uint32_t kMostHeapKib = uint32_t{1} << 20;
+
+// Steps of one search. A pre-tokenizer's expression takes some for each byte, also on long white
+// space; one like (a+)+b takes twice as many for each further byte, and is stopped after a moment.
+uint32_t match_limit(size_t bytes) {
+  constexpr uint64_t kFixed = 2'000'000, kPerByte = 64;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(kFixed + kPerByte * bytes, std::numeric_limits<uint32_t>::max()));
+}
 
 std::string pcre2_message(int code) {
   PCRE2_UCHAR text[256] = {};
@@ -31,11 +41,8 @@ struct Pattern::Matching::State {
 
   State() {
     VEIL_CHECK(data && context, "PCRE2 has no memory");
-    // A text's length bounds the work of a pre-tokenizer's expression; PCRE2's own limits would
-    // refuse long white space.
-    pcre2_set_match_limit(context, std::numeric_limits<uint32_t>::max());
     pcre2_set_depth_limit(context, std::numeric_limits<uint32_t>::max());
-    pcre2_set_heap_limit(context, std::numeric_limits<uint32_t>::max());
+    pcre2_set_heap_limit(context, kMostHeapKib);
     if (stack) pcre2_jit_stack_assign(context, nullptr, stack);
   }
   ~State() {
@@ -54,11 +61,13 @@ Pattern::Matching& Pattern::Matching::operator=(Matching&&) noexcept = default;
 
 struct Pattern::Compiled {
   pcre2_code* code = nullptr;
+  std::string expression = {};
   ~Compiled() { pcre2_code_free(code); }
 };
 
 Pattern::Pattern(const std::string& expression) : compiled_(std::make_unique<Compiled>()) {
   const std::string translated = to_pcre2(expression);
+  compiled_->expression = expression;
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_compile_context* const context = pcre2_compile_context_create(nullptr);
@@ -86,9 +95,15 @@ bool Pattern::find(std::string_view text, size_t from, Span& match, Matching& ma
     return pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | options,
                        state.data, state.context);
   };
+  pcre2_set_match_limit(state.context, match_limit(text.size()));
   int found = attempt(0);
   if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = attempt(PCRE2_NO_JIT);
   if (found == PCRE2_ERROR_NOMATCH) return false;
+  if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT)
+    user_error(
+        "the tokenizer's expression '{}' takes more than {} steps on a text of {} bytes: its "
+        "repetitions are nested; use another tokenizer",
+        printable(compiled_->expression), match_limit(text.size()), text.size());
   if (found < 0) user_error("the tokenizer's expression fails on a text: {}", pcre2_message(found));
   const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(state.data);
   match = {ends[0], ends[1]};

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/utf8.h"
 #include "data/bpe.h"
-#include "data/utf8.h"
 
 namespace veil::data {
 namespace {

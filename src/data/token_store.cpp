@@ -135,6 +135,7 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
 struct TokenStore::Backing {
   void* mapped = MAP_FAILED;
   size_t mapped_bytes = 0;
+  int descriptor = -1;  // of the mapped file
   std::vector<uint16_t> short_tokens;
   std::vector<uint32_t> long_tokens;
   std::vector<uint64_t> offsets{0}, hashes;
@@ -145,6 +146,18 @@ struct TokenStore::Backing {
   Backing() = default;
   ~Backing() {
     if (mapped != MAP_FAILED) munmap(mapped, mapped_bytes);
+    if (descriptor >= 0) close(descriptor);
+  }
+  // To touch what was cut off a mapped file would end the process by a signal.
+  void require_whole(const std::string& name) const {
+    if (descriptor < 0) return;
+    struct stat status {};
+    if (fstat(descriptor, &status) == 0 && static_cast<size_t>(status.st_size) == mapped_bytes)
+      return;
+    user_error(
+        "'{}' has {} bytes now and had {}: it was changed while it was read; write it anew with "
+        "`veil tokenize`, and resume",
+        name, status.st_size, mapped_bytes);
   }
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
@@ -169,7 +182,7 @@ TokenStore TokenStore::open(const std::string& path) {
         mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, descriptor, 0);
   }
   const int failed = errno;
-  close(descriptor);
+  store.backing_->descriptor = descriptor;
   if (size < kHeaderBytes)
     damaged(path, fmt::format("it has {} bytes, fewer than its header", size));
   if (store.backing_->mapped == MAP_FAILED)
@@ -214,6 +227,7 @@ TokenStore TokenStore::open(const std::string& path) {
 }
 
 int64_t TokenStore::size(int64_t document) const {
+  backing_->require_whole(name_);
   VEIL_CHECK(document >= 0 && document < header_.documents, "document {} of {}", document,
              header_.documents);
   const auto index = static_cast<size_t>(document);
@@ -230,6 +244,7 @@ int32_t TokenStore::label_count() const {
 }
 
 void TokenStore::copy(int64_t document, int64_t first, int64_t count, int64_t* tokens) const {
+  backing_->require_whole(name_);
   VEIL_CHECK(first >= 0 && count >= 0 && first + count <= size(document),
              "tokens {} to {} of document {}", first, first + count, document);
   const auto begin = static_cast<int64_t>(offsets_[static_cast<size_t>(document)]) + first;
@@ -246,6 +261,7 @@ void TokenStore::copy(int64_t document, int64_t first, int64_t count, int64_t* t
 
 void TokenStore::copy_trained(int64_t document, int64_t first, int64_t count,
                               uint8_t* trained) const {
+  backing_->require_whole(name_);
   VEIL_CHECK(first >= 0 && count >= 0 && first + count <= size(document),
              "tokens {} to {} of document {}", first, first + count, document);
   if (!header_.masked) {
@@ -266,6 +282,7 @@ std::string_view bytes_of(const T* values, size_t count) {
 }  // namespace
 
 Sha256Digest TokenStore::digest() const {
+  backing_->require_whole(name_);
   const auto tokens = static_cast<size_t>(header_.tokens);
   Sha256 all;
   all.add(sha256(header_text(header_)));
@@ -280,6 +297,7 @@ Sha256Digest TokenStore::digest() const {
 }
 
 void TokenStore::check_tokens() const {
+  backing_->require_whole(name_);
   const auto first_beyond = [&](const auto* tokens) {
     const int64_t vocabulary = header_.tokenizer.vocabulary_size;
     return std::find_if(tokens, tokens + header_.tokens,

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "data/bpe.h"
 #include "data/content_hash.h"
-#include "data/utf8.h"
 
 namespace veil::data {
 namespace {

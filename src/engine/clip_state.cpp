@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/coefficients.h"
 #include "kernels/sample_norm.h"
+#include "privacy/invariants.h"
 
 namespace veil {
 namespace {
@@ -164,6 +165,13 @@ void ClipState::set_noise(int64_t step) {
   Tensor host = empty_tensor({kNoiseKnobs}, at::kDouble, cpu_device());
   std::memcpy(host.data_ptr<double>(), &knobs, sizeof knobs);
   noise_knobs_.copy_(host, /*non_blocking=*/true);
+}
+
+void ClipState::expect_clipped() const {
+  const Tensor squared = squared_.cpu(), coefficients = coefficients_.cpu();
+  privacy::expect_clipped({squared.data_ptr<double>(), coefficients.data_ptr<double>(),
+                           layout_.params, layout_.samples, schedule_.layers.of_param,
+                           step_.clip_norms});
 }
 
 ClipTally ClipState::tally() const {

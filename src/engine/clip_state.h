@@ -48,6 +48,8 @@ class ClipState {
   const Tensor& discarded_loss() const { return discarded_loss_; }
   void clear_tally() { tally_.zero_(); }
   ClipTally tally() const;
+  // Of the last micro-batch: no sample moves the sum by more than C (privacy/invariants.h).
+  void expect_clipped() const;
   const Tensor& squared_norms() const { return squared_; }
   const Tensor& coefficient_values() const { return coefficients_; }
 

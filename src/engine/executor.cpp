@@ -55,6 +55,7 @@ void Executor::step(double learning_rate) {
   graphs_->run(Part::prologue, 0);
   for (int m = 0; m < rows_->micro_batches(); ++m) graphs_->run(Part::body, m);
   graphs_->run(Part::tail, 0);
+  if (gradients_->clip() && !graphs_->captured()) gradients_->expect_noised();
   if (clock_) clock_->end_step();
 }
 
@@ -92,6 +93,8 @@ Executor::ClipFacts Executor::clip_facts() {
   VEIL_CHECK(gradients_->clip(), "a step that is not private counts nothing");
   StreamGuard guard(context_.compute);
   const ClipTally tally = gradients_->clip()->tally();
+  // Without a sample there was no micro-batch, and what lies there is of an earlier C.
+  if (tally.samples > 0) gradients_->clip()->expect_clipped();
   return {static_cast<int64_t>(tally.samples), static_cast<int64_t>(tally.bad_samples),
           tally.clip_count};
 }

@@ -10,6 +10,7 @@
 #include "kernels/sample_combine.h"
 #include "kernels/squared_norm.h"
 #include "kernels/update.h"
+#include "privacy/invariants.h"
 
 namespace veil {
 
@@ -67,6 +68,7 @@ void Gradients::set_knobs(double learning_rate, int64_t step) {
       knobs_for_step(context_.options.optimizer, learning_rate, step, 1.0 / update_divisor());
   values.max_norm = context_.options.max_grad_norm;
   if (clip_) clip_->set_noise(step);
+  updates_.assign(context_.schedule.layout.units.size(), 0);
   // The loss's sum belongs to the step before until the prologue clears it.
   constexpr int64_t count = offsetof(StepKnobs, loss_sum) / sizeof(double);
   Tensor host = empty_tensor({count}, at::kDouble, cpu_device());
@@ -123,6 +125,22 @@ void Gradients::coefficients(const Op& op) {
   }
 }
 
+namespace {
+
+// Of a unit's parameters, how many elements lie in `count` places from `first` on: the places
+// between and behind parameters hold none.
+int64_t elements_within(const UnitLayout& unit, int64_t first, int64_t count) {
+  const auto before = [&](int64_t place) {
+    int64_t elements = 0;
+    for (const ParamSlot& slot : unit.slots)
+      elements += std::clamp(place - slot.offset, int64_t{0}, slot.numel);
+    return elements;
+  };
+  return before(first + count) - before(first);
+}
+
+}  // namespace
+
 void Gradients::update(const Op& op) {
   UnitTensors& unit = units_[op.unit];
   const UnitLayout& layout = context_.unit(op.unit);
@@ -141,6 +159,7 @@ void Gradients::update(const Op& op) {
     return;
   }
   // Parameter by parameter: noise is keyed by the element of the whole parameter.
+  int64_t noised = 0;
   const int states = optimizer_states(context_.options.optimizer.kind);
   for (const ParamSlot& slot : layout.slots) {
     const int64_t begin = std::max(slot.offset, first),
@@ -162,6 +181,16 @@ void Gradients::update(const Op& op) {
     of.parameter = static_cast<uint32_t>(slot.param);
     of.first_element = begin - slot.offset;
     noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());
+    noised += count;
+  }
+  privacy::expect_noised(layout.name, noised, elements_within(layout, first, param.numel()));
+  if (!updates_.empty()) ++updates_[static_cast<size_t>(op.unit)];
+}
+
+void Gradients::expect_noised() const {
+  const std::vector<UnitLayout>& units = context_.schedule.layout.units;
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (!units[i].frozen) privacy::expect_one_update(units[i].name, updates_[i]);
   }
 }
 

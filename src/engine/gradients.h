@@ -31,6 +31,9 @@ class Gradients {
   void add_norm(const Op& op);
   void coefficients(const Op& op);
   void update(const Op& op);
+  // Of a private step that ran row by row, at its end: every unit that is trained got its noise,
+  // once.
+  void expect_noised() const;
   // The kernels that a step's tail begins with, run on numbers of no meaning: libraries set
   // themselves up at their first call.
   void rehearse();
@@ -72,6 +75,7 @@ class Gradients {
   std::unique_ptr<SummedSink> sums_;        // of a step that is not private
   std::unique_ptr<ClipState> clip_;         // of one that is
   TrainedSink trained_;                     // used if some parameters are frozen
+  std::vector<int64_t> updates_;            // of this step, by unit
 };
 
 }  // namespace veil

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file_digest.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/outputs.h"
@@ -94,10 +95,14 @@ std::optional<EarlierExport> earlier_export(const fs::path& folder) {
 // In a manifest written before files are replaced: what a killed process left may have any size.
 constexpr uintmax_t kAnySize = 0;
 
-std::string manifest_text(const std::map<std::string, uintmax_t>& files, const std::string& owner) {
+constexpr const char* kFileDigests = "sha256";
+
+std::string manifest_text(const std::map<std::string, uintmax_t>& files, const std::string& owner,
+                          const std::map<std::string, std::string>& digests = {}) {
   nlohmann::ordered_json manifest = {{kWrittenBy, kWriter}};
   if (!owner.empty()) manifest["owner"] = owner;
   manifest["files"] = files;
+  if (!digests.empty()) manifest[kFileDigests] = digests;
   return manifest.dump(2) + "\n";
 }
 
@@ -193,13 +198,34 @@ void export_model(const std::string& folder,
   TemporaryFolder whole(place);
   write_weights(whole, tensors, options.weights, options.shard_bytes);
   for (const auto& [name, content] : files) write_file_atomically(whole.inside(name), content);
-  write_file_atomically(whole.inside(kExportManifest), manifest_text(whole.files(), options.owner));
+  std::map<std::string, std::string> digests;
+  for (const auto& [name, size] : whole.files())
+    digests[name] = digest_text(digest_of_file(whole.inside(name)));
+  write_file_atomically(whole.inside(kExportManifest),
+                        manifest_text(whole.files(), options.owner, digests));
   std::error_code error;
   if (fs::exists(place, error) && !fs::is_empty(place, error)) {
     check_export_folder(folder, options);
     replace_export(whole, place, options.owner);
   } else {
     whole.rename_to(place);
+  }
+}
+
+void check_exported_weights(const std::string& folder) {
+  std::error_code error;
+  const fs::path manifest = fs::path(folder) / kExportManifest;
+  if (!earlier_export(folder)) return;
+  const auto json = try_json(read_file(manifest.string()));
+  const auto digests = json.value(kFileDigests, nlohmann::json::object());
+  for (const auto& [name, digest] : digests.items()) {
+    const fs::path path = fs::path(folder) / fs::path(name).filename();
+    if (path.extension() != ".safetensors" || !fs::exists(path, error)) continue;
+    if (digest != digest_text(digest_of_file(path.string())))
+      user_error(
+          "{}: damaged, its bytes are not those that Veil exported; export the model again, or "
+          "remove {} if you changed it yourself",
+          path.string(), manifest.string());
   }
 }
 

@@ -18,8 +18,8 @@ struct ExportOptions {
   std::string weights = "model";  // the weights' file, without .safetensors
 };
 
-// Lists an export's files with their sizes: {"written_by": "veil", "owner": "5f3a...", "files":
-// {"config.json": 512}}.
+// Lists an export's files with their sizes and digests (base/file_digest.h): {"written_by": "veil",
+// "owner": "5f3a...", "files": {"config.json": 512}, "sha256": {"config.json": "9b1c..."}}.
 inline constexpr const char* kExportManifest = "veil_export.json";
 
 // A new folder appears whole or not at all: it is made under another name next to its place and
@@ -31,6 +31,10 @@ inline constexpr const char* kExportManifest = "veil_export.json";
 void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options = {});
+
+// UserError that names a file of weights in the folder which is not as it was exported. Folders that
+// are no export, and exports of earlier versions, are not looked at.
+void check_exported_weights(const std::string& folder);
 
 // UserError if the folder cannot be written, if it is not empty and no export, if it is an
 // export that the options do not allow to replace, and if a file has the name of an exported one

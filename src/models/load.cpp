@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "models/export.h"
 #include "models/family.h"
 #include "models/weight_tensors.h"
 
@@ -71,6 +72,7 @@ decltype(InitialWeights::fill) filling(const std::shared_ptr<const Weights>& wei
 
 InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
                             const std::vector<ParamShape>& params) {
+  check_exported_weights(path);
   const auto weights = std::make_shared<Weights>(path);
   const WeightNames rule = names_of(config);
   WeightDifference difference = compare_weights(*weights, wanted(params), rule);
@@ -99,6 +101,7 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
 }
 
 InitialWeights load_weights(const std::string& path, const std::vector<ParamShape>& params) {
+  check_exported_weights(path);
   const auto weights = std::make_shared<Weights>(path);
   check_weights(*weights, wanted(params));
   return {filling(weights, params, {}), {}, std::ssize(params), {}};

@@ -56,6 +56,7 @@ class Journal {
   int64_t lost_steps() const { return lost_; }
   const Ledger& ledger() const { return ledger_; }  // the last event is this run's
   const std::string& segment() const { return ledger_.events.back().segment; }
+  const LedgerEvent& event() const { return ledger_.events.back(); }  // of this run's steps
   ChaChaKey key(KeyDomain domain) const { return derive_key(secret_, nonce_, domain); }
   const RunNonce& nonce() const { return nonce_; }
 

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -62,6 +63,16 @@ RunSecret read_secret(const std::string& path) {
                 path, facts.st_mode & 0777);
   const std::string content = read_file(path);
   RunSecret secret;
+  // Random bytes are not all characters of a text: once in 10^13 secrets. Hexadecimal digits that
+  // were cut in half are.
+  const bool is_text = std::all_of(content.begin(), content.end(), [](unsigned char c) {
+    return (c >= 0x20 && c < 0x7F) || (c >= '\t' && c <= '\r');
+  });
+  if (content.size() == secret.size() && is_text)
+    field_error("secret_file",
+                "{} holds 32 characters of text, not 32 random bytes: allowed are those or 64 "
+                "hexadecimal digits, as of `openssl rand -hex 32`",
+                path);
   if (content.size() == secret.size()) {
     std::memcpy(secret.data(), content.data(), secret.size());
     return secret;

@@ -12,6 +12,7 @@
 #include "models/family.h"
 #include "models/linear_stack.h"
 #include "profile/trace.h"
+#include "run/size_check.h"
 
 namespace veil {
 
@@ -119,7 +120,12 @@ int64_t layer_count(const RunConfig& config, int world) {
 
 void settle_batch(RunConfig& config, int world) {
   StepConfig& step = config.step;
+  if (step.batch_size > kMostBatch)
+    field_error("batch_size", "{}: allowed is at most {}", step.batch_size, kMostBatch);
   if (!step.total_batch_size) return;
+  if (*step.total_batch_size > kMostTotalBatch)
+    field_error("total_batch_size", "{}: allowed is at most {}", *step.total_batch_size,
+                kMostTotalBatch);
   const int64_t total = *step.total_batch_size, parts = int64_t{world} * step.accumulation;
   if (step.batch_size == 0) {
     if (total % parts != 0)
@@ -142,6 +148,11 @@ void settle_batch(RunConfig& config, int world) {
                 "{}: `total_batch_size` {} in micro-batches of {} on {} makes {}; leave one of the "
                 "three out",
                 step.accumulation, total, step.batch_size, quantity(world, "rank"), micro_batches);
+  if (micro_batches > kMostAccumulation)
+    field_error("total_batch_size",
+                "{}: in micro-batches of `batch_size` {} on {} it takes {} of them, and {} are "
+                "allowed",
+                total, step.batch_size, quantity(world, "rank"), micro_batches, kMostAccumulation);
   step.accumulation = static_cast<int>(micro_batches);
 }
 
@@ -240,6 +251,10 @@ std::vector<std::string> trained_whole(const ModelConfig& config, const ModelSou
 }  // namespace
 
 Model make_model(const RunConfig& config, const ModelSource& source, int world) {
+  check_sizes(source, {.batch = rank_batch(config, world),
+                       .seq_length = config.model.seq_length,
+                       .stack_width = config.model.input_size,
+                       .layers = layer_count(config, world)});
   Model model = source.diffusion ? dit_model(*source.diffusion, config.model.attention)
                 : source.config
                     ? language_model(*source.config, {.tokens = config.model.seq_length,
@@ -302,9 +317,18 @@ void check_adapters(const ModelConfig& model) {
 void check_step(const RunConfig& config) {
   check_optimizer(config.optimizer);
   const PrivacyConfig& p = config.privacy;
-  if (p.clip_norm && !(*p.clip_norm > 0))
-    field_error("clip_norm", "must be positive, got {}", *p.clip_norm);
+  // Within what fp32 holds, squared norms and noise included.
+  constexpr double kLeastClipNorm = 1e-12, kMostClipNorm = 1e12, kMostSigma = 1e12;
+  const auto expect_clip_norm = [&](const char* field, double norm) {
+    if (!(norm > 0)) field_error(field, "must be positive, got {}", norm);
+    if (norm < kLeastClipNorm || norm > kMostClipNorm)
+      field_error(field, "{}: allowed is from {} to {}", norm, kLeastClipNorm, kMostClipNorm);
+  };
+  if (p.clip_norm) expect_clip_norm("clip_norm", *p.clip_norm);
+  for (const double norm : p.layer_norms) expect_clip_norm("layer_norms", norm);
   if (p.sigma && !(*p.sigma >= 0)) field_error("sigma", "{}: allowed is 0 or more", *p.sigma);
+  if (p.sigma && *p.sigma > kMostSigma)
+    field_error("sigma", "{}: allowed is at most {}", *p.sigma, kMostSigma);
   const StepConfig& s = config.step;
   if (s.batch_size < 0) field_error("batch_size", "must be positive, got {}", s.batch_size);
   if (s.accumulation < 1) field_error("accumulation", "must be positive, got {}", s.accumulation);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/units.h"
+#include "privacy/invariants.h"
 #include "privacy/sampler.h"
 #include "run/config_fields.h"
 #include "run/replay_facts.h"
@@ -216,8 +217,7 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
   input.secret_file = p.secret_file;
   input.start = start_of(config, folder);
   replayable_ = computes_alike(device) && program_facts().has_value();
-  input.start.digest =
-      checkpoint && replayable_ ? digest_text(digest_of_files(*checkpoint)) : weights_digest_;
+  input.start.digest = checkpoint && replayable_ ? checkpoint_digest(*checkpoint) : weights_digest_;
   // An epoch's border would be elsewhere for the ledger than for the loader, which continues inside
   // the epoch it was in.
   for (const privacy::LedgerEvent& event : input.start.ledger.events) {
@@ -351,6 +351,7 @@ PrivateParts PrivateRun::parts() const {
   parts.step.noise_multiplier = mechanism_.noise_deviation(1);
   parts.step.expected_batch = mechanism_.expected_batch();
   parts.step.noise = {config_.privacy.rng, keys_.noise};
+  privacy::expect_planned(parts.step, mechanism_);
   return parts;
 }
 
@@ -370,7 +371,10 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
     training.clip_norm = state["privacy"].value("clip_norm", training.clip_norm);
   training.last_step = last_step_;
   if (!keeps_journal()) return training;
-  training.before_step = [this](int64_t step) { journal_->before_step(step, last_step_); };
+  training.before_step = [this](int64_t step) {
+    journal_->before_step(step, last_step_);
+    privacy::expect_counted(journal_->event(), mechanism_, step);
+  };
   training.epsilon = [this](int64_t step) { return curve_->at(step); };
   training.state = [this](int64_t step) {
     nlohmann::ordered_json stored;
@@ -382,7 +386,7 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
   };
   if (replayable_) {
     training.checkpoint_written = [this](int64_t step, const std::string& folder) {
-      journal_->checkpoint_written(step, digest_text(digest_of_files(folder)),
+      journal_->checkpoint_written(step, checkpoint_digest(folder),
                                    config_.training.keep_checkpoints);
     };
   }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "privacy/journal.h"
 #include "run/train_config.h"
 #include "train/checkpoint.h"
@@ -78,6 +79,8 @@ void check_run_folder(const std::string& folder) {
 }
 
 RunLock::RunLock(const std::string& folder) {
+  check_checkpoints_can_be_made(folder);
+  make_private_folder(folder);
   ensure_folder_writable(folder);
   const std::string path = join_path(folder, kLockFile);
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

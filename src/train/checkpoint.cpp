@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "base/error.h"
+#include "base/file_digest.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
-#include "base/sha256.h"
 #include "models/weight_tensors.h"
 
 namespace veil {
@@ -65,21 +65,12 @@ void barrier(Executor& executor) {
 constexpr const char* kDigests = "sha256";     // of the other files, by name
 constexpr const char* kStateDigest = "check";  // of everything else in the state
 
-// Of a file's bytes, in pieces that are hashed on several threads.
+constexpr const char* kSchema = "schema";
+constexpr int64_t kOurSchema = 1;
+constexpr int64_t kMostSteps = int64_t{1} << 53;  // what JSON's numbers hold exactly everywhere
+
 std::string file_digest(const fs::path& path) {
-  constexpr uint64_t kPiece = uint64_t{1} << 20;
-  std::error_code error;
-  const uint64_t size = fs::file_size(path, error);
-  if (error) user_error("cannot read '{}': {}", path.string(), error.message());
-  return digest_text(digest_of_parts(static_cast<int64_t>(size / kPiece + 1), [&](int64_t piece) {
-    std::ifstream stream(path, std::ios::binary);
-    stream.seekg(static_cast<std::streamoff>(static_cast<uint64_t>(piece) * kPiece));
-    std::string bytes(kPiece, '\0');
-    stream.read(bytes.data(), static_cast<std::streamsize>(kPiece));
-    if (stream.bad()) user_error("cannot read '{}'", path.string());
-    bytes.resize(static_cast<size_t>(stream.gcount()));
-    return sha256(bytes);
-  }));
+  return digest_text(digest_of_file(path.string()));
 }
 
 std::string state_digest(Json state) {
@@ -119,6 +110,7 @@ std::string damaged_file(const fs::path& folder, const Json& state, int rank, in
                           others.back().filename().string(), folder.filename().string());
     break;
   }
+  if (!fs::exists(file)) user_error("{}: missing, and the checkpoint needs it; {}", file, way_out);
   user_error("{}: damaged, its bytes are not those that Veil wrote; {}", file, way_out);
 }
 
@@ -229,6 +221,8 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
     if (before_whole) before_whole(unfinished.string());
     fs::remove_all(whole);
     fs::rename(unfinished, whole);
+    // The new one is on disk before an older one goes.
+    sync_folder(parent.string());
     std::vector<fs::path> found = whole_checkpoints(run_folder);
     for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) {
       // No longer a checkpoint from the first moment on, even if the removal is cut short.
@@ -239,6 +233,14 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
   barrier(executor);
 }
 
+void check_checkpoints_can_be_made(const std::string& run_folder) {
+  const fs::path parent = fs::path(run_folder) / "checkpoints";
+  std::error_code ignored;
+  if (fs::exists(parent, ignored) && !fs::is_directory(parent, ignored))
+    user_error("'{}' is a file, and checkpoints go into a folder of this name: move it away",
+               parent.string());
+}
+
 std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
   const std::vector<fs::path> found = whole_checkpoints(run_folder);
   if (found.empty()) return std::nullopt;
@@ -247,8 +249,23 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
 
 Json checkpoint_state(const std::string& folder) {
   const auto state = sound_state(folder);
-  if (!state) damaged_checkpoint(folder, join_path(folder, kStateFile));
+  const std::string file = join_path(folder, kStateFile);
+  if (!state) damaged_checkpoint(folder, file);
+  const Json schema = state->value(kSchema, Json(kOurSchema));
+  if (schema != kOurSchema)
+    user_error("{}: its schema is {}, this version of Veil reads {}", file, schema.dump(),
+               kOurSchema);
+  const Json& steps = (*state)["steps"];
+  if (!steps.is_number_integer() || steps < 0 || steps > kMostSteps)
+    user_error("{}: steps {}: allowed is a whole number from 0 to {}", file, steps.dump(),
+               kMostSteps);
   return *state;
+}
+
+std::string checkpoint_digest(const std::string& folder) {
+  const Json state = checkpoint_state(folder);
+  if (!state.contains(kDigests)) return digest_text(digest_of_files(folder));
+  return digest_text(sha256(state.dump()));
 }
 
 Json load_checkpoint(const std::string& folder, Executor& executor) {

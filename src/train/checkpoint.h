@@ -28,6 +28,9 @@ void save_checkpoint(const std::string& run_folder, Executor& executor,
                      nlohmann::ordered_json state, int keep, const WeightAverage* average = nullptr,
                      const std::function<void(const std::string& folder)>& before_whole = {});
 
+// UserError if something else has the name of the checkpoints' folder. Makes nothing.
+void check_checkpoints_can_be_made(const std::string& run_folder);
+
 // The newest whole checkpoint's folder; nothing if there is none. What a killed save left is not
 // one.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
@@ -40,5 +43,8 @@ nlohmann::ordered_json load_checkpoint(const std::string& folder, Executor& exec
 void load_average(const std::string& folder, WeightAverage& average);
 // state.json alone.
 nlohmann::ordered_json checkpoint_state(const std::string& folder);
+// Of a checkpoint: of its state, which holds the SHA-256 of every other file, so that nothing is
+// hashed twice. What load_checkpoint has accepted is then as it was when this was computed.
+std::string checkpoint_digest(const std::string& folder);
 
 }  // namespace veil

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "privacy/invariants.h"
 #include "privacy/sampler.h"
 #include "train/checkpoint.h"
 
@@ -119,6 +120,8 @@ bool Trainer::run(data::Position start) {
 void Trainer::finish_private_step(StepLine& line, double samples, double bad_samples,
                                   double clip_count) {
   PrivateTraining& p = *options_.privacy;
+  privacy::expect_drawn(p.mechanism, p.users ? p.users->count() : samples_->count(),
+                        std::llround(samples));
   const double good = samples - bad_samples;
   line.privacy = PrivateLine{.epsilon = p.epsilon ? p.epsilon(line.step) : 0,
                              .clip_norm = p.clip_norm,

@@ -4,8 +4,10 @@
 
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "base/error.h"
+#include "base/file_digest.h"
 #include "data/test_folder.h"
 
 namespace veil {
@@ -80,6 +82,25 @@ TEST(Sha256Hash, OfMemorySeesEveryPiece) {
 }
 
 class Sha256Files : public data::FolderTest {};
+
+TEST_F(Sha256Files, OfOneFileDependsOnItsLengthAndEveryByte) {
+  std::set<std::string> seen;
+  const size_t piece = size_t{1} << 20;
+  for (const size_t size : {size_t{0}, size_t{1}, piece - 1, piece, piece + 1, 2 * piece}) {
+    std::string bytes(size, '\0');
+    seen.insert(digest_text(digest_of_file(write("f", bytes))));
+    EXPECT_EQ(digest_of_file(path("f")), digest_of_file(path("f")));
+    if (size == 0) continue;
+    for (const size_t place : {size_t{0}, size - 1}) {
+      bytes[place] = 'x';
+      const auto changed = digest_text(digest_of_file(write("f", bytes)));
+      EXPECT_EQ(seen.count(changed), 0U) << size << " " << place;
+      bytes[place] = '\0';
+    }
+  }
+  EXPECT_EQ(seen.size(), 6U) << "two lengths have one digest";
+  EXPECT_THROW(digest_of_file(path("nowhere")), UserError);
+}
 
 TEST_F(Sha256Files, OfAFolderDependOnNamesSizesAndEveryByte) {
   write("a", std::string(3000000, 'a'));

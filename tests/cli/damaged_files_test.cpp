@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/sha256.h"
 #include "cli/training.h"
 #include "data/byte_source.h"
 
@@ -136,12 +137,43 @@ TEST_F(ProgramDamage, ACheckpointWithAFlippedBitIsRefusedAndAWholeOneNamed) {
   }
   const std::string rank = newest + "/rank_00000.safetensors", kept = text(work() / rank);
   fs::remove(work() / rank);
-  expect_kept(more, rank, "step_00000002 is whole");
+  expect_kept(more, rank + ": missing", "step_00000002 is whole");
   write(rank, kept);
+  // whole, and of another version or without sense
+  const std::string file = newest + "/state.json", state = text(work() / file);
+  const auto changed = [&](const char* key, const Json& value) {
+    Json json = Json::parse(state);
+    json[key] = value;
+    json.erase("check");
+    json["check"] = digest_text(sha256(json.dump()));
+    write(file, json.dump(1));
+  };
+  changed("schema", 99);
+  expect_kept(more, file, "its schema is 99, this version of Veil reads 1");
+  for (const Json& steps : {Json(1000000000000000000), Json(-1), Json(2.5), Json("3")}) {
+    changed("steps", steps);
+    expect_kept(more, file, "steps " + steps.dump() + ": allowed is a whole number");
+  }
+  write(file, state);
   // what the message says works
   fs::rename(work() / newest, work() / "aside");
   const Answer again = veil(more);
   EXPECT_EQ(again.code, kExitDone) << again.err;
+}
+
+TEST_F(ProgramDamage, AFileInPlaceOfTheCheckpointsFolderIsNamed) {
+  const std::string line = "train --model llama-tiny --from-scratch --data '" + source_root() +
+                           "/examples/text' --seq-length 16 --device cpu --batch-size 4 "
+                           "--held-out 0 --steps 1 --resume run ";
+  fs::create_directory(work() / "run");
+  ASSERT_EQ(veil(line).code, kExitDone);
+  fs::remove_all(work() / "run/checkpoints");
+  write("run/checkpoints", "a file");
+  const Answer answer = veil(line);
+  EXPECT_EQ(answer.code, kExitUsage) << answer.err;
+  EXPECT_EQ(answer.complaints(), 1) << answer.err;
+  EXPECT_THAT(answer.err, HasSubstr("run/checkpoints' is a file"));
+  EXPECT_EQ(text(work() / "run/checkpoints"), "a file");
 }
 
 TEST_F(ProgramDamage, OfAnAdapterIsNamedWithItsFile) {

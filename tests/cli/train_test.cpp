@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/test_paths.h"
+#include "base/utf8.h"
 #include "cli/training.h"
 #include "comm/communicator.h"
 #include "data/bpe.h"
-#include "data/utf8.h"
 
 namespace veil {
 namespace {
@@ -80,7 +80,7 @@ TEST_F(ProgramTrain, TokensBeyondTheModelsVocabularyAreRefused) {
   Json vocabulary;
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
-    data::append_character(letter, data::byte_to_character(static_cast<uint8_t>(byte)));
+    append_character(letter, data::byte_to_character(static_cast<uint8_t>(byte)));
     vocabulary[letter] = byte;
   }
   vocabulary["ab"] = 9999;

@@ -220,7 +220,7 @@ TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
   getrusage(RUSAGE_SELF, &before);
   const auto expect_refused = [&](const std::string& name, const std::function<void()>& work) {
     EXPECT_EQ(message_of(work),
-              at(name) + ": 60000 x 60000 pixels are more than the 134217728 that are allowed");
+              at(name) + ": 60000 x 60000 pixels are more than the 67108864 that are allowed");
   };
   for (const char* name : {"dogs/huge.png", "dogs/huge.jpg"}) {
     expect_refused(name, [&] { read_picture(at(name)); });
@@ -231,6 +231,71 @@ TEST_F(Images, AHugeImageIsRefusedBeforeItsPixelsAreMade) {
       << "kB; the pixels would have been 10.8 GB";
   write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
   EXPECT_EQ(ImageFolder(root_.string(), BadImages::left_out, 1).left_out().size(), 2U);
+}
+
+// What a file claims is compared with its length: 8000 x 8000 pixels are allowed, and would take
+// 192 MB and seconds to find that they are not there.
+TEST_F(Images, AnImageThatItsFileIsTooShortForIsRefusedBeforeItsPixelsAreMade) {
+  write_file_atomically(at("dogs/short.png"), png_head(8000, 8000));
+  write_file_atomically(at("dogs/short.jpg"), jpeg_of_size(8000, 8000));
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  for (const char* name : {"dogs/short.png", "dogs/short.jpg"}) {
+    EXPECT_EQ(message_of([&] {
+                read_picture(at(name));
+              }).find(at(name) + ": 8000 x 8000 pixels cannot be in a file of "),
+              0U)
+        << message_of([&] { read_picture(at(name)); });
+    EXPECT_NE(message_of([&] { read_picture_size(at(name)); }), "");
+  }
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 32 << 10) << "kB";
+}
+
+// The least that a sound file takes: one color, which packs better than anything else.
+TEST_F(Images, ASoundImageIsNeverTooShort) {
+  for (const int64_t side : {64, 1000, 3000}) {
+    write_png(at("dogs/plain.png"), plain(side, side, 0, 0, 0));
+    EXPECT_EQ(read_picture(at("dogs/plain.png")).width, side);
+  }
+}
+
+TEST_F(Images, AFileThatIsTooLongForAnImageIsNotRead) {
+  write_file_atomically(at("dogs/long.png"), png_head(8, 8));
+  fs::resize_file(at("dogs/long.png"), static_cast<uintmax_t>(kMostImageBytes) + 1);  // sparse
+  EXPECT_EQ(message_of([&] { read_picture(at("dogs/long.png")); }),
+            at("dogs/long.png") +
+                ": 268435457 bytes are more than the 268435456 that are allowed of an image");
+}
+
+TEST_F(Images, LinksThatLeadInACircleAreOneLine) {
+  write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
+  fs::create_directory_symlink(at("cats"), at("cats/deep/again"));
+  const auto opened = [&] {
+    return message_of([&] { ImageFolder(root_.string(), BadImages::seen_when_read, 1); });
+  };
+  EXPECT_NE(opened().find("the link leads back to"), std::string::npos) << opened();
+  fs::remove(at("cats/deep/again"));
+  fs::create_directory_symlink(root_, at("cats/deep/all"));
+  EXPECT_NE(opened().find("the link leads back to"), std::string::npos) << opened();
+  fs::remove(at("cats/deep/all"));
+  // a link to itself
+  fs::create_symlink(at("cats/self.png"), at("cats/self.png"));
+  EXPECT_NE(opened().find("cats/self.png"), std::string::npos) << opened();
+  fs::remove(at("cats/self.png"));
+  // a folder that is linked twice is no circle
+  fs::create_directory_symlink(at("cats"), at("dogs/cats"));
+  EXPECT_EQ(opened(), "");
+}
+
+// Names of classes go into the config.json of an export.
+TEST_F(Images, AClassWhoseNameIsNotUtf8IsRefused) {
+  write_png(at("cats/good.png"), plain(4, 4, 0, 255, 0));
+  fs::create_directories(at("caf\xe9"));
+  EXPECT_NE(message_of([&] {
+              ImageFolder(root_.string(), BadImages::seen_when_read, 1);
+            }).find("caf\\xe9' is not UTF-8"),
+            std::string::npos);
 }
 
 TEST_F(Images, AFolderWithoutImagesIsSaid) {

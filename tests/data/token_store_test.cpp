@@ -108,6 +108,19 @@ TEST_F(TokenStoreTest, EveryShorterOrLongerFileIsRefused) {
   EXPECT_THAT(complaint([&] { TokenStore::open(folder_); }), HasSubstr("is no token store"));
 }
 
+// To read what was cut off would end the process by SIGBUS.
+TEST_F(TokenStoreTest, AFileThatIsCutWhileItIsReadIsAComplaint) {
+  const std::string file = written(1000, false);
+  const TokenStore store = TokenStore::open(file);
+  int64_t tokens[3];
+  store.copy(0, 0, 3, tokens);
+  std::filesystem::resize_file(file, 100);
+  EXPECT_THAT(complaint([&] { store.copy(0, 0, 3, tokens); }), HasSubstr("has 100 bytes now"));
+  EXPECT_THAT(complaint([&] { store.size(0); }), HasSubstr("it was changed while it was read"));
+  EXPECT_THAT(complaint([&] { store.check_tokens(); }), HasSubstr(file));
+  EXPECT_THAT(complaint([&] { store.digest(); }), HasSubstr(file));
+}
+
 TEST_F(TokenStoreTest, AHeaderThatLiesIsRefused) {
   const std::string whole = read_file(written(1000, true));
   const auto with = [&](const std::string& from, const std::string& to) {

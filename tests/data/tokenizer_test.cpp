@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/test_paths.h"
 #include "data/pattern.h"
+#include "data/test_folder.h"
 #include "data/test_goldens.h"
 
 namespace veil::data {
@@ -450,6 +451,23 @@ TEST_F(BpeTokenizerTest, WhiteSpaceIsUnicodesAndNotPcre2s) {
   EXPECT_THROW(Pattern("(("), UserError);
   EXPECT_THROW(Pattern("[a&&b]"), UserError);
   EXPECT_THROW(Pattern("[a[b]]"), UserError);
+}
+
+// Without a limit the first takes two times as long for each letter more: 2^40 steps here.
+TEST_F(BpeTokenizerTest, AnExpressionWhoseRepetitionsAreNestedIsStopped) {
+  Pattern::Matching matching;
+  Span span;
+  const std::string letters = std::string(40, 'a') + std::string(28, 'c') + "b";
+  for (const char* expression : {"(a+)+b", "(a|aa)+$"}) {
+    const std::string words =
+        complaint([&] { Pattern(expression).find(letters, 0, span, matching); });
+    EXPECT_THAT(words, ::testing::HasSubstr(expression));
+    EXPECT_THAT(words, ::testing::HasSubstr("steps on a text of 69 bytes"));
+  }
+  // What a pre-tokenizer does to long white space is no such thing.
+  const std::string spaces(3'000'000, ' ');
+  ASSERT_TRUE(Pattern("\\s+(?!\\S)|\\s+").find(spaces + "x", 0, span, matching));
+  EXPECT_EQ(span.end, spaces.size() - 1);
 }
 
 TEST(TokenizerBackend, ABuildWithoutItSaysWhatBringsIt) {

@@ -56,6 +56,27 @@ TEST_F(Export, ATensorLargerThanTheLimitHasAFileOfItsOwn) {
   EXPECT_TRUE(fs::exists(files_.path("m/model-00003-of-00003.safetensors")));
 }
 
+TEST_F(Export, WeightsThatAreNotAsTheyWereExportedAreNamed) {
+  export_model(files_.path("m"), config_, tensors_, {.shard_bytes = 16});
+  check_exported_weights(files_.path("m"));
+  const std::string file = files_.path("m/model-00002-of-00002.safetensors"),
+                    whole = read_file(file);
+  for (const size_t place : {size_t{9}, whole.size() - 1}) {
+    std::string flipped = whole;
+    flipped[place] ^= 1;
+    write_file_atomically(file, flipped);
+    EXPECT_THAT(complaint([&] { check_exported_weights(files_.path("m")); }),
+                HasSubstr(file + ": damaged"));
+  }
+  write_file_atomically(file, whole);
+  // A config may be edited; a folder without the list is not an export of ours.
+  write_file_atomically(files_.path("m/config.json"), "{\"a\": 1}\n");
+  check_exported_weights(files_.path("m"));
+  write_file_atomically(file, whole + "x");
+  fs::remove(files_.path("m/veil_export.json"));
+  check_exported_weights(files_.path("m"));
+}
+
 TEST_F(Export, AFolderWithForeignFilesIsRefusedEvenWithOverwrite) {
   write_file_atomically(files_.path("m/mine.txt"), "x");
   for (const bool overwrite : {false, true}) {

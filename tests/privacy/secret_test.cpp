@@ -70,8 +70,9 @@ TEST_F(SecretFile, WhatIsNoneOrIsOpenToOthersIsRefusedWithoutBeingShown) {
   EXPECT_THAT(message_of(path("nowhere")), HasSubstr("cannot read"));
   std::string no_digit = digits;
   no_digit[5] = 'x';
-  const std::vector<std::string> wrongs = {"", "password", digits + "0", digits.substr(1),
-                                           no_digit};
+  const std::vector<std::string> wrongs = {"", "password", digits + "0", digits.substr(1), no_digit,
+                                           // half of them, which has the length of 32 bytes
+                                           digits.substr(0, 32), digits.substr(0, 31) + "\n"};
   for (const std::string& wrong : wrongs) {
     write_file_atomically(file, wrong, /*owner_only=*/true);
     EXPECT_THAT(message_of(file), HasSubstr("64 hexadecimal digits")) << wrong;

@@ -1,10 +1,10 @@
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-namespace veil::data {
+namespace veil {
 namespace {
 
 uint8_t byte_at(std::string_view text, size_t index) {
@@ -73,6 +73,28 @@ std::string repair_utf8(std::string_view bytes) {
   return result;
 }
 
+std::string escape_controls(std::string_view text, bool keep_lines) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const uint8_t lead = byte_at(text, at);
+    const Stretch stretch = sequence_at(text, at);
+    const bool kept = keep_lines && (lead == '\n' || lead == '\t'),
+               control = lead < 0x20 || lead == 0x7F ||
+                         (lead == 0xC2 && stretch.valid && byte_at(text, at + 1) < 0xA0);
+    for (size_t i = at; i < at + stretch.bytes; ++i) {
+      const uint8_t byte = byte_at(text, i);
+      if (stretch.valid && (kept || !control)) {
+        result += text[i];
+      } else {
+        result += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+      }
+    }
+    at += stretch.bytes;
+  }
+  return result;
+}
+
 char32_t next_character(std::string_view text, size_t& position) {
   const uint8_t lead = byte_at(text, position++);
   if (lead < 0x80) return lead;
@@ -103,4 +125,4 @@ void append_character(std::string& text, char32_t character) {
   add(0x80 | (character & 0x3F));
 }
 
-}  // namespace veil::data
+}  // namespace veil

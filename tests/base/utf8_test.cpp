@@ -1,4 +1,4 @@
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
@@ -51,6 +51,19 @@ TEST(Utf8, CharactersGoInAndComeOut) {
     EXPECT_EQ(next_character(text, position), character);
     EXPECT_EQ(position, text.size());
   }
+}
+
+TEST(Utf8, ControlCharactersDoNotReachATerminal) {
+  const std::string hostile =
+      "a\x1b[2J\x07\xc2\x9b"
+      "1m\x7f\r\n\tb\u00e9\xff";
+  EXPECT_EQ(escape_controls(hostile, /*keep_lines=*/true),
+            "a\\x1b[2J\\x07\\xc2\\x9b"
+            "1m\\x7f\\x0d\n\tb\u00e9\\xff");
+  EXPECT_EQ(escape_controls(hostile, /*keep_lines=*/false),
+            "a\\x1b[2J\\x07\\xc2\\x9b"
+            "1m\\x7f\\x0d\\x0a\\x09b\u00e9\\xff");
+  EXPECT_EQ(escape_controls("\xc2", true), "\\xc2") << "half a character";
 }
 
 TEST(ByteAlphabet, EveryByteHasACharacterOfItsOwn) {
