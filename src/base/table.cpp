@@ -42,9 +42,29 @@ std::string csv_cell(const std::string& cell) {
   return quoted + '"';
 }
 
+// No cell can end its column or become a tag, a link or code.
 std::string markdown_cell(const std::string& cell) {
   std::string safe;
-  for (const char c : cell) safe += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
+  for (const char c : cell) {
+    switch (c) {
+      case '<':
+        safe += "&lt;";
+        break;
+      case '&':
+        safe += "&amp;";
+        break;
+      case '\n':
+        safe += ' ';
+        break;
+      case '|':
+      case '[':
+      case '`':
+        safe += '\\';
+        [[fallthrough]];
+      default:
+        safe += c;
+    }
+  }
   return safe;
 }
 

@@ -165,7 +165,7 @@ std::vector<AttentionPair> attention_pairs(const std::vector<Record>& records) {
 
 std::string compared_with_math(const AttentionPair& pair) {
   const StepDifference d = step_difference(*pair.flash, *pair.math);
-  return fmt::format("{} and {} {} math", d.time, d.memory, d.differs ? "than" : "compared with");
+  return fmt::format("{} and {} {} math", d.time, d.memory, d.word());
 }
 
 // Which attention to take, over all pairs, and then by mode.
@@ -182,9 +182,8 @@ std::vector<std::string> attention_words(const std::vector<GrowthSeries>& all) {
           if (pair.flash->mode != mode || pair.flash->seq_length != length) continue;
           const StepDifference d = step_difference(*pair.flash, *pair.math);
           ++count;
-          faster += d.time.ends_with(" less time"), slower += d.time.ends_with(" more time");
-          smaller += d.memory.ends_with(" less memory"),
-              larger += d.memory.ends_with(" more memory");
+          faster += d.time_sign<0, slower += d.time_sign> 0;
+          smaller += d.memory_sign<0, larger += d.memory_sign> 0;
           parts.push_back(fmt::format("T = {} {}", length, compared_with_math(pair)));
         }
       }

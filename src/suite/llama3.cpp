@@ -57,7 +57,7 @@ std::string llama3_headline(const All& all) {
                        shown_ms(f->ms), shown_bytes(f->bytes), f->mode);
   const StepDifference cost =
       step_difference(*f->record, *find_mode(all, "no_dp", f->length)->record);
-  if (cost.differs)
+  if (cost.time_sign != 0 && cost.memory_sign != 0)
     return fmt::format("At T = {}, private training takes {} and {} than plain training ({}).",
                        f->length, cost.time, cost.memory, f->mode);
   return fmt::format(

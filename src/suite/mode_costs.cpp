@@ -15,15 +15,20 @@ StepDifference step_difference(const Record& record, const Record& base) {
   const double ms = *compared_ms(record), base_ms = *compared_ms(base),
                bytes = *record.peak_memory_bytes, base_bytes = *base.peak_memory_bytes,
                spread = std::hypot(record.std_time_ms.value_or(0), base.std_time_ms.value_or(0));
-  const bool other_time = std::abs(ms - base_ms) > spread,
-             other_memory = std::abs(bytes - base_bytes) >= kSameMemory * base_bytes;
-  return {other_time ? fmt::format("{} {} time", percent_text(std::abs(ms - base_ms) / base_ms),
-                                   ms < base_ms ? "less" : "more")
-                     : "the same time within the spread",
-          other_memory ? fmt::format("{} {} memory", shown_bytes(std::abs(bytes - base_bytes)),
-                                     bytes < base_bytes ? "less" : "more")
-                       : "about the same memory",
-          other_time && other_memory};
+  const auto sign = [](double difference) { return difference < 0 ? -1 : 1; };
+  StepDifference result;
+  if (std::abs(ms - base_ms) > spread) result.time_sign = sign(ms - base_ms);
+  if (std::abs(bytes - base_bytes) >= kSameMemory * base_bytes)
+    result.memory_sign = sign(bytes - base_bytes);
+  result.time = result.time_sign == 0
+                    ? "the same time within the spread"
+                    : fmt::format("{} {} time", percent_text(std::abs(ms - base_ms) / base_ms),
+                                  result.time_sign < 0 ? "less" : "more");
+  result.memory = result.memory_sign == 0
+                      ? "about the same memory"
+                      : fmt::format("{} {} memory", shown_bytes(std::abs(bytes - base_bytes)),
+                                    result.memory_sign < 0 ? "less" : "more");
+  return result;
 }
 
 bool has_cost(const ModeFigures& f) {
@@ -37,8 +42,7 @@ std::string cost_words(const std::vector<ModeFigures>& all, const ModeFigures& f
   if (!has_cost(f)) return fmt::format("{} per step in {}", shown_ms(f.ms), shown_bytes(f.bytes));
   const StepDifference cost =
       step_difference(*f.record, *find_mode(all, "no_dp", f.length)->record);
-  return fmt::format("{} and {} {} {}", cost.time, cost.memory,
-                     cost.differs ? "than" : "compared with", plain);
+  return fmt::format("{} and {} {} {}", cost.time, cost.memory, cost.word(), plain);
 }
 
 }  // namespace

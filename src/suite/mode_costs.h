@@ -9,8 +9,11 @@
 namespace veil {
 
 struct StepDifference {
-  std::string time, memory;  // "2.4% more time", "about the same memory"
-  bool differs = false;      // in both: "than" follows; otherwise "compared with"
+  int time_sign = 0, memory_sign = 0;  // -1: less, 0: the same, 1: more
+  std::string time, memory;            // "2.4% more time", "about the same memory"
+
+  // "than" behind what differs in both.
+  const char* word() const { return time_sign != 0 && memory_sign != 0 ? "than" : "compared with"; }
 };
 // Both ended well, with a time and a peak. Times that differ by no more than the spread of single
 // steps are the same, and so is memory that differs by less than 1% of the base's.

@@ -247,7 +247,8 @@ Plot utilisation_plot(const ZeroList& all, const std::vector<Record>& records) {
   }
   std::string cells, tics, spoken;
   for (size_t i = 0; i < lines.size(); ++i)
-    tics += fmt::format("{}'{} x {}' -{}", i ? ", " : "", lines[i].first, lines[i].second, i);
+    tics += fmt::format("{}{} -{}", i ? ", " : "",
+                        quoted(fmt::format("{} x {}", lines[i].first, lines[i].second)), i);
   for (const ZeroFigures& f : all) {
     const auto line = std::find(lines.begin(), lines.end(), std::pair(f.strategy, f.accumulation)) -
                       lines.begin();

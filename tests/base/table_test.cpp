@@ -21,6 +21,12 @@ TEST(Table, MarkdownEscapesStrokesAndMarksAlignment) {
   EXPECT_EQ(table.markdown(), "| a | n |\n|---|---:|\n| x\\|y | 1 |\n");
 }
 
+TEST(Table, NoCellBecomesMarkup) {
+  Table table({"name"});
+  table.row({"<script>&[x](y) `z`"});
+  EXPECT_EQ(table.markdown(), "| name |\n|---|\n| &lt;script>&amp;\\[x](y) \\`z\\` |\n");
+}
+
 TEST(Table, CsvQuotesWhatNeedsIt) {
   Table table({"a", "b"});
   table.row({"say \"hi\", twice", "1"});

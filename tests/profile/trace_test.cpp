@@ -93,4 +93,16 @@ TEST(Trace, AFolderNameTellsTheConfigurationAndIsSafe) {
   EXPECT_THROW(config_folder_name({}), std::logic_error);
 }
 
+TEST(Trace, NamesOfModelsAndLanesStayText) {
+  const std::string name = "</script><script>alert(1)</script>\"},{\"name\":\"x\n\\";
+  Trace trace(0, 1, 5);
+  trace.name_lane(1, name);
+  trace.span(1, name, 1, 2, name);
+  ASSERT_EQ(events_of(trace, "X").size(), 1u);
+  EXPECT_EQ(events_of(trace, "X")[0]["name"], name);
+  int lanes = 0;
+  for (const auto& event : events_of(trace, "M")) lanes += event["args"].value("name", "") == name;
+  EXPECT_EQ(lanes, 1);
+}
+
 }  // namespace veil
