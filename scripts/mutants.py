@@ -302,6 +302,25 @@ MUTANTS = [
     Mutant('end-of-turn-untrained', 'a reply ends before the token that ends its turn',
            [('src/data/chat.cpp', 'result_.replies.push_back({begin, result_.text.size()});', 'result_.replies.push_back({begin, begin + content.size()});')],
            tests='Replies.*:ChatGolden.*'),
+    # --- pages, remedies and laws of growth
+    Mutant('page-name-unescaped', "a record's name is markup in the tables of a page",
+           [('src/report/html.cpp', '<td{}>{}</td>", style(i), escaped(cells[i]))', '<td{}>{}</td>", style(i), cells[i])')],
+           tests='Report.HostileText*:HostileNames.*'),
+    Mutant('remedy-said-to-fit', 'every remedy is said to fit',
+           [('src/run/remedies.cpp', '.fits = price.bytes <= room_,', '.fits = true,')],
+           tests='Remedies.EachNeedsLess*'),
+    Mutant('largest-law-chosen', 'the law with most terms is named, though fewer suffice',
+           [('src/report/fits.cpp', 'fit.deviation = deviation_of(scaled, *terms);\n    break;', 'fit.deviation = deviation_of(scaled, *terms);')],
+           tests='GrowthFit.*'),
+    Mutant('percent-of-the-private', 'what privacy costs is a share of the private step, not of the plain one',
+           [('src/suite/mode_costs.cpp', 'std::abs(ms - base_ms) / base_ms)', 'std::abs(ms - base_ms) / ms)')],
+           tests='VerdictClaims.NothingFalse*:DitVerdict.*'),
+    Mutant('axis-without-unit', 'an axis of time does not say milliseconds',
+           [('src/suite/growth_plots.cpp', '"ms per step", "step", 1', '"time", "step", 1')],
+           tests='SuitePlots.*'),
+    Mutant('fastest-norms-named', 'the layer whose norms take least is named',
+           [('src/suite/layer_norms.cpp', 'std::max_element(norms.begin()', 'std::min_element(norms.begin()')],
+           tests='VerdictClaims.NothingFalse*:LayerNorms.*'),
 ]
 
 
