@@ -21,7 +21,8 @@ std::vector<std::string> texts_of(const std::string& script) {
 }
 
 TEST(SuitePlots, EveryPictureNamesTheUnitOfItsAxis) {
-  const std::regex unit("(^|[ (/])(ms|GiB|MiB|KiB|B|%|tokens/s|per second|seconds|times|plain)($|[ ,)])");
+  const std::regex unit(
+      "(^|[ (/])(ms|GiB|MiB|KiB|B|%|tokens/s|per second|seconds|times|plain)($|[ ,)])");
   for (const SuitePage& page : suite_pages()) {
     int pictures = 0;
     for (uint64_t seed = 0; seed < 40; ++seed) {
