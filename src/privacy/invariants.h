@@ -1,7 +1,6 @@
 // What must be true of every step of a private run, looked at while it runs: that what the step
-// does is what the plan says and the ledger counts. Each check costs less than a thousandth of a
-// step. UserError if one fails; no person's input leads there, so it names what was found, and the
-// run stops without another step.
+// does is what the plan says and the ledger counts. UserError if one fails; no person's input leads
+// there, so it names what was found, and the run stops without another step.
 #pragma once
 
 #include <cstdint>
