@@ -80,7 +80,7 @@ TEST_F(ProgramMistakes, InAnOptionsNameOrValue) {
       {train + "--lr", "--lr: a value is missing"},
       {train + "--lr=", "--lr=: no value follows"},
       {train + "--lr 1 --learning-rate 2", "--learning-rate is given twice, also as --lr"},
-      {train + "--batch-size 0", "--batch-size 0: allowed is a whole number of at least 1"},
+      {train + "--batch-size 0", "--batch-size 0: allowed is a whole number from 1 to 2147483648"},
       {train + "--batch-size 2.5", "--batch-size 2.5: allowed is a whole number"},
       {train + "--per_device_train_batch_size -1", "--per_device_train_batch_size -1: allowed is"},
       {train + "--epochs 0", "--epochs 0: allowed is a number"},

@@ -91,7 +91,7 @@ TEST(Invariants, ADrawThatTheRateDoesNotMakeIsStopped) {
   EXPECT_EQ(stopped_by([&] { expect_drawn(make_mechanism(small), 1000, 0); }), "");
   const Mechanism shuffled = make_mechanism(request(SamplerKind::shuffled));
   EXPECT_EQ(stopped_by([&] { expect_drawn(shuffled, 1000, 100); }), "");
-  EXPECT_NE(stopped_by([&] { expect_drawn(shuffled, 1000, 99); }), "");
+  EXPECT_NE(stopped_by([&] { expect_drawn(shuffled, 1000, 101); }), "");
 }
 
 TEST(Invariants, ASampleThatMovesTheSumByMoreThanCIsStopped) {
