@@ -265,7 +265,7 @@ Json checkpoint_state(const std::string& folder) {
 std::string checkpoint_digest(const std::string& folder) {
   const Json state = checkpoint_state(folder);
   if (!state.contains(kDigests)) return digest_text(digest_of_files(folder));
-  return digest_text(sha256(state.dump()));
+  return file_digest(fs::path(folder) / kStateFile);  // as it is written, to the last space
 }
 
 Json load_checkpoint(const std::string& folder, Executor& executor) {
