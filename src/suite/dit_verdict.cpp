@@ -163,8 +163,7 @@ std::vector<AttentionPair> attention_pairs(const std::vector<Record>& records) {
   return pairs;
 }
 
-std::string compared_with_math(const AttentionPair& pair) {
-  const StepDifference d = step_difference(*pair.flash, *pair.math);
+std::string compared_with_math(const StepDifference& d) {
   return fmt::format("{} and {} {} math", d.time, d.memory, d.word());
 }
 
@@ -182,9 +181,11 @@ std::vector<std::string> attention_words(const std::vector<GrowthSeries>& all) {
           if (pair.flash->mode != mode || pair.flash->seq_length != length) continue;
           const StepDifference d = step_difference(*pair.flash, *pair.math);
           ++count;
-          faster += d.time_sign<0, slower += d.time_sign> 0;
-          smaller += d.memory_sign<0, larger += d.memory_sign> 0;
-          parts.push_back(fmt::format("T = {} {}", length, compared_with_math(pair)));
+          faster += d.time_sign < 0;
+          slower += d.time_sign > 0;
+          smaller += d.memory_sign < 0;
+          larger += d.memory_sign > 0;
+          parts.push_back(fmt::format("T = {} {}", length, compared_with_math(d)));
         }
       }
       if (!parts.empty())
@@ -292,7 +293,8 @@ std::vector<PageTable> dit_tables(const std::vector<Record>& given) {
                      std::to_string(pair.flash->seq_length.value_or(0)),
                      shown_ms(compared_ms(*pair.flash)), shown_ms(compared_ms(*pair.math)),
                      shown_bytes(pair.flash->peak_memory_bytes),
-                     shown_bytes(pair.math->peak_memory_bytes), compared_with_math(pair)});
+                     shown_bytes(pair.math->peak_memory_bytes),
+                     compared_with_math(step_difference(*pair.flash, *pair.math))});
   }
   if (attention.rows() > 0)
     tables.push_back({"Flash against math attention",
