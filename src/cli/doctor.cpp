@@ -9,6 +9,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/units.h"
+#include "cli/calibrate_machine.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "data/byte_source.h"
@@ -42,7 +43,7 @@ const NameTable<Backend>& names(Backend) {
 
 struct DoctorOptions {
   std::string json;
-  bool overwrite = false;
+  bool overwrite = false, calibrate = false;
   std::vector<Need> require;
   std::optional<int> ranks;
   int64_t mebibytes = 64;
@@ -270,8 +271,16 @@ int run_doctor(const CommandCall& call) {
                .value = "MIB"});
   options.add("backend", wanted.backend,
               {.help = "what the ranks talk by; auto takes NCCL where every rank has a GPU"});
+  options.add("calibrate", wanted.calibrate,
+              {.help = "measure once what this machine takes for the work of a step, about a "
+                       "minute; `veil plan --time` then predicts by it"});
   if (!options.parse_call(call)) return kExitDone;
   if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
+  if (wanted.calibrate) {
+    if (wanted.ranks)
+      user_error("--calibrate with --ranks: it measures one rank; give one of them");
+    return calibrate_machine(wanted.json);
+  }
 
   const RankInfo info = rank_info_from_environment();
   std::optional<RankStart> start;

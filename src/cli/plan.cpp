@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/plan_time.h"
 #include "cli/run_options.h"
 #include "estimate/estimator.h"
 #include "estimate/method_prices.h"
@@ -22,18 +23,19 @@ struct PlanCommand {
   bool schedule = false, memory = false, table = false, buffers = false, json = false;
   std::string clip;              // "", "costs" or a clip function
   std::optional<double> budget;  // GiB that a rank may take
+  TimeWish time;
 
   bool prices() const { return !clip.empty(); }
 };
 
 // GPUs that people rent, and what a program can use of their memory.
-struct KnownGpu {
+struct RentedGpu {
   const char* name;
   double gib;
 };
-constexpr KnownGpu kKnownGpus[] = {{"RTX 4090 (24 GB)", 23.5}, {"A100 (40 GB)", 39.4},
-                                   {"L40S (48 GB)", 44.4},     {"A100 or H100 (80 GB)", 79.1},
-                                   {"H200 (141 GB)", 139.8},   {"B200 (180 GB)", 178.3}};
+constexpr RentedGpu kRentedGpus[] = {{"RTX 4090 (24 GB)", 23.5}, {"A100 (40 GB)", 39.4},
+                                     {"L40S (48 GB)", 44.4},     {"A100 or H100 (80 GB)", 79.1},
+                                     {"H200 (141 GB)", 139.8},   {"B200 (180 GB)", 178.3}};
 
 std::vector<Category> used_categories(const MemoryEstimate& estimate, Space space) {
   std::vector<Category> used;
@@ -108,7 +110,7 @@ bool print_fit(const PlanCommand& command, int64_t peak, bool on_gpu) {
     return judge(gpus()[0].memory_bytes, fmt::format("this machine's {} ({})", gpus()[0].name,
                                                      format_bytes(gpus()[0].memory_bytes)));
   std::vector<std::string> large_enough, too_small;
-  for (const KnownGpu& gpu : kKnownGpus)
+  for (const RentedGpu& gpu : kRentedGpus)
     (to_gib(peak) <= gpu.gib ? large_enough : too_small).emplace_back(gpu.name);
   if (large_enough.empty()) {
     fmt::print("verdict  does not fit on any GPU up to {}\n", too_small.back());
@@ -125,7 +127,7 @@ int64_t planned_room(const PlanCommand& command, bool on_gpu) {
   if (!on_gpu) return this_machine().memory_bytes;
   if (gpu_count() > 0) return gpus()[0].memory_bytes;
   double largest = 0;
-  for (const KnownGpu& gpu : kKnownGpus) largest = std::max(largest, gpu.gib);
+  for (const RentedGpu& gpu : kRentedGpus) largest = std::max(largest, gpu.gib);
   return static_cast<int64_t>(largest * kGiB);
 }
 
@@ -276,6 +278,7 @@ int run_plan(const CommandCall& call) {
                "with a value, for this clip function, as --clip-function sets it",
        .bare = "costs",
        .value = "FUNCTION"});
+  add_time_options(options, command.time);
   add_step_options(options, command.config);
   add_private_step_options(options, command.config, "clip-function");
   add_experiment_presets(options, /*measuring=*/false);
@@ -297,6 +300,8 @@ int run_plan(const CommandCall& call) {
         !wrong.empty())
       user_error("--clip {}: {}", command.clip, wrong);
   }
+  if (command.time.gpu && !options.given("device"))
+    command.config.placement.device = DeviceKind::gpu;
   use_model_defaults(options, command.config);
   if (command.prices() && !command.config.privacy.is_private())
     command.config.privacy.method.mode = Mode::automatic;
@@ -310,6 +315,16 @@ int run_plan(const CommandCall& call) {
   if (simulated && options.given("world") && *simulated != command.world)
     user_error("--simulate-world {} with --world {}: both say how many ranks; give one", *simulated,
                command.world);
+  if (command.time.price && !command.time.steps)
+    user_error("--price without --steps: pass the number of steps that are to be paid");
+  if (command.time.gpus && (simulated || options.given("world")))
+    user_error("--gpus {} with --world or --simulate-world: both say how many ranks; give one",
+               *command.time.gpus);
+  if (command.time.gpus) {
+    if (command.json) user_error("--gpus with --json: the ranking is printed as a table only");
+    print_ranking(command.time, command.config, command.config.placement.device != DeviceKind::cpu);
+    return kExitDone;
+  }
   const int world = simulated.value_or(command.world);
   settle_batch(command.config, world);
   const bool on_gpu = command.config.placement.device != DeviceKind::cpu;
@@ -324,6 +339,8 @@ int run_plan(const CommandCall& call) {
   if (command.json) {
     Json json = plan_json(schedule, shape, estimate);
     if (!prices.empty()) json["clip"] = clip_json(prices, shape);
+    if (command.time.wanted())
+      json["time"] = time_json(command.time, command.config, schedule, shape);
     fmt::print("{}\n", json.dump(1));
     return kExitDone;
   }
@@ -332,13 +349,14 @@ int run_plan(const CommandCall& call) {
              name_of(step.strategy));
   if (command.prices()) print_prices(prices, shape);
   if (command.schedule || command.buffers ||
-      (!command.memory && !command.table && !command.prices()))
+      (!command.memory && !command.table && !command.prices() && !command.time.wanted()))
     fmt::print("{}\n", print_schedule(schedule, shape, command.buffers));
   if (command.table) {
     for (Space space : {Space::device, Space::host, Space::pinned})
       print_memory(schedule, shape, estimate, space);
   }
   if (command.memory || command.table) print_verdict(command, estimate, world, on_gpu);
+  if (command.time.wanted()) print_time(command.time, command.config, schedule, shape);
   return kExitDone;
 }
 

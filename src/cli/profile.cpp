@@ -71,6 +71,8 @@ void print_summary(const Record& record) {
     table.row(
         {"step, communication modelled",
          fmt::format("{} at {} GB/s", format_ms(*record.modelled_step_ms), *record.link_gb_per_s)});
+  if (record.predicted_step_ms)
+    table.row({"step, predicted", format_ms(*record.predicted_step_ms)});
   table.row({"peak memory", bytes(record.peak_memory_bytes)});
   table.row({"peak memory, estimated", bytes(record.estimated_peak_bytes)});
   if (record.pinned_peak_bytes.value_or(0) > 0)

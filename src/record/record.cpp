@@ -198,6 +198,7 @@ void fields(Record& r, Visit& visit) {
   visit("phase_sum_ms", r.phase_sum_ms);
   visit("modelled_step_ms", r.modelled_step_ms);
   visit("link_gb_per_s", r.link_gb_per_s);
+  visit("predicted_step_ms", r.predicted_step_ms);
   visit("tokens_per_second", r.tokens_per_second);
   visit("tflops_per_second_a_rank", r.tflops_per_second_a_rank);
   visit("mfu", r.mfu);

@@ -128,6 +128,7 @@ struct Record {
   std::optional<double> avg_time_ms = {}, std_time_ms = {}, phase_sum_ms = {};
   // Of a simulated world: computing measured, communication as a link of this speed carries it.
   std::optional<double> modelled_step_ms = {}, link_gb_per_s = {};
+  std::optional<double> predicted_step_ms = {};  // before the run (estimate/time_estimate.h)
   Amounts phases = {}, layer_ms = {};
   std::map<std::string, RecordTransfer> communication = {};
   std::optional<double> end_to_end_seconds = {}, tokens_per_second = {},

@@ -274,7 +274,8 @@ CurveAxes axes_of(const Curves& curves, const std::vector<ChartLine>& lines, int
   if (curves.x_end) axes.x.high = *curves.x_end;
   if (!curves.x_names.empty()) axes.x.low = -0.3, axes.x.high = curves.x_names.back().first + 0.3;
   for (const auto& [at, name] : curves.x_names) axes.x_ticks.push_back({at, name});
-  if (axes.x_ticks.empty() && axes.x.logarithmic) {
+  constexpr size_t kFewPoints = 12;
+  if (axes.x_ticks.empty() && axes.x.logarithmic && measured.size() <= kFewPoints) {
     for (const double x : measured) axes.x_ticks.push_back({x, fmt::format("{:.8g}", x)});
   }
   if (axes.x_ticks.empty()) axes.x_ticks = round_ticks(axes.x, std::max(2, width / 75));

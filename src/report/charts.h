@@ -60,9 +60,9 @@ struct Curves {
   // Instead of `lines`: several panels, so many beside each other, each with its own scale.
   std::vector<CurvePanel> panels = {};
   int columns = 2;
-  bool x_logarithmic = false;                                // with marks where points are
-  bool zero_based = true;                                    // linear axes begin at 0
-  std::optional<double> x_end = {};                          // of the horizontal axis
+  bool x_logarithmic = false;        // with marks where points are, if they are few
+  bool zero_based = true;            // linear axes begin at 0
+  std::optional<double> x_end = {};  // of the horizontal axis
   std::vector<std::pair<double, std::string>> x_names = {};  // marks of the horizontal axis
   std::optional<double> rule = {};                           // a horizontal line at this height
 };

@@ -35,12 +35,4 @@ struct PhaseTimes {
 PhaseTimes summarise(const std::vector<StepTime>& steps, const Schedule& schedule,
                      const ModelShape& shape);
 
-// The step if every collective took its modelled time and every compute row its measured one: a
-// replay of the schedule on its lanes.
-struct ModelledStep {
-  double ms = 0;
-  std::map<std::string, double> exposed_ms;  // by lane: while compute waited for it
-};
-ModelledStep modelled_step(const StepTime& step, const Schedule& schedule);
-
 }  // namespace veil

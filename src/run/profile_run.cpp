@@ -14,6 +14,8 @@
 #include "base/quantity.h"
 #include "base/units.h"
 #include "estimate/estimator.h"
+#include "estimate/replay.h"
+#include "estimate/time_estimate.h"
 #include "kernels/random.h"
 #include "models/load.h"
 #include "profile/kineto.h"
@@ -379,9 +381,11 @@ class Run {
     record_.pinned_peak_bytes = static_cast<double>(memory::peak(Space::pinned).total());
     const MemoryEstimate estimate = estimate_memory(executor.schedule());
     record_.estimated_peak_bytes = static_cast<double>(estimate.peak(space_).total());
+    predict(executor);
     if (config_.measure.wants(ProfileKind::memory))
       record_.memory_rows = memory_rows(executor, space_);
     if (!steps_.empty()) {
+      if (place_.on_steps) place_.on_steps(executor, steps_);
       const PhaseTimes times = summarise(steps_, executor.schedule(), executor.shape());
       record_.phases = times.compute_ms;
       record_.phases["gap"] = times.gap_ms;
@@ -400,6 +404,18 @@ class Run {
     if (config_.measure.wants(ProfileKind::memory))
       record_.memory_mean_bytes = std::round(mean_memory);
     describe_ranks(executor, static_cast<double>(peak.total()), mean_memory);
+  }
+
+  // What `veil plan --time` would have said of this step.
+  void predict(const Executor& executor) {
+    if (config_.placement.roofline_cache.empty()) return;
+    SimulatedLink link;
+    link.bandwidth_bytes_per_s = config_.placement.link_gb_per_s * 1e9;
+    const MachinePrices prices = prices_for(prices_file(config_.placement.roofline_cache), device_,
+                                            executor.schedule().options.compute);
+    record_.predicted_step_ms = estimate_time(executor.schedule(), executor.shape(),
+                                              config_.privacy.rng, prices, link)
+                                    .ms;
   }
 
   // Collectives as the link would carry them; a batch is loaded before the first row, so its time

@@ -30,10 +30,11 @@ Suite llama3_suite();
 Suite bottlenecks_suite();
 Suite dit_suite();
 Suite checkpointing_suite();
+Suite foresight_suite();
 
 std::vector<Suite> suites() {
-  return {linear_suite(),      zero_suite(), llama3_suite(),
-          bottlenecks_suite(), dit_suite(),  checkpointing_suite()};
+  return {linear_suite(), zero_suite(),          llama3_suite(),   bottlenecks_suite(),
+          dit_suite(),    checkpointing_suite(), foresight_suite()};
 }
 
 Suite find_suite(const std::string& name) {

@@ -87,7 +87,7 @@ TEST_F(ProgramModeSuite, TheTinyLlamaSuiteLeavesTheSeedsTreeAndItsKeys) {
 TEST_F(ProgramModeSuite, WithoutAGpuEverySuiteOffersTheTinyPresetInOneLine) {
   if (gpu_count() > 0) GTEST_SKIP() << "there is a GPU";
   for (const char* const suite :
-       {"llama3-dp", "bottlenecks", "checkpointing", "dit-dp", "linear", "zero"}) {
+       {"llama3-dp", "bottlenecks", "checkpointing", "dit-dp", "foresight", "linear", "zero"}) {
     const Answer answer = veil(std::string("suite ") + suite);
     EXPECT_EQ(answer.code, kExitMissing) << suite;
     EXPECT_EQ(answer.complaints(), 1) << answer.err;

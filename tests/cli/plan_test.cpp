@@ -110,5 +110,43 @@ TEST_F(ProgramPlan, ASimulatedWorldIsPlannedLikeARealOne) {
             plan("--json --preset tiny --world 4"));
 }
 
+TEST_F(ProgramPlan, TimeIsPredictedWithItsSpreadAndWhatBoundsIt) {
+  const std::string words = "--model llama3.1-8b --batch-size 2 --mode auto --gpu h200 --time ";
+  const std::string text = plan(words + "--world 8 --link 400 --steps 1000 --price 3");
+  EXPECT_THAT(text, HasSubstr("per step"));
+  EXPECT_THAT(text, HasSubstr("bound by compute"));
+  EXPECT_THAT(text, HasSubstr("at 400 GB/s"));
+  EXPECT_THAT(text, HasSubstr("1000 steps"));
+  EXPECT_THAT(text, HasSubstr("USD"));
+  const Json fast = Json::parse(plan(words + "--json"))["time"],
+             slow = Json::parse(plan(words + "--json --gpu a100"))["time"];
+  EXPECT_LT(fast["ms"].get<double>(), slow["ms"].get<double>());
+  EXPECT_LT(fast["low_ms"].get<double>(), fast["ms"].get<double>());
+  EXPECT_THAT(fast["machine"].get<std::string>(), HasSubstr("H200"));
+  EXPECT_THAT(slow["source"].get<std::string>(), HasSubstr("published figures"));
+  const Answer unpaid = veil("plan --price 3");
+  EXPECT_EQ(unpaid.code, kExitUsage);
+  EXPECT_THAT(unpaid.err, HasSubstr("--steps"));
+}
+
+// The best way comes as a command that `veil train` accepts, and the ways are in order.
+TEST_F(ProgramPlan, TheWaysToRunOnSeveralGpusAreRanked) {
+  const std::string text = plan(
+      "--model llama3.2-1b --seq-length 256 --total-batch-size 64 --mode auto --gpus 4 --gpu h100 "
+      "--link 400 --steps 10 --price 2");
+  const size_t at = text.find("best     veil ");
+  ASSERT_NE(at, std::string::npos) << text;
+  std::string best = text.substr(at + 14, text.find('\n', at) - at - 14);
+  EXPECT_THAT(best, HasSubstr("--total-batch-size 64"));
+  EXPECT_THAT(best, HasSubstr("--ranks 4"));
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"EPSILON", "3"},
+                                 {"DATA", work().string() + "/missing"}})
+    best.replace(best.find(from), from.size(), to);
+  const Answer answer = veil(best + " --from-scratch --device cpu");
+  EXPECT_THAT(answer.err, HasSubstr("missing"));  // the data, and no option of the command
+  EXPECT_EQ(veil("plan --gpus 4 --world 2").code, kExitUsage);
+  EXPECT_EQ(veil("plan --model llama3.2-1b --gpus 3 --total-batch-size 64").code, kExitUsage);
+}
+
 }  // namespace
 }  // namespace veil

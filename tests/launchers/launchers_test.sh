@@ -48,11 +48,12 @@ only_run() {  # the one run_* folder of a parent
   ((${#runs[@]} == 1)) && [[ -d ${runs[0]} ]] || fail "$1 holds ${#runs[@]} runs, expected one: ${runs[*]}"
   echo "${runs[0]}"
 }
-# As docs/clusters.md says: srun kills the ranks when it gets SIGTERM itself, and mpirun a second later.
+# As docs/clusters.md says: srun kills the ranks when it gets SIGTERM itself, and mpirun a second later. mpirun 4.1.6 does not pass SIGUSR1
+# on, though 4.1.4 does: its ranks, which are its children, get it.
 stop() {  # LAUNCHER PID-OF-LAUNCH
   case $1 in
     srun) scancel --signal=TERM --user="$(id -un)" ;;
-    mpirun) pkill -USR1 -P "$(pgrep -P "$2" timeout)" ;;
+    mpirun) pkill -USR1 -P "$(pgrep -P "$(pgrep -P "$2" timeout)")" ;;
     torchrun) pkill -TERM -P "$(pgrep -P "$2" timeout)" ;;
   esac
 }

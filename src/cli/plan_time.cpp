@@ -1,0 +1,252 @@
+#include "cli/plan_time.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "base/table.h"
+#include "base/units.h"
+#include "estimate/estimator.h"
+#include "run/machine.h"
+
+namespace veil {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+SimulatedLink planned_link(const RunConfig& config) {
+  SimulatedLink link;
+  link.bandwidth_bytes_per_s = config.placement.link_gb_per_s * 1e9;
+  return link;
+}
+
+double tokens_of_step(const ModelShape& shape, const StepOptions& step) {
+  int64_t tokens = 1;
+  for (const BlockShape& block : shape.blocks) {
+    for (const Report& report : block.reports) tokens = std::max(tokens, report.tokens);
+  }
+  return static_cast<double>(tokens * shape.batch * step.micro_batches * step.world);
+}
+
+std::string predicted_text(const TimeEstimate& time) {
+  return fmt::format("{} ({} to {})", format_ms(time.ms), format_ms(time.low_ms),
+                     format_ms(time.high_ms));
+}
+
+// "3.2 h on 8 GPUs, 210 USD"; "" if no number of steps is known.
+std::string run_text(const TimeWish& wish, int world, const TimeEstimate& time) {
+  if (!wish.steps) return "";
+  const double hours = time.ms / 3.6e6 * static_cast<double>(*wish.steps);
+  std::string text = fmt::format(
+      "{} steps: {} on {}", *wish.steps,
+      hours >= 1 ? fmt::format("{:.3g} h", hours) : fmt::format("{:.3g} min", hours * 60),
+      quantity(world, "GPU"));
+  if (wish.price) text += fmt::format(", {:.4g} USD", hours * world * *wish.price);
+  return text;
+}
+
+// One way to run the logical batch.
+struct Way {
+  Strategy strategy;
+  Checkpointing checkpointing;
+  std::optional<privacy::PassKind> pass;
+  int64_t batch;
+  int micro_batches;
+  int64_t peak_bytes;
+  double tokens;
+  TimeEstimate time;
+};
+
+std::vector<int64_t> micro_batches_of(int64_t samples) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= samples && size <= 4096; ++size) {
+    const bool power = (size & (size - 1)) == 0;
+    if (samples % size == 0 && (power || size == samples)) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<Way> ways(const RunConfig& asked, const MachinePrices& prices, int world, bool on_gpu,
+                      int64_t room, int& too_large) {
+  std::vector<Way> found;
+  const int64_t total =
+      asked.step.total_batch_size.value_or(asked.step.batch_size * asked.step.accumulation * world);
+  if (total % world != 0)
+    field_error("total_batch_size", "{}: {} do not share it evenly", total, quantity(world, "GPU"));
+  std::vector<Strategy> strategies = {Strategy::zero3, Strategy::zero2, Strategy::ddp};
+  if (world == 1) strategies = {asked.step.strategy};
+  for (const int64_t batch : micro_batches_of(total / world)) {
+    for (const Strategy strategy : strategies) {
+      for (const Checkpointing checkpointing :
+           {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+        RunConfig config = asked;
+        config.step.strategy = strategy;
+        config.step.checkpointing = checkpointing;
+        config.step.batch_size = batch;
+        config.step.total_batch_size = total;
+        settle_batch(config, world);
+        StepOptions step = step_options(config, world, on_gpu);
+        const Model model = make_model(config, model_source(config), world);
+        const ModelShape shape = model.shape(batch, step.compute, on_gpu);
+        std::vector<std::optional<privacy::ClipMethod>> methods = {{}};
+        if (config.privacy.is_private()) {
+          methods.clear();
+          const MethodWish wish = method_wish(config.privacy.method, config.privacy.by_layer());
+          for (const MethodPrice& price :
+               price_methods(shape, step, wish, assumed_roofline(on_gpu, step.compute)))
+            methods.emplace_back(price.method);
+        }
+        for (const auto& method : methods) {
+          step.clip = method;
+          const Schedule schedule = build_schedule(shape, step);
+          const int64_t peak =
+              estimate_memory(schedule).peak(on_gpu ? Space::device : Space::host).total();
+          if (peak > room) {
+            ++too_large;
+            continue;
+          }
+          found.push_back({strategy, checkpointing,
+                           method ? std::optional(method->pass) : std::nullopt, batch,
+                           step.micro_batches, peak, tokens_of_step(shape, step),
+                           planned_time(config, schedule, shape, prices)});
+        }
+      }
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Way& a, const Way& b) { return a.time.ms < b.time.ms; });
+  return found;
+}
+
+std::string command_of(const RunConfig& config, const Way& best, int world) {
+  std::vector<std::string> words = {"veil train --model", config.model.name};
+  auto add = [&](const std::string& option, const std::string& value) {
+    words.push_back("--" + option);
+    words.push_back(value);
+  };
+  if (model_source(config).config) add("seq-length", std::to_string(config.model.seq_length));
+  if (config.model.lora_rank) add("lora", std::to_string(*config.model.lora_rank));
+  add("total-batch-size", std::to_string(best.batch * best.micro_batches * world));
+  add("batch-size", std::to_string(best.batch));
+  add("compute", name_of(config.step.compute));
+  add("storage", name_of(config.step.storage));
+  add("optimizer", name_of(config.optimizer.kind));
+  if (world > 1) {
+    add("strategy", name_of(best.strategy));
+    add("ranks", std::to_string(world));
+  }
+  if (best.checkpointing != Checkpointing::none) add("checkpointing", name_of(best.checkpointing));
+  if (best.pass) {
+    add("pass-plan", name_of(*best.pass));
+    words.push_back("--epsilon EPSILON");
+  }
+  words.push_back("--data DATA");
+  return join(words, " ");
+}
+
+}  // namespace
+
+void add_time_options(Options& options, TimeWish& wish) {
+  options.add("time", wish.time,
+              {.help = "print the predicted milliseconds of a step, what bounds it, and how far "
+                       "the prediction may be off"});
+  options.add("gpu", wish.gpu,
+              {.help = "the GPU to predict for; by default this machine's, or an H200"});
+  options.add("gpus", wish.gpus,
+              {.help = "rank the ways to run the logical batch on so many GPUs: strategy, "
+                       "checkpointing, clip plan and micro-batch; --link is their GB/s",
+               .minimum = 1,
+               .maximum = 65536});
+  options.add("steps", wish.steps,
+              {.help = "also the time of a run of so many steps", .minimum = 1});
+  options.add("price", wish.price,
+              {.help = "with --steps: also what it costs, in USD per GPU and hour",
+               .minimum = 0,
+               .value = "USD"});
+}
+
+MachinePrices planned_prices(const TimeWish& wish, const RunConfig& config,
+                             const StepOptions& step) {
+  if (wish.gpu) return known_prices(*wish.gpu, step.compute);
+  const std::string file = prices_file(config.placement.roofline_cache);
+  if (!step.on_gpu) return prices_for(file, cpu_device(), step.compute);
+  return gpu_count() > 0 ? prices_for(file, gpu_device(0), step.compute)
+                         : known_prices(KnownGpu::h200, step.compute);
+}
+
+TimeEstimate planned_time(const RunConfig& config, const Schedule& schedule,
+                          const ModelShape& shape, const MachinePrices& prices) {
+  return estimate_time(schedule, shape, config.privacy.rng, prices, planned_link(config));
+}
+
+void print_time(const TimeWish& wish, const RunConfig& config, const Schedule& schedule,
+                const ModelShape& shape) {
+  const MachinePrices prices = planned_prices(wish, config, schedule.options);
+  const TimeEstimate time = planned_time(config, schedule, shape, prices);
+  fmt::print("time     {} per step, {} tokens/s; bound by {}\n", predicted_text(time),
+             format_count(tokens_of_step(shape, schedule.options) / time.ms * 1e3), time.bound());
+  fmt::print("         computing {}, memory {}, launches {}{}{}\n", format_ms(time.compute_ms),
+             format_ms(time.memory_ms), format_ms(time.launches_ms),
+             schedule.options.world > 1
+                 ? fmt::format(", waiting for the network {} at {:g} GB/s",
+                               format_ms(time.network_ms), config.placement.link_gb_per_s)
+                 : "",
+             time.copies_ms > 0 ? ", waiting for copies " + format_ms(time.copies_ms) : "");
+  fmt::print("         priced by {}: {}\n", prices.machine, prices.source);
+  if (wish.steps) fmt::print("run      {}\n", run_text(wish, schedule.options.world, time));
+}
+
+Json time_json(const TimeWish& wish, const RunConfig& config, const Schedule& schedule,
+               const ModelShape& shape) {
+  const MachinePrices prices = planned_prices(wish, config, schedule.options);
+  const TimeEstimate time = planned_time(config, schedule, shape, prices);
+  return {{"ms", time.ms},
+          {"low_ms", time.low_ms},
+          {"high_ms", time.high_ms},
+          {"compute_ms", time.compute_ms},
+          {"memory_ms", time.memory_ms},
+          {"launches_ms", time.launches_ms},
+          {"network_ms", time.network_ms},
+          {"copies_ms", time.copies_ms},
+          {"bound", time.bound()},
+          {"machine", prices.machine},
+          {"source", prices.source}};
+}
+
+void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu) {
+  const int world = *wish.gpus;
+  const StepOptions step = step_options(config, world, on_gpu);
+  const MachinePrices prices = planned_prices(wish, config, step);
+  double gib = memory_gib(wish.gpu.value_or(KnownGpu::h200));
+  if (!wish.gpu && on_gpu && gpu_count() > 0) gib = to_gib(gpus()[0].memory_bytes);
+  if (!on_gpu) gib = to_gib(this_machine().memory_bytes);
+  if (config.privacy.method.memory_budget_gib)
+    gib = std::min(gib, *config.privacy.method.memory_budget_gib);
+  int too_large = 0;
+  const std::vector<Way> found =
+      ways(config, prices, world, on_gpu, static_cast<int64_t>(gib * kGiB), too_large);
+  if (found.empty())
+    user_error(
+        "none of {} fits in {:.1f} GiB per GPU: more GPUs, a smaller `seq_length`, or "
+        "`cpu_offload`",
+        quantity(too_large, "way"), gib);
+  constexpr size_t kShown = 8;
+  Table table({"", "strategy", "checkpointing", "clip plan", "micro-batch", "step", "peak memory",
+               "tokens/s", "bound by"});
+  for (size_t i = 0; i < std::min(kShown, found.size()); ++i) {
+    const Way& way = found[i];
+    table.row({std::to_string(i + 1), name_of(way.strategy), name_of(way.checkpointing),
+               way.pass ? name_of(*way.pass) : "-",
+               fmt::format("{} x {}", way.micro_batches, way.batch), predicted_text(way.time),
+               format_bytes(way.peak_bytes), format_count(way.tokens / way.time.ms * 1e3),
+               way.time.bound()});
+  }
+  fmt::print("{}{} fit in {:.1f} GiB per GPU, {} do not; priced by {}: {}\n", table.text(),
+             quantity(static_cast<int64_t>(found.size()), "way"), gib, too_large, prices.machine,
+             prices.source);
+  const Way& best = found.front();
+  if (wish.steps) fmt::print("run      {}\n", run_text(wish, world, best.time));
+  fmt::print("best     {}\n", command_of(config, best, world));
+}
+
+}  // namespace veil

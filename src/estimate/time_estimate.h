@@ -1,0 +1,21 @@
+// A schedule's milliseconds without running it: the rows' work at a machine's prices, their lanes
+// and waits replayed.
+#pragma once
+
+#include "comm/communicator.h"
+#include "estimate/machine_prices.h"
+
+namespace veil {
+
+struct TimeEstimate {
+  double ms = 0, low_ms = 0, high_ms = 0;  // nine of ten steps lie between the last two
+  // where the compute lane's time goes, and how long it waits for the others
+  double compute_ms = 0, memory_ms = 0, launches_ms = 0, network_ms = 0, copies_ms = 0;
+  std::string bound() const;  // the largest of them
+};
+
+// `link` carries the collectives of a world larger than one.
+TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape, NoiseGenerator noise,
+                           const MachinePrices& prices, const SimulatedLink& link);
+
+}  // namespace veil
