@@ -9,6 +9,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/units.h"
+#include "cli/bug_report.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "data/byte_source.h"
@@ -41,7 +42,7 @@ const NameTable<Backend>& names(Backend) {
 }
 
 struct DoctorOptions {
-  std::string json;
+  std::string json, report;
   bool overwrite = false;
   std::vector<Need> require;
   std::optional<int> ranks;
@@ -221,7 +222,14 @@ std::string link_table(const LinkCheck& link) {
 // Rank 0's part: shows, writes, and checks what --require names.
 int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
   const Health health{this_machine(), find_program("mpirun"), find_program("gnuplot")};
-  if (wanted.json != "-") {
+  const auto write_or_print = [](const std::string& path, const std::string& text) {
+    if (path == "-") {
+      fmt::print("{}", text);
+    } else {
+      write_file_atomically(path, text);
+    }
+  };
+  if (wanted.json != "-" && wanted.report != "-") {
     fmt::print("{}", health_table(health));
     if (link) fmt::print("{}", link_table(*link));
   }
@@ -229,13 +237,10 @@ int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
     nlohmann::json record = health_json(health);
     record[kWrittenBy] = kWriter;
     if (link) record["link"] = link_json(*link);
-    const std::string text = record.dump(2) + "\n";
-    if (wanted.json == "-") {
-      fmt::print("{}", text);
-    } else {
-      write_file_atomically(wanted.json, text);
-    }
+    write_or_print(wanted.json, record.dump(2) + "\n");
   }
+  if (!wanted.report.empty())
+    write_or_print(wanted.report, bug_report(health_json(health)).dump(2) + "\n");
   for (const Need need : wanted.require) {
     if (const auto missing = absence(need, health)) {
       throw MissingBackend(
@@ -255,6 +260,11 @@ int run_doctor(const CommandCall& call) {
   options.add(
       "json", wanted.json,
       {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add("report", wanted.report,
+              {.help = "write what a bug report needs as JSON, to stdout without a FILE; no paths, "
+                       "no names of users or hosts, and of environment variables the names alone",
+               .bare = "-",
+               .value = "FILE"});
   add_overwrite_option(options, wanted.overwrite);
   options.add("require", wanted.require,
               {.help = "leave with exit code 3 if one of these is absent"});
@@ -271,7 +281,11 @@ int run_doctor(const CommandCall& call) {
   options.add("backend", wanted.backend,
               {.help = "what the ranks talk by; auto takes NCCL where every rank has a GPU"});
   if (!options.parse_call(call)) return kExitDone;
-  if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
+  if (wanted.json == "-" && wanted.report == "-")
+    throw UserError("--json and --report: one of them can go to stdout; give the other a FILE");
+  for (const std::string& path : {wanted.json, wanted.report}) {
+    if (!path.empty() && path != "-") check_output_file(path, wanted.overwrite);
+  }
 
   const RankInfo info = rank_info_from_environment();
   std::optional<RankStart> start;
