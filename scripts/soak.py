@@ -11,6 +11,7 @@ must be the same. Prints a line with the figures; exit code 1 if something grew.
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -63,6 +64,8 @@ def main():
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--private", action="store_true")
     wanted = parser.parse_args()
+    # Ended from outside, it leaves no run behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="veil_soak_") as folder:
         run = Path(folder) / "run"
         run.mkdir()

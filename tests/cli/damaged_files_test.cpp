@@ -165,10 +165,12 @@ TEST_F(ProgramDamage, ACheckpointWithAFlippedBitIsRefusedAndAWholeOneNamed) {
 // Steps five and six were begun after the checkpoint that is whole. The same run computes the same
 // bits again, and they count once; any other run counts them in addition.
 TEST_F(ProgramDamage, WhatTheLineOffersContinuesAPrivateRunAndNoStepGoesUncounted) {
+  std::string documents;
+  for (int i = 0; i < 40; ++i) documents += Json{{"text", fmt::format("text {}", i)}}.dump() + "\n";
+  write("data.jsonl", documents);
   const std::string line =
-      "train --model llama-tiny --from-scratch --data '" + source_root() +
-      "/examples/text' --seq-length 16 --device cpu --held-out 0 --sigma 0.2 "
-      "--samples packed --delta 1e-5 --accountant rdp --total-batch-size 4 --batch-size 4 "
+      "train --model llama-tiny --from-scratch --data data.jsonl --seq-length 16 --device cpu "
+      "--held-out 0 --sigma 0.2 --delta 1e-5 --accountant rdp --total-batch-size 4 --batch-size 4 "
       "--steps 6 --checkpoint-every 2 --resume 'a run' --export ";
   fs::create_directory(work() / "a run");
   ASSERT_EQ(veil(line + "whole").code, kExitDone);

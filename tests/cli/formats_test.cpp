@@ -65,7 +65,7 @@ TEST_P(ProgramFormats, ADamagedLedgerOrCheckpointOfItIsStillFound) {
     std::string flipped = whole;
     flipped[flipped.size() - 9] ^= 1;
     std::ofstream(work() / name, std::ios::binary) << flipped;
-    expect_refused("train --resume run --steps 4 --learning-rate 0.01", name);
+    expect_refused("train --resume run --steps 4 --learning-rate 0.01 --export again", name);
     std::ofstream(work() / name, std::ios::binary) << whole;
   }
 }
