@@ -1,5 +1,6 @@
-// Files that an earlier version wrote are read by this one: tests/fixtures has a run and an export in
-// each version of the formats (scripts/make_fixtures.sh makes them, CHANGELOG.md lists the numbers).
+// Files that an earlier version wrote are read by this one: tests/fixtures has a run and an export
+// in each version of the formats (scripts/make_fixtures.sh makes them, CHANGELOG.md lists the
+// numbers).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// A run that is continued with other ranks, another strategy or other micro-batches: the weights are
-// those of the undisturbed run but for rounding, a private run counts every step that was begun, and
-// its noise is fresh.
+// A run that is continued with other ranks, another strategy or other micro-batches: the weights
+// are those of the undisturbed run but for rounding, a private run counts every step that was
+// begun, and its noise is fresh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,12 +54,12 @@ class ProgramElsewhere : public TrainingTest {
 };
 
 // What rounding may change. No chain of additions behind an element of a gradient is longer than
-// n = 2^12 (tokens, widths and the vocabulary, forward and backward), and their terms are below 1: in
-// another order it differs by at most 2 n u, u = 2^-53. AdamW divides by at least its epsilon of
-// 1e-8, so a step moves a weight by at most rate x 2 n u / 1e-8 more or less. The export then rounds
-// weights, which are below 2, to fp32: at most 2^-23 more; moments are kept in fp32, which moves a
-// step by 2^-22 of the rate. A step that is lost, or optimizer state
-// that is not there, moves weights by about the rate, thousands of times more.
+// n = 2^12 (tokens, widths and the vocabulary, forward and backward), and their terms are below 1:
+// in another order it differs by at most 2 n u, u = 2^-53. AdamW divides by at least its epsilon of
+// 1e-8, so a step moves a weight by at most rate x 2 n u / 1e-8 more or less. The export then
+// rounds weights, which are below 2, to fp32: at most 2^-23 more; moments are kept in fp32, which
+// moves a step by 2^-22 of the rate. A step that is lost, or optimizer state that is not there,
+// moves weights by about the rate, thousands of times more.
 TEST_F(ProgramElsewhere, ThePlainRunsWeightsAreThoseOfTheUndisturbedOne) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
   const double n = 0x1p12, unit = 0x1p-53;
