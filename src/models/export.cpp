@@ -223,11 +223,12 @@ void check_exported_weights(const std::string& folder) {
     const fs::path path = fs::path(folder) / fs::path(name).filename();
     const bool checked = path.extension() == ".safetensors" || name == kPrivacyStatement;
     if (!checked || !fs::exists(path, error)) continue;
-    if (digest != digest_text(digest_of_file(path.string())))
-      user_error(
-          "{}: damaged, its bytes are not those that Veil exported; export the model again, or "
-          "remove {} if you changed it yourself",
-          path.string(), manifest.string());
+    if (digest == digest_text(digest_of_file(path.string()))) continue;
+    user_error("{}: damaged, its bytes are not those that Veil exported; {}", path.string(),
+               name == kPrivacyStatement
+                   ? "restore it, or export the model again"
+                   : fmt::format("export the model again, or remove {} if you changed it yourself",
+                                 manifest.string()));
   }
 }
 
