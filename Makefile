@@ -12,13 +12,13 @@ TOOLS := . build/env.sh
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: mutants clean setup-test test-release test-demo test-example test-wheel test-asan
+.PHONY: mutants soak clean setup-test test-release test-demo test-example test-wheel test-asan
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
 	@echo 'make install    install the program into PREFIX ($(PREFIX)); make uninstall removes it'
 	@echo 'make wheel      build dist/veil-*.whl, which pip installs beside torch'
-	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | mutants | clean'
+	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | mutants | soak | clean'
 
 setup:
 	@scripts/setup.sh
@@ -96,6 +96,10 @@ configurations: setup
 # Classical mistakes of private training, one at a time, each caught by a test. ONLY="NAME ..." for some of them.
 mutants: build
 	@$(TOOLS) && $$VEIL_PYTHON scripts/mutants.py --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+
+# Many small steps; memory and descriptors must not grow. STEPS=N (default 20000).
+soak: build
+	@$(TOOLS) && $$VEIL_PYTHON scripts/soak.py --steps $(or $(STEPS),20000)
 
 clean:
 	@rm -rf build build-debug build-asan build-wheel build-configurations build-mutants

@@ -9,6 +9,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/units.h"
+#include "cli/bug_report.h"
 #include "cli/calibrate_machine.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
@@ -42,7 +43,7 @@ const NameTable<Backend>& names(Backend) {
 }
 
 struct DoctorOptions {
-  std::string json;
+  std::string json, report;
   bool overwrite = false, calibrate = false;
   std::vector<Need> require;
   std::optional<int> ranks;
@@ -222,7 +223,14 @@ std::string link_table(const LinkCheck& link) {
 // Rank 0's part: shows, writes, and checks what --require names.
 int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
   const Health health{this_machine(), find_program("mpirun"), find_program("gnuplot")};
-  if (wanted.json != "-") {
+  const auto write_or_print = [](const std::string& path, const std::string& text) {
+    if (path == "-") {
+      fmt::print("{}", text);
+    } else {
+      write_file_atomically(path, text);
+    }
+  };
+  if (wanted.json != "-" && wanted.report != "-") {
     fmt::print("{}", health_table(health));
     if (link) fmt::print("{}", link_table(*link));
   }
@@ -230,13 +238,10 @@ int report(const DoctorOptions& wanted, const std::optional<LinkCheck>& link) {
     nlohmann::json record = health_json(health);
     record[kWrittenBy] = kWriter;
     if (link) record["link"] = link_json(*link);
-    const std::string text = record.dump(2) + "\n";
-    if (wanted.json == "-") {
-      fmt::print("{}", text);
-    } else {
-      write_file_atomically(wanted.json, text);
-    }
+    write_or_print(wanted.json, record.dump(2) + "\n");
   }
+  if (!wanted.report.empty())
+    write_or_print(wanted.report, bug_report(health_json(health)).dump(2) + "\n");
   for (const Need need : wanted.require) {
     if (const auto missing = absence(need, health)) {
       throw MissingBackend(
@@ -256,6 +261,11 @@ int run_doctor(const CommandCall& call) {
   options.add(
       "json", wanted.json,
       {.help = "write it all as JSON, to stdout without a FILE", .bare = "-", .value = "FILE"});
+  options.add("report", wanted.report,
+              {.help = "write what a bug report needs as JSON, to stdout without a FILE; no paths, "
+                       "no names of users or hosts, and of environment variables the names alone",
+               .bare = "-",
+               .value = "FILE"});
   add_overwrite_option(options, wanted.overwrite);
   options.add("require", wanted.require,
               {.help = "leave with exit code 3 if one of these is absent"});
@@ -275,10 +285,14 @@ int run_doctor(const CommandCall& call) {
               {.help = "measure once what this machine takes for the work of a step, about a "
                        "minute; `veil plan --time` then predicts by it"});
   if (!options.parse_call(call)) return kExitDone;
-  if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
+  if (wanted.json == "-" && wanted.report == "-")
+    throw UserError("--json and --report: one of them can go to stdout; give the other a FILE");
+  for (const std::string& path : {wanted.json, wanted.report}) {
+    if (!path.empty() && path != "-") check_output_file(path, wanted.overwrite);
+  }
   if (wanted.calibrate) {
-    if (wanted.ranks)
-      user_error("--calibrate with --ranks: it measures one rank; give one of them");
+    if (wanted.ranks || !wanted.report.empty())
+      user_error("--calibrate with --ranks or --report: it measures one rank, alone");
     return calibrate_machine(wanted.json);
   }
 

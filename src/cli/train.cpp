@@ -608,7 +608,9 @@ void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
                       {"freeze", "train-only"},
                       {"train-only", "freeze"},
                       {"lora", "adapter"},
-                      {"adapter", "lora"}});
+                      {"adapter", "lora"},
+                      // which follows from it
+                      {"total-batch-size", "accumulation"}});
 }
 
 int train_here(TrainCommand& command, Options& options, const RankInfo& info) {

@@ -25,11 +25,11 @@ struct HttpAnswer {
 };
 
 // One connection, kept open between requests. No redirect is followed, no secret is put into a
-// message. Servers that stand still for a minute count as broken off. Certificates are checked;
-// only http and https are spoken.
+// message. Servers that send less than 1 KiB per second for `slow_s` seconds count as broken off.
+// Certificates are checked; only http and https are spoken.
 class HttpClient {
  public:
-  HttpClient();
+  explicit HttpClient(int slow_s = 60);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kMostBody = size_t{64} << 20;
 constexpr size_t kMostRefusal = size_t{64} << 10;
 constexpr size_t kMostHeaders = size_t{1} << 20;
+constexpr long kSlowest = 1024;  // bytes per second
 
 void start_library() {
   static std::once_flag once;
@@ -151,6 +152,7 @@ class UrlHandle {
 
 struct HttpClient::State {
   CURL* handle = nullptr;
+  int slow_s = 60;
 
   HttpAnswer perform(const std::string& url, const Headers& headers, Transfer& transfer,
                      bool head_only) {
@@ -166,8 +168,8 @@ struct HttpClient::State {
     curl_easy_setopt(handle, CURLOPT_NOBODY, head_only ? 1L : 0L);
     curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT, 30L);
-    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, 60L);
+    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, kSlowest);
+    curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(slow_s));
     curl_easy_setopt(handle, CURLOPT_USERAGENT, "veil");
     curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, message);
     curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, header_callback);
@@ -198,8 +200,9 @@ std::string http_library_version() {
   return version.substr(0, version.find(' '));
 }
 
-HttpClient::HttpClient() : state_(std::make_unique<State>()) {
+HttpClient::HttpClient(int slow_s) : state_(std::make_unique<State>()) {
   start_library();
+  state_->slow_s = slow_s;
   state_->handle = curl_easy_init();
   VEIL_CHECK(state_->handle, "libcurl does not start");
 }

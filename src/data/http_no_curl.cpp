@@ -24,7 +24,7 @@ std::string http_library_version() {
   return "";
 }
 
-HttpClient::HttpClient() {
+HttpClient::HttpClient(int) {
   missing();
 }
 HttpClient::~HttpClient() = default;

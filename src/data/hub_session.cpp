@@ -66,7 +66,10 @@ bool is_busy(int status) {
 }  // namespace
 
 HubSession::HubSession(const FetchRequest& request, std::function<void(const std::string&)> tell)
-    : request_(request), tell_(std::move(tell)), endpoint_(request.endpoint) {
+    : request_(request),
+      tell_(std::move(tell)),
+      endpoint_(request.endpoint),
+      client_(request.slow_s) {
   while (endpoint_.ends_with('/')) endpoint_.pop_back();
   origin_ = url_origin(endpoint_);
   if (origin_.empty()) {

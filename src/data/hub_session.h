@@ -20,6 +20,7 @@ struct FetchRequest {
   bool dry_run = false;
   int attempts = 5;             // in a row that receive less than a MiB
   int64_t first_wait_ms = 500;  // before the second attempt; doubled before each further one
+  int slow_s = 60;              // below 1 KiB per second for so long is a broken connection
 };
 
 class HubSession {

@@ -96,6 +96,7 @@ std::optional<EarlierExport> earlier_export(const fs::path& folder) {
 constexpr uintmax_t kAnySize = 0;
 
 constexpr const char* kFileDigests = "sha256";
+constexpr const char* kPrivacyStatement = "privacy.json";
 
 std::string manifest_text(const std::map<std::string, uintmax_t>& files, const std::string& owner,
                           const std::map<std::string, std::string>& digests = {}) {
@@ -109,7 +110,7 @@ std::string manifest_text(const std::map<std::string, uintmax_t>& files, const s
 // Whether exports write files of this name.
 bool is_export_name(const std::string& name) {
   static const std::set<std::string> names = {
-      "config.json",         "privacy.json",
+      "config.json",         kPrivacyStatement,
       "adapter_config.json", "adapter_model.safetensors",
       "model.safetensors",   "model.safetensors.index.json"};
   return names.count(name) > 0 || is_companion_file(name) ||
@@ -220,12 +221,14 @@ void check_exported_weights(const std::string& folder) {
   const auto digests = json.value(kFileDigests, nlohmann::json::object());
   for (const auto& [name, digest] : digests.items()) {
     const fs::path path = fs::path(folder) / fs::path(name).filename();
-    if (path.extension() != ".safetensors" || !fs::exists(path, error)) continue;
-    if (digest != digest_text(digest_of_file(path.string())))
-      user_error(
-          "{}: damaged, its bytes are not those that Veil exported; export the model again, or "
-          "remove {} if you changed it yourself",
-          path.string(), manifest.string());
+    const bool checked = path.extension() == ".safetensors" || name == kPrivacyStatement;
+    if (!checked || !fs::exists(path, error)) continue;
+    if (digest == digest_text(digest_of_file(path.string()))) continue;
+    user_error("{}: damaged, its bytes are not those that Veil exported; {}", path.string(),
+               name == kPrivacyStatement
+                   ? "restore it, or export the model again"
+                   : fmt::format("export the model again, or remove {} if you changed it yourself",
+                                 manifest.string()));
   }
 }
 

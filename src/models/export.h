@@ -32,8 +32,9 @@ void export_model(const std::string& folder,
                   const std::vector<std::pair<std::string, std::string>>& files,
                   const std::vector<TensorSource>& tensors, const ExportOptions& options = {});
 
-// UserError that names a file of weights in the folder which is not as it was exported. Folders that
-// are no export, and exports of earlier versions, are not looked at.
+// UserError that names a file in the folder which is not as it was exported: of its weights, or its
+// statement of privacy. Other files may be edited. Folders that are no export, and exports of
+// earlier versions, are not looked at.
 void check_exported_weights(const std::string& folder);
 
 // UserError if the folder cannot be written, if it is not empty and no export, if it is an

@@ -65,8 +65,10 @@ std::string check_value(const RunSecret& secret, Json ledger) {
 }
 
 // The ledger in a file's text. UserError if it is none, and if it is not as this secret's run wrote
-// it: a changed sigma would be a changed epsilon. Under another secret nothing can be checked.
-Json read_ledger(const std::string& text, const RunSecret& secret, const std::string& where) {
+// it: a changed sigma would be a changed epsilon. Under another secret, which a person gives,
+// nothing can be checked. `own_secret`: the file of the run's own secret; "" if another is given.
+Json read_ledger(const std::string& text, const RunSecret& secret, const std::string& where,
+                 const std::string& own_secret) {
   const Json found = try_json(text);
   if (!found.is_object() || !found.contains("events"))
     user_error("{}: not a ledger; without it nobody knows what was spent", where);
@@ -80,6 +82,11 @@ Json read_ledger(const std::string& text, const RunSecret& secret, const std::st
         "{}: damaged or changed since Veil wrote it; restore it, for without it nobody knows "
         "what was spent",
         where);
+  if (!ours && !own_secret.empty())
+    user_error(
+        "{} and {} do not belong together: one of them is damaged or of another run; restore it, "
+        "or pass `secret_file` if the run was continued under another secret",
+        own_secret, where);
   return found;
 }
 
@@ -106,7 +113,7 @@ Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::m
   if (holds_journal(input_.folder)) {
     found_ = read_file(path(kLedgerFile));
     // An empty file is a ledger that was lost, not a run that has none.
-    if (found_.empty()) read_ledger(found_, secret_, path(kLedgerFile));
+    if (found_.empty()) read_ledger(found_, secret_, path(kLedgerFile), "");
   } else if (own && !secret_is_new_ && !input_.start.ledger.events.empty()) {
     user_error(
         "{}: missing, so nobody knows which steps were begun after the checkpoint; restore "
@@ -151,7 +158,8 @@ void Journal::decide(const Mechanism& mechanism) {
   Json before;
   Ledger done = input_.start.ledger;
   if (!found_.empty()) {
-    before = read_ledger(found_, secret_, where);
+    const bool own = input_.secret_file.empty() && !secret_is_new_;
+    before = read_ledger(found_, secret_, where, own ? path(kSecretFile) : "");
     done = merged(ledger_from_json(before["events"], where), input_.start.ledger);
   }
   resumes_ = !done.events.empty();

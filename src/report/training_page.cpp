@@ -244,6 +244,7 @@ TrainingRun read_training(const std::string& folder) {
   if (fs::is_regular_file(settings, failed)) {
     const auto parsed = try_json<nlohmann::ordered_json>(read_file(settings));
     if (parsed.is_object()) run.settings = parsed;
+    if (parsed.is_object()) run.settings.erase("check");  // no setting: the SHA-256 of all others
   }
   return run;
 }

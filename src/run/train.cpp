@@ -145,9 +145,7 @@ class TrainRun {
     // Until here nothing is written, and nothing of the run before its checkpoint has been read.
     if (speaks()) lock_ = std::make_unique<RunLock>(folder_);
     const data::Position start = resume(options);
-    if (speaks())
-      write_file_atomically(join_path(folder_, kRunSettings),
-                            settings_json(config_).dump(1) + "\n");
+    if (speaks()) write_settings(config_, folder_);
     if (privacy_ && speaks()) privacy_->begin();
     if (speaks()) {
       const TrainStart facts = start_facts(options.steps);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "data/encode.h"
 #include "privacy/journal.h"
@@ -169,14 +170,29 @@ RunConfig training_config(const std::string& model, const std::string& hub_cache
   return config;
 }
 
+void write_settings(const RunConfig& config, const std::string& run_folder) {
+  nlohmann::json settings = settings_json(config);
+  settings[kSettingsCheck] = digest_text(sha256(settings.dump()));
+  write_file_atomically(join_path(run_folder, kRunSettings), settings.dump(1) + "\n");
+}
+
 nlohmann::json stored_settings(const std::string& run_folder) {
   if (const auto checkpoint = newest_checkpoint(run_folder))
     return checkpoint_state(*checkpoint).value("settings", nlohmann::json::object());
   const std::string path = join_path(run_folder, kRunSettings);
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return nlohmann::json::object();
-  const auto found = try_json(read_file(path));
-  return found.is_object() ? found : nlohmann::json::object();
+  nlohmann::json found = try_json(read_file(path));
+  const nlohmann::json check =
+      found.is_object() ? found.value(kSettingsCheck, nlohmann::json()) : nlohmann::json();
+  if (found.is_object()) found.erase(kSettingsCheck);
+  // Earlier versions wrote no check value.
+  if (!found.is_object() || (!check.is_null() && check != digest_text(sha256(found.dump()))))
+    user_error(
+        "{}: damaged or changed since Veil wrote it; restore it, or remove it and give all options "
+        "of the run again",
+        path);
+  return found;
 }
 
 int64_t maximum_of(const std::string& max_batch) {

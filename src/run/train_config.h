@@ -15,7 +15,11 @@ RunConfig training_config(const std::string& model, const std::string& hub_cache
 
 // The file in a run's folder that has its settled settings by stored key.
 inline constexpr const char* kRunSettings = "settings.json";
-// The settings of the run in the folder; an empty object if there are none.
+// Writes that file, with the SHA-256 of all else in it under kSettingsCheck.
+void write_settings(const RunConfig& config, const std::string& run_folder);
+inline constexpr const char* kSettingsCheck = "check";
+// The settings of the run in the folder: of its newest checkpoint, or of the file if there is none;
+// an empty object if there is neither. UserError if they are not as they were written.
 nlohmann::json stored_settings(const std::string& run_folder);
 
 // PrivacyConfig::max_batch as a number; 0 for "auto". UserError if it is neither.

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -25,26 +27,40 @@ constexpr const char* kStateFile = "state.json";
 
 constexpr int kAverage = -2;
 
+std::string checkpoint_name(int64_t step) {
+  return fmt::format("step_{:08}", step);
+}
+
 std::string kind_name(int kind) {
   return kind == kAverage ? "average" : kind < 0 ? "params" : fmt::format("state{}", kind);
 }
 
+// -1 if the name is not exactly that of a checkpoint.
 int64_t step_of(const fs::path& folder) {
   const std::string name = folder.filename().string();
-  if (name.rfind("step_", 0) != 0 || folder.extension() == kUnfinished) return -1;
-  return std::strtoll(name.c_str() + 5, nullptr, 10);
+  if (name.rfind("step_", 0) != 0) return -1;
+  const int64_t step = std::strtoll(name.c_str() + 5, nullptr, 10);
+  return step >= 0 && name == checkpoint_name(step) ? step : -1;
 }
 
-std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {  // oldest first
+// All that were made whole and have got their names, whatever has happened to them since; oldest
+// first.
+std::vector<fs::path> named_checkpoints(const std::string& run_folder) {
   std::vector<fs::path> found;
   const fs::path parent = fs::path(run_folder) / "checkpoints";
   if (!fs::is_directory(parent)) return found;
   for (const auto& entry : fs::directory_iterator(parent)) {
-    if (step_of(entry.path()) >= 0 && fs::exists(entry.path() / kStateFile))
+    if (step_of(entry.path()) >= 0 && fs::is_directory(entry.path()) && !fs::is_empty(entry.path()))
       found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
+  return found;
+}
+
+std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {
+  std::vector<fs::path> found = named_checkpoints(run_folder);
+  std::erase_if(found, [](const fs::path& folder) { return !fs::exists(folder / kStateFile); });
   return found;
 }
 
@@ -80,6 +96,7 @@ std::string state_digest(Json state) {
 
 // The state, if it is as it was written; nothing otherwise. Earlier versions wrote no digest.
 std::optional<Json> sound_state(const fs::path& folder) {
+  if (!fs::exists(folder / kStateFile)) return {};
   Json state = try_json<Json>(read_file((folder / kStateFile).string()));
   if (!state.is_object() || !state.contains("steps")) return {};
   if (state.contains(kStateDigest) && state[kStateDigest] != state_digest(state)) return {};
@@ -99,15 +116,33 @@ std::string damaged_file(const fs::path& folder, const Json& state, int rank, in
   return "";
 }
 
+// As a word of a shell's line.
+std::string shell_word(const fs::path& path) {
+  const std::string text = path.string();
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("/._-+", c);
+  });
+  if (plain && !text.empty()) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+// Continuing from an older checkpoint is as safe as continuing after a crash: the journal knows
+// which steps were begun (privacy/journal.h), and replays them or counts them in addition. That is
+// a person's decision all the same, for a bad disk may have more to tell.
 [[noreturn]] void damaged_checkpoint(const fs::path& folder, const std::string& file) {
+  const fs::path run = folder.parent_path().parent_path();
+  const std::string move = fmt::format("mv {} {}", shell_word(folder),
+                                       shell_word(run / ("damaged_" + folder.filename().string())));
   std::string way_out = "no other whole checkpoint is there";
-  std::vector<fs::path> others = whole_checkpoints(folder.parent_path().parent_path().string());
+  std::vector<fs::path> others = whole_checkpoints(run.string());
   for (; !others.empty(); others.pop_back()) {
     if (fs::equivalent(others.back(), folder)) continue;
     const auto state = sound_state(others.back());
     if (!state || !damaged_file(others.back(), *state, 0, 1).empty()) continue;
-    way_out = fmt::format("{} is whole: move {} away to continue from it",
-                          others.back().filename().string(), folder.filename().string());
+    way_out = fmt::format("{} is whole: to continue from it, run `{}` and resume again",
+                          others.back().filename().string(), move);
     break;
   }
   if (!fs::exists(file)) user_error("{}: missing, and the checkpoint needs it; {}", file, way_out);
@@ -174,7 +209,7 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
                      const WeightAverage* average,
                      const std::function<void(const std::string&)>& before_whole) {
   const fs::path parent = fs::path(run_folder) / "checkpoints";
-  const fs::path whole = parent / fmt::format("step_{:08}", executor.steps());
+  const fs::path whole = parent / checkpoint_name(executor.steps());
   const fs::path unfinished = whole.string() + kUnfinished;
   Communicator* lane = executor.communicator();
   const int rank = lane ? lane->rank() : 0;
@@ -242,7 +277,7 @@ void check_checkpoints_can_be_made(const std::string& run_folder) {
 }
 
 std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
-  const std::vector<fs::path> found = whole_checkpoints(run_folder);
+  const std::vector<fs::path> found = named_checkpoints(run_folder);
   if (found.empty()) return std::nullopt;
   return found.back().string();
 }

@@ -31,8 +31,8 @@ void save_checkpoint(const std::string& run_folder, Executor& executor,
 // UserError if something else has the name of the checkpoints' folder. Makes nothing.
 void check_checkpoints_can_be_made(const std::string& run_folder);
 
-// The newest whole checkpoint's folder; nothing if there is none. What a killed save left is not
-// one.
+// The newest checkpoint's folder; nothing if there is none. What a killed save left is not one; one
+// that was damaged since is, so that reading it tells.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 
 // Fills the executor and answers the state that was saved. Every rank calls it, with the same

@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "cli/training.h"
+#include "comm/communicator.h"
 #include "data/byte_source.h"
 
 namespace veil {
@@ -159,6 +160,82 @@ TEST_F(ProgramDamage, ACheckpointWithAFlippedBitIsRefusedAndAWholeOneNamed) {
   fs::rename(work() / newest, work() / "aside");
   const Answer again = veil(more);
   EXPECT_EQ(again.code, kExitDone) << again.err;
+}
+
+// Steps five and six were begun after the checkpoint that is whole. The same run computes the same
+// bits again, and they count once; any other run counts them in addition.
+TEST_F(ProgramDamage, WhatTheLineOffersContinuesAPrivateRunAndNoStepGoesUncounted) {
+  std::string documents;
+  for (int i = 0; i < 40; ++i) documents += Json{{"text", fmt::format("text {}", i)}}.dump() + "\n";
+  write("data.jsonl", documents);
+  const std::string line =
+      "train --model llama-tiny --from-scratch --data data.jsonl --seq-length 16 --device cpu "
+      "--held-out 0 --sigma 0.2 --delta 1e-5 --accountant rdp --total-batch-size 4 --batch-size 4 "
+      "--steps 6 --checkpoint-every 2 --resume 'a run' --export ";
+  fs::create_directory(work() / "a run");
+  ASSERT_EQ(veil(line + "whole").code, kExitDone);
+  const fs::path newest = work() / "a run/checkpoints/step_00000006";
+  // Damages the newest checkpoint and does what the line says.
+  const auto damage_and_follow = [&](const char* file, bool remove) {
+    const std::string name = "a run/checkpoints/step_00000006/" + std::string(file);
+    std::string bytes = text(work() / name);
+    if (remove) {
+      fs::remove(work() / name);
+    } else {
+      write(name, bytes.substr(0, bytes.size() / 2));
+    }
+    expect_kept("train --resume 'a run'", name, remove ? "missing" : "damaged");
+    const std::string says = veil("train --resume 'a run'").err;
+    EXPECT_THAT(says, HasSubstr("step_00000004 is whole: to continue from it, run `mv "));
+    const size_t begin = says.find('`') + 1;
+    const std::string command = says.substr(begin, says.find('`', begin) - begin);
+    EXPECT_EQ(std::system(("cd '" + work().string() + "' && " + command).c_str()), 0) << command;
+    EXPECT_FALSE(fs::exists(newest));
+    EXPECT_TRUE(fs::exists(work() / "a run/damaged_step_00000006")) << "nothing is deleted";
+    fs::remove_all(work() / "a run/damaged_step_00000006");
+  };
+  const auto private_json = [&](const char* folder) {
+    return read(work() / folder / "privacy.json");
+  };
+  damage_and_follow("rank_00000.safetensors", /*remove=*/false);
+  const Answer same = veil(line + "same");
+  ASSERT_EQ(same.code, kExitDone) << same.err;
+  EXPECT_THAT(same.out, HasSubstr("exact replay"));
+  EXPECT_TRUE(weight_bytes(work() / "same") == weight_bytes(work() / "whole"));
+  EXPECT_EQ(private_json("same"), private_json("whole"));
+  damage_and_follow("state.json", /*remove=*/true);
+  const Answer other = veil(line + "other --weight-decay 0.2");
+  ASSERT_EQ(other.code, kExitDone) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("2 steps that were begun before stay counted"));
+  EXPECT_EQ(private_json("other")["steps"].get<int64_t>(), 8);
+  EXPECT_GT(private_json("other")["epsilon"].get<double>(),
+            private_json("whole")["epsilon"].get<double>());
+}
+
+TEST_F(ProgramDamage, AFileOfARankThatIsMissingIsNamed) {
+  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
+  fs::create_directory(work() / "run");
+  ASSERT_EQ(veil("train --model llama-tiny --from-scratch --data '" + source_root() +
+                 "/examples/text' --seq-length 16 --device cpu --held-out 0 --total-batch-size 4 "
+                 "--steps 2 --checkpoint-every 1 --ranks 2 --strategy zero3 --resume run")
+                .code,
+            kExitDone);
+  const std::string file = "run/checkpoints/step_00000002/rank_00001.safetensors";
+  fs::remove(work() / file);
+  expect_kept("train --resume run --steps 3 --ranks 1", file + ": missing",
+              "step_00000001 is whole");
+}
+
+TEST_F(ProgramDamage, AnExportsStatementOfPrivacyIsNotBelievedWithAnotherSigma) {
+  const std::string data = " --data '" + source_root() +
+                           "/examples/text' --seq-length 16 --device cpu --held-out 0 --sigma 1 "
+                           "--delta 1e-5 --accountant rdp --total-batch-size 4 --steps 1 ";
+  ASSERT_EQ(veil("train --model llama-tiny --from-scratch --export model" + data).code, kExitDone);
+  std::string statement = text(work() / "model/privacy.json");
+  const size_t at = statement.find("\"sigma\": 1");
+  ASSERT_NE(at, std::string::npos);
+  write("model/privacy.json", statement.replace(at, 10, "\"sigma\": 9"));
+  expect_kept("train --model model" + data, "model/privacy.json", "damaged");
 }
 
 TEST_F(ProgramDamage, AFileInPlaceOfTheCheckpointsFolderIsNamed) {

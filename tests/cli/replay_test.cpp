@@ -270,6 +270,8 @@ TEST_F(ProgramReplay, WhereNoFigureCoversBothNoneIsClaimedAndPlainTrainingSaysSo
   EXPECT_FALSE(statement["private"].get<bool>());
   EXPECT_EQ(statement["base"], read(work() / "first" / "privacy.json"));
   std::ofstream(work() / "first" / "privacy.json") << "{\"schema\": 1, \"epsilon\": 0.1";
+  expect_refused(from("first", "--sigma 2 --steps 2"), "privacy.json: damaged");
+  fs::remove(work() / "first" / "veil_export.json");  // which knows its bytes
   expect_refused(from("first", "--sigma 2 --steps 2"), "privacy.json: the model's statement of");
 }
 

@@ -15,6 +15,7 @@
 #include "data/http.h"
 #include "data/hub.h"
 #include "data/test_hub_server.h"
+#include "data/test_tls_server.h"
 #include "models/test_weight_files.h"
 
 namespace veil {
@@ -252,6 +253,80 @@ TEST_F(HubFetch, NamesThatLeadOutOfTheFolderAreRefused) {
   hub_->commit = "../../evil";
   EXPECT_THAT(failure().first, HasSubstr("commit"));
   EXPECT_FALSE(fs::exists(request_.cache_root));
+}
+
+// Where a redirect leads, a file of this machine must not be read in its place.
+TEST_F(HubFetch, ARedirectToAFileOrAnotherProtocolIsRefused) {
+  write_file_atomically(files_.path("secret.txt"), "a file of this machine");
+  const TestAnswer honest = {
+      .status = 302,
+      .headers = {{"X-Linked-ETag", "\"" + hub_->checksum("model.safetensors") + "\""},
+                  {"X-Linked-Size", "200000"}}};
+  for (const std::string& place :
+       {"file://" + files_.path("secret.txt"), std::string("file:///etc/passwd"),
+        std::string("gopher://127.0.0.1/x"), std::string("ftp://127.0.0.1/x"),
+        std::string("http://user:password@127.0.0.1/x"), std::string("")}) {
+    TestAnswer answer = honest;
+    answer.headers["Location"] = place;
+    hub_->hostile["model.safetensors"] = answer;
+    EXPECT_THAT(failure().first, HasSubstr("the hub points nowhere")) << place;
+    expect_nothing_believed();
+    hub_->hostile.clear();
+    hub_->hostile["listing"] = {.status = 302, .headers = {{"Location", place}}};
+    EXPECT_THAT(failure().first, HasSubstr("points to another host")) << place;
+    hub_->hostile.clear();
+  }
+  hub_->hostile["listing"] = {.status = 302,
+                              .headers = {{"Location", "/api/models/org/tiny/revision/main"}}};
+  EXPECT_THAT(failure().first, HasSubstr("the hub answers 302")) << "round and round";
+  expect_nothing_believed();
+}
+
+TEST_F(HubFetch, ABodyWithoutEndIsBrokenOff) {
+  const std::string much(size_t{1} << 20, ' ');
+  const TestAnswer endless = {.body = much, .claimed_length = int64_t{1} << 50, .endless = true};
+  hub_->hostile["listing"] = endless;
+  EXPECT_THAT(failure().first, HasSubstr("the answer is too large"));
+  hub_->hostile.clear();
+  hub_->hostile["bytes of model.safetensors"] = endless;
+  EXPECT_THAT(failure().first, HasSubstr("longer than the hub says"));
+  expect_nothing_believed();
+  EXPECT_FALSE(fs::exists(partial()));
+  EXPECT_FALSE(fs::exists(files_.path("cache/models--org--tiny/blobs/") +
+                          hub_->checksum("model.safetensors")));
+}
+
+// A byte now and then would otherwise keep a fetch alive for years.
+TEST_F(HubFetch, ABodyThatDripsIsABrokenConnection) {
+  request_.slow_s = 1;
+  request_.attempts = 2;
+  hub_->hostile["bytes of model.safetensors"] = {.body = hub_->content("model.safetensors"),
+                                                 .drip_ms = 200};
+  const auto [line, code] = failure();
+  EXPECT_EQ(code, kExitFailed);
+  EXPECT_THAT(line, AllOf(HasSubstr("model.safetensors"), HasSubstr("continues where this one")));
+  EXPECT_EQ(notes_.size(), 1u);
+  expect_nothing_believed();
+  hub_->hostile.clear();
+  expect_whole(fetch());
+}
+
+// Nobody vouches for a certificate that a test has made, whichever host it names.
+TEST_F(HubFetch, ACertificateThatNobodyVouchesForIsRefusedBeforeTheTokenIsSent) {
+  for (const char* host : {"127.0.0.1", "huggingface.co"}) {
+    SCOPED_TRACE(host);
+    TestTlsServer server(host);
+    if (!server.runs()) GTEST_SKIP() << "the program openssl is not here";
+    request_.endpoint = server.address();
+    request_.token = "hf_secret";
+    request_.attempts = 1;
+    request_.slow_s = 2;
+    const auto [line, code] = failure();
+    EXPECT_EQ(code, kExitFailed);
+    EXPECT_THAT(line, AllOf(HasSubstr("cannot list org/tiny"), HasSubstr("ertificate")));
+    EXPECT_THAT(server.heard(), Not(HasSubstr("hf_secret")));
+    EXPECT_FALSE(fs::exists(request_.cache_root));
+  }
 }
 
 TEST_F(HubFetch, AGatedModelSaysHowToGetAccess) {

@@ -8,18 +8,21 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <sstream>
 
 namespace veil {
 
 namespace {
 
-void send_all(int connection, std::string_view bytes) {
+// Whether all of it went.
+bool send_all(int connection, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return;
+    if (sent <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
+  return true;
 }
 
 TestRequest parse(const std::string& raw) {
@@ -113,7 +116,14 @@ void TestHttpServer::converse(int connection) {
   const size_t length = answer.cut_after < 0
                             ? answer.body.size()
                             : std::min(answer.body.size(), static_cast<size_t>(answer.cut_after));
-  send_all(connection, std::string_view(answer.body).substr(0, length));
+  while (answer.endless && !ending_) {
+    if (!send_all(connection, answer.body)) return;
+  }
+  for (size_t i = 0; i < length && answer.drip_ms > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(answer.drip_ms));
+    if (ending_ || !send_all(connection, answer.body.substr(i, 1))) return;
+  }
+  if (answer.drip_ms == 0) send_all(connection, std::string_view(answer.body).substr(0, length));
 }
 
 }  // namespace veil

@@ -24,6 +24,8 @@ struct TestAnswer {
   std::string body = "";
   int64_t cut_after = -1;       // bytes of the body after which the connection ends; -1: none
   int64_t claimed_length = -1;  // Content-Length if it is not the body's; -1: the body's
+  int drip_ms = 0;              // before each byte of the body
+  bool endless = false;         // the body again and again, until nobody listens
 };
 
 class TestHttpServer {

@@ -46,6 +46,7 @@ TestAnswer TestHubServer::answer_hub(const TestRequest& request) {
   const std::string listing = "/api/models/" + model + "/revision/";
   const std::string resolved = "/" + model + "/resolve/" + commit + "/";
   if (request.path.starts_with(listing)) {
+    if (const auto other = hostile.find("listing"); other != hostile.end()) return other->second;
     const std::string revision = request.path.substr(listing.size());
     if (revision != "main" && revision != commit && revision != "refs%2Fpr%2F1") {
       return {.status = 404, .headers = {{"X-Error-Code", "RevisionNotFound"}}};
@@ -61,6 +62,7 @@ TestAnswer TestHubServer::answer_hub(const TestRequest& request) {
     return {.status = authorization == request.headers.end() ? 401 : 403,
             .headers = {{"X-Error-Code", "GatedRepo"}}};
   const std::string name = request.path.substr(resolved.size());
+  if (const auto other = hostile.find(name); other != hostile.end()) return other->second;
   const auto found = files_.find(name);
   if (found == files_.end()) return {.status = 404, .headers = {{"X-Error-Code", "EntryNotFound"}}};
   const File& file = found->second;
@@ -88,6 +90,8 @@ TestAnswer TestHubServer::answer_store(const TestRequest& request) {
   const std::string key = request.path.substr(std::min(blobs.size(), request.path.size()), 64);
   const auto found = names_in_store_.find(key);
   if (found == names_in_store_.end()) return {.status = 404};
+  if (const auto other = hostile.find("bytes of " + found->second); other != hostile.end())
+    return other->second;
   return bytes(found->second, request);
 }
 

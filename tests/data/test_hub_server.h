@@ -35,6 +35,9 @@ class TestHubServer {
   std::map<std::string, std::string> instead;  // by file: what is sent instead of its content
   // by file: its X-Linked-Size or ETag instead of the right one, "Name: value"
   std::map<std::string, std::string> headers_besides;
+  // Whole answers instead of the right ones: by a file's name, and of its bytes at the other server
+  // by "bytes of " and the name; of the listing by "listing".
+  std::map<std::string, TestAnswer> hostile;
   std::deque<int> busy;  // statuses of the next answers, before all else
   bool ranges = true;    // whether a part can be requested
 

@@ -137,6 +137,25 @@ TEST_F(JournalTest, WhateverElseDiffersDrawsAFreshNonce) {
   expect_fresh(other, noise, "not of the run's last segment");
 }
 
+// Nobody exchanges a run's own secret on purpose, and under another one the ledger's check value
+// says nothing.
+TEST_F(JournalTest, ASecretThatIsNotTheLedgersIsRefusedUnlessItIsGiven) {
+  const JournalStart start = crashed();
+  const std::string whole = read_file(path("run/secret"));
+  fs::remove(path("run/secret"));
+  write_secret(path("run/secret"), draw_secret());
+  EXPECT_THAT(data::complaint([&] { open(input(start)); }),
+              testing::AllOf(HasSubstr(path("run/secret")), HasSubstr(path("run/ledger.json")),
+                             HasSubstr("do not belong together")));
+  write_file_atomically(path("run/secret"), whole, /*owner_only=*/true);
+  EXPECT_TRUE(open(input(start)).replays());
+  nlohmann::json ledger = nlohmann::json::parse(read_file(path("run/ledger.json")));
+  ledger["secret"] = "0123456789abcdef";
+  ledger["events"][0]["sigma"] = 9.0;
+  write_file_atomically(path("run/ledger.json"), ledger.dump(1), /*owner_only=*/true);
+  EXPECT_THAT(data::complaint([&] { open(input(start)); }), HasSubstr("do not belong together"));
+}
+
 TEST_F(JournalTest, ACheckpointWithOtherBytesDrawsAFreshNonce) {
   ChaChaKey noise;
   const JournalStart start = crashed(&noise);
