@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant('empty-batch-skipped', 'a step whose draw is empty does not happen',
            [('src/engine/executor.cpp', '  if (!graphs_->captured()) rows_->memory().begin();', '  if (rows_->micro_batches() == 0) return;\n  if (!graphs_->captured()) rows_->memory().begin();')],
            tests='PrivateStep.AnEmptyBatchStillAddsNoise',
-           audit=(AUDITED, 'an empty draw')),
+           audit=(AUDITED, 'does not follow its privacy plan')),
     Mutant('empty-batch-not-counted', 'the trainer leaves a step out whose draw is empty',
            [('src/train/trainer.cpp', '    StepLine line;\n    line.step = step;', '    if (options_.privacy && batch->samples.empty()) continue;\n    StepLine line;\n    line.step = step;')],
            tests='ProgramPrivateTrain.AnEmptyBatchStillStepsAndCounts',
@@ -202,7 +202,7 @@ MUTANTS = [
     Mutant('more-than-c', 'coefficients let a fiftieth more through than C',
            [('src/engine/clip_state.cpp', '  clip_norms_.copy_(host);', '  clip_norms_.copy_(host.mul_(1.02));')],
            tests='Sensitivity.*',
-           audit=(AUDITED, 'sensitivity: the canary')),
+           audit=(AUDITED, 'does not follow its privacy plan')),  # the run itself notices, before the audit measures
     Mutant('noise-ignores-c', 'the deviation of the noise is sigma, whatever C is',
            [('src/engine/clip_state.cpp', 'deviation = multiplier == 0 ? 0 : multiplier * std::sqrt(squares);',
              'deviation = multiplier == 0 || squares == 0 ? 0 : multiplier;')],
