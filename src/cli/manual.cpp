@@ -61,7 +61,8 @@ std::string man_page(const std::vector<OptionTable>& tables, const std::string& 
   }
   return page +
          ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed work or failed verification\n"
-         ".TP\n2\nwrong usage or bad input\n.TP\n3\na device or backend is missing\n";
+         ".TP\n2\nwrong usage or bad input\n.TP\n3\na device or backend is missing\n"
+         ".TP\n4\nstopped early by a signal; \\fB\\-\\-resume\\fR continues\n";
 }
 
 std::string options_page(const std::vector<OptionTable>& tables) {

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "cli/training.h"
 #include "comm/communicator.h"
+#include "comm/rank_link.h"
 #include "data/bpe.h"
 
 namespace veil {
@@ -18,7 +19,8 @@ using ::testing::StartsWith;
 
 class ProgramTrain : public TrainingTest {
  protected:
-  void expect_stops_and_goes_on(int steps, const std::string& more);
+  void expect_stops_and_goes_on(int steps, const std::string& more,
+                                const std::vector<int>& signals);
   void write(const std::string& name, const std::string& content) const {
     fs::create_directories((work() / name).parent_path());
     std::ofstream(work() / name) << content;
@@ -221,46 +223,92 @@ TEST_F(ProgramTrain, AHalfWrittenCheckpointIsPassedOver) {
 TEST_F(ProgramTrain, ARunThatIsDoneIsExportedAgainAndNotTrainedOn) {
   fs::create_directory(work() / "run");
   ASSERT_EQ(veil(words("--steps 3 --resume run --export whole")).code, kExitDone);
+  // What a killed process left goes; what a person put there stays.
+  write("run/settings.json.4000000.3.tmp", "{");
+  write("run/metrics.jsonl.4000000.4.tmp", "{");
+  write("run/notes.4000000.4.tmp", "mine");
   ASSERT_EQ(veil(words("--steps 3 --resume run --export again")).code, kExitDone);
   EXPECT_EQ(logged_steps(work() / "run"), steps_to(3));
   EXPECT_THAT(logged_steps(work() / "run", "held_out_loss"), ElementsAre(3));
   EXPECT_TRUE(weight_bytes(work() / "again") == weight_bytes(work() / "whole"));
+  EXPECT_FALSE(fs::exists(work() / "run" / "settings.json.4000000.3.tmp"));
+  EXPECT_FALSE(fs::exists(work() / "run" / "metrics.jsonl.4000000.4.tmp"));
+  EXPECT_TRUE(fs::exists(work() / "run" / "notes.4000000.4.tmp"));
 }
 
-// Signals a run twice, resumes it to its end, and holds it against one left alone.
-void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more) {
+// Signals a run several times, resumes it to its end, and holds it against one left alone.
+void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more,
+                                            const std::vector<int>& signals) {
   const std::string settings = fmt::format("--steps {} --checkpoint-every 0 {} ", steps, more);
   ASSERT_EQ(veil(words(settings + "--export whole")).code, kExitDone);
   const fs::path run = work() / "run";
   fs::create_directory(run);
   const std::string line = words(settings + "--resume '" + run.string() + "' --export resumed");
   std::vector<size_t> logged;
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : signals) {
     Child child(work(), line);
     wait_for_steps(child, run, logged_steps(run).size() + 1);
     child.signal(number);
-    EXPECT_EQ(child.wait(), kExitFailed) << text(work() / "child.err");
-    EXPECT_EQ(
-        text(work() / "child.err"),
-        "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at once\n");
+    EXPECT_EQ(child.wait(), kExitStopped) << text(work() / "child.err");
+    EXPECT_EQ(text(work() / "child.err"),
+              "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at once "
+              "(another signal: after 5 s)\n");
     EXPECT_THAT(text(work() / "child.out"), HasSubstr("continues it"));
     logged.push_back(logged_steps(run).size());
     EXPECT_TRUE(
         fs::exists(run / "checkpoints" / fmt::format("step_{:08}", logged.back()) / "state.json"));
   }
-  EXPECT_GT(logged[1], logged[0]);
+  EXPECT_EQ(std::adjacent_find(logged.begin(), logged.end(), std::greater_equal<>()), logged.end())
+      << "a continued run made no step";
   ASSERT_EQ(veil(line).code, kExitDone);
   EXPECT_EQ(logged_steps(run), steps_to(steps));
   EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
 }
 
-TEST_F(ProgramTrain, ASignalLeavesACheckpointAndExitCodeOne) {
-  expect_stops_and_goes_on(300, "");
+TEST_F(ProgramTrain, AStopSignalLeavesACheckpointAndExitCodeFour) {
+  expect_stops_and_goes_on(600, "", {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU});
 }
 
-TEST_F(ProgramTrain, ASignalToTheLauncherOfTwoRanksLeavesACheckpointAndExitCodeOne) {
+TEST_F(ProgramTrain, AStopSignalToTheLauncherOfTwoRanksLeavesACheckpointAndExitCodeFour) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  expect_stops_and_goes_on(60, "--ranks 2");
+  expect_stops_and_goes_on(90, "--ranks 2", {SIGTERM, SIGHUP, SIGUSR1});
+}
+
+TEST_F(ProgramTrain, SignalsOfLauncherAndSchedulerAreOneRequest) {
+  fs::create_directory(work() / "run");
+  Child child(work(), words("--steps 1000000 --checkpoint-every 1000000 --resume run"));
+  wait_for_steps(child, work() / "run", 1);
+  // Both are there when the process continues.
+  child.signal(SIGSTOP);
+  child.signal(SIGTERM);
+  child.signal(SIGUSR1);
+  child.signal(SIGCONT);
+  EXPECT_EQ(child.wait(), kExitStopped) << text(work() / "child.err");
+  EXPECT_THAT(text(work() / "child.err"), ::testing::Not(HasSubstr("stopped at once")));
+}
+
+TEST_F(ProgramTrain, AStopSignalBeforeTheFirstStepEndsTheRunAndSaysSo) {
+  std::string said;
+  // A signal that comes too late, after the first step has begun, is sent again to another run.
+  for (int round = 0; round < 5 && said.find("stopped before") == std::string::npos; ++round) {
+    Child child(work(), words("--steps 1000000 --export model"));
+    const fs::path status = fs::path("/proc") / std::to_string(child.pid()) / "status";
+    const auto hears_hangup = [&] {
+      std::istringstream lines(text(status));
+      for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("SigCgt:"))
+          return (std::stoull(line.substr(7), nullptr, 16) & (1u << (SIGHUP - 1))) != 0;
+      }
+      return false;
+    };
+    while (child.runs() && !hears_hangup())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    child.signal(SIGHUP);
+    EXPECT_EQ(child.wait(), kExitStopped) << text(work() / "child.err");
+    said = text(work() / "child.err");
+  }
+  EXPECT_EQ(said, "\nveil: stopped before the first step; nothing is lost\n");
+  EXPECT_FALSE(fs::exists(work() / "model"));
 }
 
 // What a scheduler does to a job that it preempted: the same command again.

@@ -54,12 +54,15 @@ class TrainingTest : public ProgramTest {
   // A process that trains, in a group of its own.
   class Child {
    public:
-    Child(const std::filesystem::path& folder, const std::string& line) : folder_(folder) {
+    Child(const std::filesystem::path& folder, const std::string& line,
+          const std::string& environment = "")
+        : folder_(folder) {
       pid_ = fork();
       if (pid_ != 0) return;
       setpgid(0, 0);
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing running
-      const std::string program = "cd '" + folder_.string() + "' && exec env OMP_NUM_THREADS=1 '" +
+      const std::string program = "cd '" + folder_.string() +
+                                  "' && exec /usr/bin/env OMP_NUM_THREADS=1 " + environment + " '" +
                                   veil_program() + "' " + line + " >child.out 2>child.err";
       execl("/bin/sh", "sh", "-c", program.c_str(), nullptr);
       _exit(127);
@@ -75,6 +78,7 @@ class TrainingTest : public ProgramTest {
       return !ended_;
     }
     void signal(int number) { kill(pid_, number); }
+    pid_t pid() const { return pid_; }
     int wait() {
       if (!ended_) waitpid(pid_, &status_, 0);
       ended_ = true;
