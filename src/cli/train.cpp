@@ -8,6 +8,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -148,12 +149,14 @@ void add_train_options(Options& options, TrainCommand& command) {
                .maximum = 1000000});
   options.add("output-dir", c.training.output_dir,
               {.help = "parent of the run's folder", .value = "DIR"});
-  options.add("resume", c.training.resume,
-              {.aliases = {"resume_from_checkpoint"},
-               .help = "continue the run in this folder, or the newest of --output-dir; auto: the "
-                       "newest if there is one, otherwise a new run",
-               .bare = "latest",
-               .value = "DIR"});
+  options.add(
+      "resume", c.training.resume,
+      {.aliases = {"resume_from_checkpoint"},
+       .help = "continue the run in this folder, or the newest of --output-dir, such as one that "
+               "a signal stopped (exit code 4); auto: the newest if there is one, otherwise "
+               "a new run",
+       .bare = "latest",
+       .value = "DIR"});
   options.add(
       "export", c.training.export_folder,
       {.help = "at the end, write the model here (with --ema its average): config.json, "
@@ -562,7 +565,8 @@ class TrainPrinter {
 
 std::atomic<bool> trains = false;  // the first step has begun
 std::atomic<int> signals_came = 0;
-std::atomic<double> first_came_ms = 0;
+// infinite until it is known, for one handler may interrupt another
+std::atomic<double> first_came_ms = std::numeric_limits<double>::infinity();
 std::atomic<bool> ctrl_c_came = false;  // one of them was Ctrl-C
 static_assert(std::atomic<double>::is_always_lock_free);
 // What a second signal says, written before `trains` is set; empty on all ranks but the first.
@@ -599,7 +603,14 @@ void on_stop_signal(int came) {
 
 void hear_stop_signals(bool speaks) {
   speaks_to_people = speaks;
-  for (const int number : kStopSignals) std::signal(number, on_stop_signal);
+  sigset_t heard;
+  sigemptyset(&heard);
+  for (const int number : kStopSignals) {
+    if (!is_heard(number)) continue;
+    std::signal(number, on_stop_signal);
+    sigaddset(&heard, number);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &heard, nullptr);  // a launcher may have held them until now
 }
 
 void stop_after_steps(const std::string& folder) {
@@ -635,7 +646,6 @@ int train_here(TrainCommand& command, Options& options, const RankInfo& info) {
   TrainPrinter printer(command, options);
   TrainingEvents events = printer.events();
   events.stop = [] { return signals_came > 0; };
-  hear_stop_signals(info.rank == 0);
   events.before_first_step = [&] { stop_after_steps(printer.folder()); };
   const TrainResult result = train(command.config, events, info);
   if (info.rank == 0) printer.end(result);
@@ -702,6 +712,8 @@ int run_train(const CommandCall& call) {
     start = RankStart{wanted.world, {"train"}, OnSignal::ask_ranks};
     start->words.insert(start->words.end(), call.arguments.begin(), call.arguments.end());
   }
+  // before the ranks meet: the launcher may ask them from then on
+  if (!start) hear_stop_signals(info.rank == 0);
   return on_ranks(info, start, [&] { return train_here(command, options, info); });
 }
 

@@ -147,19 +147,19 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnS
 
   const std::string socket = fmt::format("veil-{}-{:08x}", getpid(), std::random_device{}());
   RankWatch watch(listen_locally(socket), RankWatch::Where::local);
-  const PassedSignals signals;
+  const HeldSignals signals;
   std::fflush(stdout);
   MpirunProcess process(mpirun_command(mpirun, ranks, arguments), socket, ranks, on_signal);
 
   StopRequest stop;
   double failed_at = 0;
-  bool told = false;
+  bool told = false, asks = false;
   std::optional<int> code;
   while (!(code = process.ended())) {
     watch.look(20);
     if (const int number = signals.take()) {
       const StopRequest::Act act = stop.hear(number, on_signal, steady_ms());
-      if (act == StopRequest::Act::ask) process.signal(SIGUSR1);  // mpirun passes it on
+      if (act == StopRequest::Act::ask) asks = true;
       if (act == StopRequest::Act::end) {
         if (on_signal == OnSignal::ask_ranks)  // mpirun gives the ranks no time to say it
           std::fputs(
@@ -168,6 +168,12 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnS
               stderr);
         process.signal(number == SIGINT ? SIGINT : SIGTERM);
       }
+    }
+    // mpirun is not asked to pass it on: whether it does depends on its version. Ranks that have
+    // joined can answer.
+    if (asks && watch.joined() == ranks) {
+      watch.signal_ranks(kAskSignal);
+      asks = false;
     }
     const auto& failure = watch.failure();
     if (!failure || (stop.came() && !failure->told)) continue;
@@ -183,6 +189,8 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnS
     }
   }
   watch.look(0);
+  // mpirun was to end them; a rank that is stopped may have outlived it
+  if (stop.came() || watch.failure()) watch.signal_ranks(SIGKILL);
   if (stop.came()) return stop.exit_code(*code, on_signal);
   const auto& failure = watch.failure();
   if (failure && failure->told) {

@@ -38,9 +38,11 @@ struct LocalRank {
   if (getppid() != parent) _exit(kExitFailed);
   // a terminal's Ctrl-C reaches the launcher alone
   if (on_signal == OnSignal::ask_ranks) setpgid(0, 0);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // A rank that is asked to end hears it when it can answer (cli/train.cpp), not while it starts.
+  sigset_t held;
+  sigemptyset(&held);
+  if (on_signal == OnSignal::ask_ranks) sigaddset(&held, kAskSignal);
+  sigprocmask(SIG_SETMASK, &held, nullptr);
   const auto set = [](const char* name, int value) {
     setenv(name, std::to_string(value).c_str(), 1);
   };
@@ -71,7 +73,7 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
   words.push_back(nullptr);
   const int listening = listen_tcp("127.0.0.1", 0);
   const std::string token = random_hex(32);
-  const PassedSignals signals;
+  const HeldSignals signals;
   std::fflush(stdout);
   std::vector<LocalRank> all(static_cast<size_t>(ranks));
   const auto tell = [&all](int number) {
@@ -100,7 +102,7 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
   for (int left = ranks; left > 0;) {
     if (const int number = signals.take()) {
       const StopRequest::Act act = stop.hear(number, on_signal, steady_ms());
-      if (act == StopRequest::Act::ask) tell(SIGUSR1);
+      if (act == StopRequest::Act::ask) tell(kAskSignal);
       if (act == StopRequest::Act::end) {
         if (failed_ms == 0) failed_ms = steady_ms();
         tell(SIGINT);  // training ranks end at once by it, whatever came before
@@ -130,6 +132,8 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
       }
       rank.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       --left;
+      // asked to end before they had joined, the others may have failed because this one ended
+      if (stop.came() && *rank.code == kExitStopped) first_failure = kExitStopped;
       if (*rank.code == 0 || first_failure) continue;
       first_failure = *rank.code;
       if (failed_ms == 0 && !stop.came()) failed_ms = steady_ms();

@@ -1,8 +1,6 @@
 // Local ranks as plain processes that meet over TCP, and the signals that launchers pass on.
 #pragma once
 
-#include <signal.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -12,29 +10,6 @@
 #include "comm/stop_signals.h"
 
 namespace veil {
-
-// The stop signals are passed on to the ranks and outlived, so that the ranks' end is seen and
-// told.
-class PassedSignals {
- public:
-  PassedSignals() {
-    sigemptyset(&set_);
-    for (const int number : kStopSignals) sigaddset(&set_, number);
-    sigprocmask(SIG_BLOCK, &set_, &previous_);
-  }
-  ~PassedSignals() { sigprocmask(SIG_SETMASK, &previous_, nullptr); }
-  PassedSignals(const PassedSignals&) = delete;
-  PassedSignals& operator=(const PassedSignals&) = delete;
-
-  // The number of a signal that came, or 0.
-  int take() const {
-    const timespec now{};
-    return std::max(0, sigtimedwait(&set_, nullptr, &now));
-  }
-
- private:
-  sigset_t set_, previous_;
-};
 
 // What a launcher makes of the signals that came so far.
 class StopRequest {

@@ -11,6 +11,7 @@
 #include "comm/rank_link.h"
 #include "comm/rank_worker.h"
 #include "comm/socket_message.h"
+#include "comm/stop_signals.h"
 
 namespace veil {
 namespace {
@@ -36,6 +37,7 @@ class LauncherLine {
 };
 
 LauncherLine::LauncherLine(const std::string& socket, int rank) : fd_(connect_locally(socket)) {
+  const HeldSignals until_output_is_here;  // what a signal says is for the launcher's terminal
   send_frame(fd_, {Frame::hello, rank, ""});
   receive_output(fd_);
   listener_ = std::thread([this] {

@@ -1,6 +1,7 @@
 #include "comm/rank_watch.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -61,6 +62,12 @@ void RankWatch::tell_all(const Frame& frame) {
 void RankWatch::tell(int rank, const Frame& frame) {
   for (const Line& line : lines_) {
     if (line.rank == rank) send_frame(line.fd, frame);
+  }
+}
+
+void RankWatch::signal_ranks(int number) const {
+  for (const Line& line : lines_) {
+    if (line.process > 0) kill(line.process, number);
   }
 }
 
@@ -129,7 +136,9 @@ bool RankWatch::welcome_rank(Line& line, const Frame& frame) {
   }
   line.rank = frame.number;
   who_joined_.push_back({line.rank, where_ == Where::tcp ? peer_address(line.fd) : "", frame.text});
-  if (where_ == Where::local) send_output(line.fd);
+  if (where_ == Where::tcp) return true;
+  send_output(line.fd);
+  line.process = peer_process(line.fd);
   return true;
 }
 

@@ -2,6 +2,8 @@
 // died, however it died.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -36,6 +38,8 @@ class RankWatch {
   void look(int timeout_ms);
   void tell_all(const Frame& frame);
   void tell(int rank, const Frame& frame);
+  // Sends a signal to every local rank that is connected.
+  void signal_ranks(int number) const;
   // Nobody else is let in, and nothing listens any more.
   void close_door();
 
@@ -57,6 +61,7 @@ class RankWatch {
  private:
   struct Line {
     int fd = -1, rank = -1;
+    pid_t process = 0;  // a local rank's
     bool said_goodbye = false;
     std::string challenge;
     double until_ms = 0;  // a connection without a rank ends then

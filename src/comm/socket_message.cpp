@@ -113,7 +113,7 @@ std::optional<Frame> FrameReader::next() {
   Head head{};
   if (bytes_.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, bytes_.data(), sizeof head);
-  if (bytes_.size() < sizeof head + head.bytes) return std::nullopt;
+  if (bytes_.size() - sizeof head < head.bytes) return std::nullopt;
   Frame frame{static_cast<Frame::Kind>(head.kind), head.number,
               bytes_.substr(sizeof head, head.bytes)};
   bytes_.erase(0, sizeof head + head.bytes);
@@ -149,6 +149,12 @@ int accept_locally(int listening) {
     return fd;
   close(fd);
   return -1;
+}
+
+pid_t peer_process(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
 }
 
 int connect_locally(const std::string& name) {

@@ -1,6 +1,8 @@
 // Short messages over a socket, for what ranks and launcher tell each other outside collectives.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 
@@ -36,6 +38,7 @@ void set_socket_patience(int fd, double receive_s, double send_s);
 int listen_locally(const std::string& name);
 int accept_locally(int listening);  // -1 if the other side is another user's
 int connect_locally(const std::string& name);
+pid_t peer_process(int fd);  // that connected; 0: not known
 
 // Hands over this process's standard output and error; makes the received ones this process's own.
 void send_output(int fd);

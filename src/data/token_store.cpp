@@ -15,8 +15,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/stale_files.h"
 #include "base/json.h"
+#include "base/stale_files.h"
 
 namespace veil::data {
 

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/stale_files.h"
 #include "base/outputs.h"
+#include "base/stale_files.h"
 #include "comm/rank_link.h"
 #include "models/export.h"
 #include "models/model_files.h"

@@ -31,6 +31,17 @@ class ProgramHungRank : public TrainingTest {
     return 0;
   }
 
+  // Whether the process has ended or is about to. It may stay as a zombie: mpirun kills it and ends
+  // before it has waited for it, and who waits then is up to the machine.
+  static bool ends(pid_t process) {
+    for (int round = 0; round < 3000; ++round) {
+      const std::string status = text(fs::path("/proc") / std::to_string(process) / "status");
+      if (status.empty() || status.find("\nState:\tZ") != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
   // Stops a rank of `launcher veil train`, reads what the others say, and resumes the run with the
   // same line.
   void expect_named_and_resumed(const std::string& environment, int ranks, int hung, int speaker) {
@@ -54,16 +65,16 @@ class ProgramHungRank : public TrainingTest {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     RecordProperty("seconds", std::to_string(seconds));
-    EXPECT_NE(kill(process, 0), 0) << "the stopped rank is still there";
+    EXPECT_TRUE(ends(process)) << "the stopped rank is still there";
     // A collective of the step, a row of its schedule or the sum of the losses after it.
     const std::string where = fmt::format(
         "rank {} in (all_gather|reduce_scatter|all_reduce|barrier).*, step [0-9]+"
-        "(, (body|prologue) row [0-9]+ \\(.*\\))?",
+        "(, (prologue|body|tail) row [0-9]+ \\(.*\\))?",
         hung);
     const std::string said = text(work() / "child.err");
-    EXPECT_THAT(
-        said, ContainsRegex("veil: waiting for " + where + ", for 3 s; the run ends after 6 s\n"));
-    EXPECT_THAT(said, ContainsRegex(fmt::format("veil: rank {}: waited 6 s for {}; "
+    EXPECT_THAT(said, ContainsRegex("veil: waiting for " + where +
+                                    ", for [0-9]+ s; the run ends after 6 s\n"));
+    EXPECT_THAT(said, ContainsRegex(fmt::format("veil: rank {}: waited [0-9]+ s for {}; "
                                                 "--collective-timeout is 6 s\n",
                                                 speaker, where)));
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;

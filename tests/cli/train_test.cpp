@@ -19,8 +19,10 @@ using ::testing::StartsWith;
 
 class ProgramTrain : public TrainingTest {
  protected:
-  void expect_stops_and_goes_on(int steps, const std::string& more,
-                                const std::vector<int>& signals);
+  void expect_stops_and_goes_on(int steps, const std::string& more, const std::vector<int>& signals,
+                                const std::string& environment = "");
+  void expect_stops_before_first_step(const std::string& more, const std::string& environment,
+                                      const std::string& set, int number);
   void write(const std::string& name, const std::string& content) const {
     fs::create_directories((work() / name).parent_path());
     std::ofstream(work() / name) << content;
@@ -238,15 +240,16 @@ TEST_F(ProgramTrain, ARunThatIsDoneIsExportedAgainAndNotTrainedOn) {
 
 // Signals a run several times, resumes it to its end, and holds it against one left alone.
 void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more,
-                                            const std::vector<int>& signals) {
+                                            const std::vector<int>& signals,
+                                            const std::string& environment) {
   const std::string settings = fmt::format("--steps {} --checkpoint-every 0 {} ", steps, more);
-  ASSERT_EQ(veil(words(settings + "--export whole")).code, kExitDone);
+  ASSERT_EQ(veil(words(settings + "--export whole"), environment).code, kExitDone);
   const fs::path run = work() / "run";
   fs::create_directory(run);
   const std::string line = words(settings + "--resume '" + run.string() + "' --export resumed");
   std::vector<size_t> logged;
   for (const int number : signals) {
-    Child child(work(), line);
+    Child child(work(), line, environment);
     wait_for_steps(child, run, logged_steps(run).size() + 1);
     child.signal(number);
     EXPECT_EQ(child.wait(), kExitStopped) << text(work() / "child.err");
@@ -260,7 +263,7 @@ void ProgramTrain::expect_stops_and_goes_on(int steps, const std::string& more,
   }
   EXPECT_EQ(std::adjacent_find(logged.begin(), logged.end(), std::greater_equal<>()), logged.end())
       << "a continued run made no step";
-  ASSERT_EQ(veil(line).code, kExitDone);
+  ASSERT_EQ(veil(line, environment).code, kExitDone);
   EXPECT_EQ(logged_steps(run), steps_to(steps));
   EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
 }
@@ -269,9 +272,36 @@ TEST_F(ProgramTrain, AStopSignalLeavesACheckpointAndExitCodeFour) {
   expect_stops_and_goes_on(600, "", {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU});
 }
 
-TEST_F(ProgramTrain, AStopSignalToTheLauncherOfTwoRanksLeavesACheckpointAndExitCodeFour) {
+// Versions of mpirun differ in the signals that they pass on: this one passes on none.
+TEST_F(ProgramTrain, AStopSignalToTheLauncherOfTwoRanksReachesThemWithoutMpirunsHelp) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
-  expect_stops_and_goes_on(90, "--ranks 2", {SIGTERM, SIGHUP, SIGUSR1});
+  write("bin/mpirun",
+        "#!/bin/sh\n"
+        "PATH=${PATH#*:}\n"
+        "trap : USR1 USR2 HUP XCPU\n"
+        "trap 'kill -TERM $ranks' TERM INT\n"
+        "mpirun \"$@\" & ranks=$!\n"
+        "while :; do wait $ranks; code=$?; kill -0 $ranks 2>/dev/null || exit $code; done\n");
+  fs::permissions(work() / "bin" / "mpirun", fs::perms::owner_all);
+  expect_stops_and_goes_on(60, "--ranks 2", {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU},
+                           "PATH='" + (work() / "bin").string() + "':\"$PATH\"");
+}
+
+TEST_F(ProgramTrain, AStopSignalToTheLauncherOfTwoRanksOverTcpLeavesACheckpoint) {
+  expect_stops_and_goes_on(60, "--ranks 2", {SIGTERM, SIGUSR1}, "PATH=/nowhere");
+}
+
+TEST_F(ProgramTrain, ARunUnderNohupOutlivesTheTerminal) {
+  for (const char* ranks : {"", "--ranks 2 "}) {
+    const fs::path run = work() / (*ranks ? "of_two" : "of_one");
+    fs::create_directory(run);
+    Child child(work(), words(std::string(ranks) + "--steps 40 --resume '" + run.string() + "'"),
+                "nohup");
+    wait_for_steps(child, run, 1);
+    child.signal(SIGHUP);
+    EXPECT_EQ(child.wait(), kExitDone) << text(work() / "child.err");
+    EXPECT_EQ(logged_steps(run), steps_to(40));
+  }
 }
 
 TEST_F(ProgramTrain, SignalsOfLauncherAndSchedulerAreOneRequest) {
@@ -287,28 +317,32 @@ TEST_F(ProgramTrain, SignalsOfLauncherAndSchedulerAreOneRequest) {
   EXPECT_THAT(text(work() / "child.err"), ::testing::Not(HasSubstr("stopped at once")));
 }
 
-TEST_F(ProgramTrain, AStopSignalBeforeTheFirstStepEndsTheRunAndSaysSo) {
+// Signals a run as soon as it has the signal in the set.
+void ProgramTrain::expect_stops_before_first_step(const std::string& more,
+                                                  const std::string& environment,
+                                                  const std::string& set, int number) {
   std::string said;
   // A signal that comes too late, after the first step has begun, is sent again to another run.
   for (int round = 0; round < 5 && said.find("stopped before") == std::string::npos; ++round) {
-    Child child(work(), words("--steps 1000000 --export model"));
-    const fs::path status = fs::path("/proc") / std::to_string(child.pid()) / "status";
-    const auto hears_hangup = [&] {
-      std::istringstream lines(text(status));
-      for (std::string line; std::getline(lines, line);) {
-        if (line.starts_with("SigCgt:"))
-          return (std::stoull(line.substr(7), nullptr, 16) & (1u << (SIGHUP - 1))) != 0;
-      }
-      return false;
-    };
-    while (child.runs() && !hears_hangup())
+    Child child(work(), words("--steps 1000000 --export model " + more), environment);
+    while (child.runs() && !has_signal(child, set, number))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    child.signal(SIGHUP);
+    child.signal(number);
     EXPECT_EQ(child.wait(), kExitStopped) << text(work() / "child.err");
     said = text(work() / "child.err");
   }
-  EXPECT_EQ(said, "\nveil: stopped before the first step; nothing is lost\n");
+  EXPECT_THAT(said, HasSubstr("\nveil: stopped before the first step; nothing is lost\n"));
   EXPECT_FALSE(fs::exists(work() / "model"));
+}
+
+TEST_F(ProgramTrain, AStopSignalBeforeTheFirstStepEndsTheRunAndSaysSo) {
+  expect_stops_before_first_step("", "", "SigCgt:", SIGHUP);
+}
+
+// The launcher hears it before there are ranks that could.
+TEST_F(ProgramTrain, AStopSignalWhileRanksAreStartedEndsThemAndSaysSo) {
+  expect_stops_before_first_step("--ranks 2", "PATH=/nowhere", "SigBlk:", SIGTERM);
+  if (built_with_mpi()) expect_stops_before_first_step("--ranks 2", "", "SigBlk:", SIGTERM);
 }
 
 // What a scheduler does to a job that it preempted: the same command again.

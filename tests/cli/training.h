@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/test_paths.h"
 #include "cli/program.h"
+#include "comm/stop_signals.h"
 #include "models/weights.h"
 
 namespace veil {
@@ -61,6 +62,8 @@ class TrainingTest : public ProgramTest {
       if (pid_ != 0) return;
       setpgid(0, 0);
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing running
+      // a shell's background job ignores Ctrl-C
+      for (const int number : kStopSignals) ::signal(number, SIG_DFL);
       const std::string program = "cd '" + folder_.string() +
                                   "' && exec /usr/bin/env OMP_NUM_THREADS=1 " + environment + " '" +
                                   veil_program() + "' " + line + " >child.out 2>child.err";
@@ -114,6 +117,18 @@ class TrainingTest : public ProgramTest {
     int status_ = 0;
     bool ended_ = false;
   };
+
+  // Whether a signal is in a set of the process: "SigBlk:" of those it holds back, "SigCgt:" of
+  // those it has a handler for.
+  static bool has_signal(const Child& child, const std::string& set, int number) {
+    std::istringstream lines(
+        text(std::filesystem::path("/proc") / std::to_string(child.pid()) / "status"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(set))
+        return (std::stoull(line.substr(set.size()), nullptr, 16) >> (number - 1)) & 1;
+    }
+    return false;
+  }
 
   // The steps in metrics.jsonl, in its order.
   static std::vector<int64_t> logged_steps(const std::filesystem::path& run,

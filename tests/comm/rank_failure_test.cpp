@@ -20,6 +20,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 struct Outcome {
   int exit_code = 0;
@@ -114,13 +115,16 @@ constexpr const char* kStopTimeout = "4";
 // A rank that hangs is told half way and at the end of the timeout, by the first of those that wait
 // for it; all ranks end, the stopped one too. Nobody hears of `seconds` more.
 void expect_hung_rank_is_named(const Outcome& outcome, int hung, int speaker) {
-  const std::string where =
-      fmt::format("rank {} in all_reduce of 1000 fp32, step 7, body row 3 (reduce layers.1)", hung);
-  EXPECT_THAT(outcome.lines,
-              ElementsAre("veil: waiting for " + where + ", for 2 s; the run ends after 4 s",
-                          fmt::format("veil: rank {}: waited 4 s for {}; --collective-timeout is "
-                                      "4 s",
-                                      speaker, where)));
+  const std::string where = fmt::format(
+      "rank {} in all_reduce of 1000 fp32, step 7, body row 3 \\(reduce layers.1\\)", hung);
+  // A busy machine may look at the clock late.
+  EXPECT_THAT(
+      outcome.lines,
+      ElementsAre(
+          MatchesRegex("veil: waiting for " + where + ", for [0-9]+ s; the run ends after 4 s"),
+          MatchesRegex(fmt::format("veil: rank {}: waited [0-9]+ s for {}; --collective-timeout is "
+                                   "4 s",
+                                   speaker, where))));
   EXPECT_EQ(outcome.exit_code, kExitFailed);
   EXPECT_GE(outcome.seconds, 4);
 }
@@ -233,9 +237,10 @@ TEST(RankFailuresOverTcp, AHungRankIsNamedWhereCollectivesAreNotSeen) {
   const auto named = [](int hung, int witness) {
     const Outcome outcome = run_over_tcp("stop_unseen", hung, witness, 3, "8");
     const std::string where = fmt::format("rank {} in collectives by NCCL, step 7", hung);
-    EXPECT_THAT(outcome.lines, testing::Contains(fmt::format(
-                                   "veil: rank {}: waited 8 s for {}; --collective-timeout is 8 s",
-                                   witness, where)));
+    EXPECT_THAT(outcome.lines,
+                testing::Contains(MatchesRegex(fmt::format(
+                    "veil: rank {}: waited [0-9]+ s for {}; --collective-timeout is 8 s", witness,
+                    where))));
     EXPECT_EQ(outcome.exit_code, kExitFailed);
   };
   named(2, 0);

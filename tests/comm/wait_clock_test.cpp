@@ -55,9 +55,11 @@ TEST(WaitClock, TimeInWhichTheProcessItselfWasStoppedDoesNotCount) {
 
 TEST(WaitClock, WhatMovesBeginsAnew) {
   WaitClock clock;
-  EXPECT_TRUE(dues(clock, {25}, 0, 24).empty());
+  const std::vector<std::pair<double, Due>> one_line = {{12.5, Due::notice}};
+  EXPECT_EQ(dues(clock, {25}, 0, 24), one_line);
   clock.restart();
-  EXPECT_EQ(dues(clock, {25}, 24, 100).back().first, 49);
+  const std::vector<std::pair<double, Due>> anew = {{36.5, Due::notice}, {49, Due::end}};
+  EXPECT_EQ(dues(clock, {25}, 24, 100), anew);
 }
 
 TEST(OverdueWait, TheFirstRankThatIsNotWaitedForSpeaks) {

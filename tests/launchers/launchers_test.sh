@@ -48,11 +48,11 @@ only_run() {  # the one run_* folder of a parent
   ((${#runs[@]} == 1)) && [[ -d ${runs[0]} ]] || fail "$1 holds ${#runs[@]} runs, expected one: ${runs[*]}"
   echo "${runs[0]}"
 }
-# As docs/clusters.md says: srun kills the ranks when it gets SIGTERM itself, and mpirun a second later.
+# As docs/clusters.md says: srun kills the ranks when it gets SIGTERM itself, and mpirun a second later. Not every mpirun passes SIGUSR1 on: the ranks get it.
 stop() {  # LAUNCHER PID-OF-LAUNCH
   case $1 in
     srun) scancel --signal=TERM --user="$(id -un)" ;;
-    mpirun) pkill -USR1 -P "$(pgrep -P "$2" timeout)" ;;
+    mpirun) pkill -USR1 -P "$(pgrep -P "$(pgrep -P "$2" timeout)" mpirun)" ;;
     torchrun) pkill -TERM -P "$(pgrep -P "$2" timeout)" ;;
   esac
 }
