@@ -66,9 +66,10 @@ int run_audit_word(const std::string& word, const CommandCall& call) {
         "the run is missing: veil audit {} [options] -- TRAIN OPTIONS, as in `veil audit {} "
         "-- --model gpt2 --data my_texts --epsilon 8 --delta 1e-6`",
         word, word);
-  const RankInfo info = rank_info_from_environment();
+  RankInfo info = rank_info_from_environment();
   const auto words = read_train_words({split + 1, call.arguments.end()}, info);
   if (!words) return kExitDone;
+  info.collective_timeout_s = words->collective_timeout_s;
   const std::string file =
       c.output_dir.empty() ? "" : join_path(c.output_dir, audit_file_name(word));
   if (info.rank == 0 && !file.empty()) {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "base/utf8.h"
+#include "cli/exit_codes.h"
 #include "cli/terminal.h"
 #include "run/config_fields.h"
 #include "suite/suite.h"
@@ -104,6 +105,8 @@ void print_commands() {
     fmt::print("  {:<12}{}\n", command.name, command.help);
   }
   fmt::print("  {:<12}show a command's options, as `veil COMMAND --help` does\n", "help");
+  fmt::print("\nexit codes:\n");
+  for (const auto& [code, meaning] : kExitCodes) fmt::print("  {:<12}{}\n", code, meaning);
 }
 
 // `veil help suite linear`, `veil help train privacy`: the same as --help behind the command.

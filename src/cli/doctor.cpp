@@ -47,6 +47,7 @@ struct DoctorOptions {
   bool overwrite = false, calibrate = false;
   std::vector<Need> require;
   std::optional<int> ranks;
+  double collective_timeout_s = kCollectiveTimeoutSeconds;
   int64_t mebibytes = 64;
   Backend backend = Backend::automatic;
 };
@@ -274,6 +275,11 @@ int run_doctor(const CommandCall& call) {
                .help = "start so many local ranks and time an all-reduce",
                .minimum = 1,
                .maximum = 4096});
+  options.add("collective-timeout", wanted.collective_timeout_s,
+              {.help = "end if the ranks have waited so long for one of them; 0: wait for ever",
+               .minimum = 0,
+               .maximum = 1e6,
+               .value = "SECONDS"});
   options.add("size", wanted.mebibytes,
               {.help = "MiB that each rank adds in that all-reduce",
                .minimum = 1,
@@ -296,7 +302,8 @@ int run_doctor(const CommandCall& call) {
     return calibrate_machine(wanted.json);
   }
 
-  const RankInfo info = rank_info_from_environment();
+  RankInfo info = rank_info_from_environment();
+  info.collective_timeout_s = wanted.collective_timeout_s;
   std::optional<RankStart> start;
   if (wanted.ranks) {
     start = RankStart{*wanted.ranks, {"doctor"}};

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/text.h"
+#include "cli/exit_codes.h"
 
 namespace veil {
 namespace {
@@ -59,9 +60,10 @@ std::string man_page(const std::vector<OptionTable>& tables, const std::string& 
     for (const std::string& example : table.examples)
       page += fmt::format(".PP\n.EX\n{}\n.EE\n", roff(example));
   }
-  return page +
-         ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed work or failed verification\n"
-         ".TP\n2\nwrong usage or bad input\n.TP\n3\na device or backend is missing\n";
+  page += ".SH EXIT STATUS\n";
+  for (const auto& [code, meaning] : kExitCodes)
+    page += fmt::format(".TP\n{}\n{}\n", code, roff(meaning));
+  return page;
 }
 
 std::string options_page(const std::vector<OptionTable>& tables) {

@@ -23,6 +23,7 @@ struct ProfileCommand {
   RunConfig config;
   std::string output, output_dir;
   bool json = false, dry_run = false, overwrite = false;
+  double collective_timeout_s = kCollectiveTimeoutSeconds;
 };
 
 std::string number(std::optional<double> value, const char* format_as = "{:.3f}") {
@@ -193,6 +194,7 @@ int run_profile(const CommandCall& call) {
   add_step_options(options, command.config);
   add_private_step_options(options, command.config);
   add_measuring_options(options, command.config);
+  add_timeout_option(options, command.collective_timeout_s);
   add_experiment_presets(options, /*measuring=*/true);
   options.section("measurement");
   bool use_profiler = false;
@@ -236,7 +238,8 @@ int run_profile(const CommandCall& call) {
     return kExitDone;
   }
 
-  const RankInfo info = rank_info_from_environment();
+  RankInfo info = rank_info_from_environment();
+  info.collective_timeout_s = command.collective_timeout_s;
   RankInfo wanted = info;
   if (info.launcher == Launcher::none)
     wanted.world = wanted.local_world = command.config.placement.ranks.value_or(1);

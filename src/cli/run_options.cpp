@@ -402,6 +402,16 @@ void add_running_options(Options& options, RunConfig& c, bool several_worlds) {
               {.help = "let several ranks share a GPU and communicate through host memory"});
 }
 
+void add_timeout_option(Options& options, double& seconds) {
+  options.section(kShardingSection, "sharding");
+  options.add("collective-timeout", seconds,
+              {.help = "end the run, naming the rank, if the others have waited so long for it; a "
+                       "line says after 30 s who is waited for. 0: wait for ever",
+               .minimum = 0,
+               .maximum = 1e6,
+               .value = "SECONDS"});
+}
+
 void add_data_options(Options& options, RunConfig& c) {
   options.section(kDataSection, "data");
   options.add("data", c.data.path,

@@ -48,6 +48,8 @@ void add_privacy_options(Options& options, PrivacyConfig& privacy);
 // Learning rate, seed, device, ranks: what any run of steps needs. `several_worlds` leaves out the
 // ranks, which the command itself varies.
 void add_running_options(Options& options, RunConfig& config, bool several_worlds = false);
+// How long ranks wait for each other (RankInfo::collective_timeout_s).
+void add_timeout_option(Options& options, double& seconds);
 // The text or the images that steps read, and the tokenizer.
 void add_data_options(Options& options, RunConfig& config);
 // How text is read from files. `label_names`: the name of the option for labels that are words.

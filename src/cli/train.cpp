@@ -8,7 +8,9 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/quantity.h"
 #include "base/table.h"
@@ -20,6 +22,7 @@
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "cli/train_words.h"
+#include "comm/stop_signals.h"
 #include "profile/memory.h"
 #include "run/run_folder.h"
 
@@ -43,6 +46,7 @@ struct TrainCommand {
   std::string profile;  // as it was given
   bool json = false, dry_run = false;
   bool bf16 = false;
+  double collective_timeout_s = kCollectiveTimeoutSeconds;
 };
 
 void add_train_options(Options& options, TrainCommand& command) {
@@ -70,6 +74,7 @@ void add_train_options(Options& options, TrainCommand& command) {
   add_step_options(options, c);
   options.add("bf16", command.bf16, {.help = "the same as --compute bf16"});
   add_running_options(options, c);
+  add_timeout_option(options, command.collective_timeout_s);
   options.section("training");
   options.add(
       "steps", c.training.steps,
@@ -144,12 +149,14 @@ void add_train_options(Options& options, TrainCommand& command) {
                .maximum = 1000000});
   options.add("output-dir", c.training.output_dir,
               {.help = "parent of the run's folder", .value = "DIR"});
-  options.add("resume", c.training.resume,
-              {.aliases = {"resume_from_checkpoint"},
-               .help = "continue the run in this folder, or the newest of --output-dir; auto: the "
-                       "newest if there is one, otherwise a new run",
-               .bare = "latest",
-               .value = "DIR"});
+  options.add(
+      "resume", c.training.resume,
+      {.aliases = {"resume_from_checkpoint"},
+       .help = "continue the run in this folder, or the newest of --output-dir, such as one that "
+               "a signal stopped (exit code 4); auto: the newest if there is one, otherwise "
+               "a new run",
+       .bare = "latest",
+       .value = "DIR"});
   options.add(
       "export", c.training.export_folder,
       {.help = "at the end, write the model here (with --ema its average): config.json, "
@@ -556,40 +563,63 @@ class TrainPrinter {
   bool private_ = false;
 };
 
+std::atomic<bool> trains = false;  // the first step has begun
 std::atomic<int> signals_came = 0;
+// infinite until it is known, for one handler may interrupt another
+std::atomic<double> first_came_ms = std::numeric_limits<double>::infinity();
 std::atomic<bool> ctrl_c_came = false;  // one of them was Ctrl-C
-// What a second signal says, written before the handler is installed; empty on all ranks but the
-// first.
+static_assert(std::atomic<double>::is_always_lock_free);
+// What a second signal says, written before `trains` is set; empty on all ranks but the first.
 std::string last_words;  // NOLINT: a handler has no arguments
+bool speaks_to_people = false;
 
-void say_from_handler(const std::string& text) {
+void say_from_handler(std::string_view text) {
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // there is nobody to tell
 }
 
-// The first signal asks for a checkpoint after the step. A second one ends the process at once if
-// either was Ctrl-C; SIGTERM twice does not, for launchers and schedulers both send one.
-void stop_when_asked(const std::string& folder, bool speaks) {
-  if (speaks)
+// The first signal asks for a checkpoint after the step. A second one ends the process at once; a
+// second one that follows at once is the same request, unless one of them was Ctrl-C
+// (comm/stop_signals.h).
+void on_stop_signal(int came) {
+  if (!trains) {
+    if (speaks_to_people)
+      say_from_handler("\nveil: stopped before the first step; nothing is lost\n");
+    _exit(kExitStopped);
+  }
+  if (came == SIGINT) ctrl_c_came = true;
+  if (signals_came.fetch_add(1) == 0) {
+    first_came_ms = steady_ms();
+    if (speaks_to_people)
+      say_from_handler(
+          "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at once "
+          "(another signal: after 5 s)\n");
+    return;
+  }
+  if (!ctrl_c_came && !ends_at_once(came, steady_ms() - first_came_ms)) return;
+  say_from_handler(last_words);
+  std::signal(came, SIG_DFL);
+  std::raise(came);
+}
+
+void hear_stop_signals(bool speaks) {
+  speaks_to_people = speaks;
+  sigset_t heard;
+  sigemptyset(&heard);
+  for (const int number : kStopSignals) {
+    if (!is_heard(number)) continue;
+    std::signal(number, on_stop_signal);
+    sigaddset(&heard, number);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &heard, nullptr);  // a launcher may have held them until now
+}
+
+void stop_after_steps(const std::string& folder) {
+  if (speaks_to_people)
     last_words = fmt::format(
         "\nveil: stopped at once, without a checkpoint of the last steps; `veil train --resume {}` "
         "continues from the newest one\n",
         folder);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
-    std::signal(number, [](int came) {
-      if (came == SIGINT) ctrl_c_came = true;
-      if (signals_came.fetch_add(1) == 0) {
-        if (!last_words.empty())
-          say_from_handler(
-              "\nveil: stopping after this step with a checkpoint; a second Ctrl-C stops at "
-              "once\n");
-        return;
-      }
-      if (!ctrl_c_came) return;
-      say_from_handler(last_words);
-      std::signal(came, SIG_DFL);
-      std::raise(came);
-    });
-  }
+  trains = true;
 }
 
 // What a resumed run takes from its folder, if the command line does not say otherwise.
@@ -618,12 +648,14 @@ int train_here(TrainCommand& command, Options& options, const RankInfo& info) {
   TrainPrinter printer(command, options);
   TrainingEvents events = printer.events();
   events.stop = [] { return signals_came > 0; };
-  events.before_first_step = [&] { stop_when_asked(printer.folder(), info.rank == 0); };
+  events.before_first_step = [&] { stop_after_steps(printer.folder()); };
   const TrainResult result = train(command.config, events, info);
   if (info.rank == 0) printer.end(result);
   // launchers end all ranks when one fails: rank 0 has the last word
   const bool refuted = result.audit && !result.audit->failures.empty();
-  return (result.finished && !refuted) || info.rank != 0 ? kExitDone : kExitFailed;
+  if (info.rank != 0) return kExitDone;
+  if (refuted) return kExitFailed;
+  return result.finished ? kExitDone : kExitStopped;
 }
 
 }  // namespace
@@ -655,7 +687,7 @@ std::optional<TrainWords> read_train_words(const std::vector<std::string>& words
   TrainCommand command;
   Options options("train", "the options of the run");
   if (!parse_train({.arguments = words}, info, options, command)) return {};
-  return TrainWords{command.config, options.json()};
+  return TrainWords{command.config, options.json(), command.collective_timeout_s};
 }
 
 int run_train(const CommandCall& call) {
@@ -663,8 +695,9 @@ int run_train(const CommandCall& call) {
   Options options("train",
                   "trains a language model on your text or a diffusion transformer on your images; "
                   "privately with --epsilon or --sigma");
-  const RankInfo info = rank_info_from_environment();
+  RankInfo info = rank_info_from_environment();
   if (!parse_train(call, info, options, command)) return kExitDone;
+  info.collective_timeout_s = command.collective_timeout_s;
 
   RankInfo wanted = info;
   if (info.launcher == Launcher::none)
@@ -681,6 +714,8 @@ int run_train(const CommandCall& call) {
     start = RankStart{wanted.world, {"train"}, OnSignal::ask_ranks};
     start->words.insert(start->words.end(), call.arguments.begin(), call.arguments.end());
   }
+  // before the ranks meet: the launcher may ask them from then on
+  if (!start) hear_stop_signals(info.rank == 0);
   return on_ranks(info, start, [&] { return train_here(command, options, info); });
 }
 

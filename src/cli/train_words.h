@@ -14,6 +14,7 @@ namespace veil {
 struct TrainWords {
   RunConfig config;  // as train() would get it
   nlohmann::json settings;
+  double collective_timeout_s = kCollectiveTimeoutSeconds;
 };
 // Nothing if --help was among them and is answered. UserError as `veil train`'s.
 std::optional<TrainWords> read_train_words(const std::vector<std::string>& words,

@@ -1,5 +1,6 @@
 #include "comm/agent_store.h"
 
+#include <sstream>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/error.h"
@@ -31,17 +32,19 @@ auto ask_agent(const RankInfo& info, Ask ask) {
 
 }  // namespace
 
-void tell_agent(const RankInfo& info, int port) {
-  const std::string text = std::to_string(port);
+void tell_agent(const RankInfo& info, const AgentsWord& word) {
+  const std::string text = fmt::format("{} {}", word.port, word.token);
   ask_agent(info, [&](c10d::Store& store) {
     store.set(port_key(info), std::vector<uint8_t>(text.begin(), text.end()));
   });
 }
 
-int port_from_agent(const RankInfo& info) {
+AgentsWord word_from_agent(const RankInfo& info) {
   return ask_agent(info, [&](c10d::Store& store) {
     const std::vector<uint8_t> told = store.get(port_key(info));
-    return std::stoi(std::string(told.begin(), told.end()));
+    AgentsWord word;
+    std::istringstream(std::string(told.begin(), told.end())) >> word.port >> word.token;
+    return word;
   });
 }
 

@@ -37,35 +37,49 @@ class HostCommunicator : public Communicator {
 
   PendingPtr all_gather(const Tensor& shard, const Tensor& whole) override {
     check_all_gather(shard, whole, size(), lane_.device());
-    return post([s = RawTensor(shard), w = RawTensor(whole)](HostLane& lane, auto& moments) {
-      return lane.all_gather(s, w, moments);
-    });
+    return post({CallHeader::all_gather, dtype_of(shard), shard.numel()},
+                [s = RawTensor(shard), w = RawTensor(whole)](HostLane& lane, auto& moments) {
+                  return lane.all_gather(s, w, moments);
+                });
   }
   PendingPtr reduce_scatter(const Tensor& whole, const Tensor& shard) override {
     check_reduce_scatter(whole, shard, size(), lane_.device());
-    return post([s = RawTensor(shard), w = RawTensor(whole)](HostLane& lane, auto& moments) {
-      return lane.reduce_scatter(w, s, moments);
-    });
+    return post({CallHeader::reduce_scatter, dtype_of(shard), shard.numel()},
+                [s = RawTensor(shard), w = RawTensor(whole)](HostLane& lane, auto& moments) {
+                  return lane.reduce_scatter(w, s, moments);
+                });
   }
   PendingPtr all_reduce(const Tensor& data) override {
     check_all_reduce(data, lane_.device());
-    return post([d = RawTensor(data)](HostLane& lane, auto& moments) {
-      return lane.all_reduce(d, moments);
-    });
+    return post({CallHeader::all_reduce, dtype_of(data), data.numel()},
+                [d = RawTensor(data)](HostLane& lane, auto& moments) {
+                  return lane.all_reduce(d, moments);
+                });
   }
   PendingPtr broadcast(const Tensor& data, int root) override {
     check_broadcast(data, root, size(), lane_.device());
-    return post([d = RawTensor(data), root](HostLane& lane, auto& moments) {
-      return lane.broadcast(d, root, moments);
-    });
+    return post({CallHeader::broadcast, dtype_of(data), data.numel(), root},
+                [d = RawTensor(data), root](HostLane& lane, auto& moments) {
+                  return lane.broadcast(d, root, moments);
+                });
   }
   void barrier() override {
-    lane_.worker().post(lane_.queue(), [this] { return lane_.barrier(); }).get();
+    lane_.worker()
+        .post(
+            lane_.queue(), [this] { return lane_.barrier(); }, name_of({}))
+        .get();
   }
 
  private:
+  static int64_t dtype_of(const Tensor& tensor) {
+    return static_cast<int64_t>(tensor.scalar_type());
+  }
+  static TaskName name_of(const CallHeader& header) {
+    return {[header] { return describe(header); }, current_place()};
+  }
+
   template <typename Work>
-  PendingPtr post(Work work) {
+  PendingPtr post(const CallHeader& header, Work work) {
     HostLane::Moments moments;
     if (lane_.device().is_cuda()) {
       moments.start = Marker::ordering(lane_.device());
@@ -75,8 +89,8 @@ class HostCommunicator : public Communicator {
       moments.began = Marker::timed(lane_.device());
       moments.ended = Marker::timed(lane_.device());
     }
-    auto done =
-        lane_.worker().post(lane_.queue(), [this, work, moments] { return work(lane_, moments); });
+    auto done = lane_.worker().post(
+        lane_.queue(), [this, work, moments] { return work(lane_, moments); }, name_of(header));
     return std::make_shared<HostPending>(std::move(done), moments);
   }
 

@@ -274,8 +274,15 @@ HostLane::HostLane(RankWorker& worker, int lane, Device device)
       size_(worker.size()),
       stream_(Stream::create(device)),
       staging_(device, 2 * worker.size(), slot_bytes_for(worker.size())) {
-  worker_.post(queue_, [this] { return worker_.wire().open(channel_); }).get();
-  worker_.post(queue_, [this, lane] { return agree_on_lane(lane); }).get();
+  const TaskName name{[] { return "the opening of a communicator"; }, current_place()};
+  worker_
+      .post(
+          queue_, [this] { return worker_.wire().open(channel_); }, name)
+      .get();
+  worker_
+      .post(
+          queue_, [this, lane] { return agree_on_lane(lane); }, name)
+      .get();
 }
 
 HostLane::~HostLane() {

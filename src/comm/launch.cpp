@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "comm/job_token.h"
 
 namespace veil {
 namespace {
@@ -166,6 +167,14 @@ bool changes_arithmetic(const std::string& entry) {
   return false;
 }
 
+// Next to Veil's cache in the home folder, which machines of a cluster usually share.
+std::string user_key_file() {
+  if (const std::string cache = text("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/veil/job_key";
+  const std::string home = text("HOME");
+  return home.empty() ? "" : home + "/.cache/veil/job_key";
+}
+
 std::vector<std::string> arithmetic_environment() {
   std::vector<std::string> found;
   for (char** entry = environ; entry && *entry; ++entry) {
@@ -189,6 +198,11 @@ RankInfo rank_info_from_environment() {
   if (!text("MASTER_ADDR").empty()) info.master_address = text("MASTER_ADDR");
   info.master_port = number("MASTER_PORT", info.master_port);
   info.arithmetic = arithmetic_environment();
+  info.job_token = text("VEIL_JOB_TOKEN");
+  if (!info.job_token.empty() && info.job_token.size() < kShortestToken)
+    user_error("VEIL_JOB_TOKEN has {} characters, at least {} are needed: `openssl rand -hex 16`",
+               info.job_token.size(), kShortestToken);
+  info.user_key_file = user_key_file();
   return info;
 }
 

@@ -31,7 +31,7 @@ class World {
   World& operator=(const World&) = delete;
   const RankInfo& info() const;
   // Reports why this rank cannot continue, ends every rank, does not return.
-  [[noreturn]] void fail(const std::string& reason, int exit_code);
+  [[noreturn]] void fail(const std::string& reason, int exit_code, bool aloud = true);
 
  private:
   struct State;

@@ -147,23 +147,36 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnS
 
   const std::string socket = fmt::format("veil-{}-{:08x}", getpid(), std::random_device{}());
   RankWatch watch(listen_locally(socket), RankWatch::Where::local);
-  const PassedSignals signals;
+  const HeldSignals signals;
   std::fflush(stdout);
   MpirunProcess process(mpirun_command(mpirun, ranks, arguments), socket, ranks, on_signal);
 
-  int asked_to_end = 0;
+  StopRequest stop;
   double failed_at = 0;
-  bool told = false;
+  bool told = false, asks = false;
   std::optional<int> code;
   while (!(code = process.ended())) {
     watch.look(20);
     if (const int number = signals.take()) {
-      const bool asks = on_signal == OnSignal::ask_ranks && !asked_to_end;
-      asked_to_end = number;
-      process.signal(asks ? SIGUSR1 : number);  // mpirun passes SIGUSR1 on to the ranks
+      const StopRequest::Act act = stop.hear(number, on_signal, steady_ms());
+      if (act == StopRequest::Act::ask) asks = true;
+      if (act == StopRequest::Act::end) {
+        if (on_signal == OnSignal::ask_ranks)  // mpirun gives the ranks no time to say it
+          std::fputs(
+              "veil: stopped at once, without a checkpoint of the last steps; `--resume` continues "
+              "from the newest one\n",
+              stderr);
+        process.signal(number == SIGINT ? SIGINT : SIGTERM);
+      }
+    }
+    // mpirun is not asked to pass it on: whether it does depends on its version. Ranks that have
+    // joined can answer.
+    if (asks && watch.joined() == ranks) {
+      watch.signal_ranks(kAskSignal);
+      asks = false;
     }
     const auto& failure = watch.failure();
-    if (!failure || asked_to_end) continue;
+    if (!failure || (stop.came() && !failure->told)) continue;
     if (failure->told && !told) {
       std::fputs(failure_line(failure->rank, ranks, failure->reason).c_str(), stderr);
       watch.tell_all({Frame::end, failure->exit_code, ""});
@@ -176,8 +189,9 @@ int launch_local_ranks(int ranks, const std::vector<std::string>& arguments, OnS
     }
   }
   watch.look(0);
-  if (asked_to_end && on_signal == OnSignal::ask_ranks) return *code == 0 ? kExitDone : kExitFailed;
-  if (asked_to_end) return 128 + asked_to_end;
+  // mpirun was to end them; a rank that is stopped may have outlived it
+  if (stop.came() || watch.failure()) watch.signal_ranks(SIGKILL);
+  if (stop.came()) return stop.exit_code(*code, on_signal);
   const auto& failure = watch.failure();
   if (failure && failure->told) {
     if (!told) std::fputs(failure_line(failure->rank, ranks, failure->reason).c_str(), stderr);

@@ -15,29 +15,34 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "comm/job_token.h"
 #include "comm/rank_link.h"
 #include "comm/socket_message.h"
 
 namespace veil {
 namespace {
 
-constexpr double kEndMs = 4000;  // for the other ranks to end once one has failed
+constexpr double kEndMs = 4000;     // for the other ranks to end once one has failed
+constexpr double kStoppedMs = 500;  // of these, for those that are stopped
 
 struct LocalRank {
   pid_t pid = -1;
   std::optional<int> code;  // 128 + n for signal n
+  bool stopped = false;     // by SIGSTOP: it hears nothing
 };
 
 // In the new process. Does not return.
-[[noreturn]] void become_rank(int rank, int ranks, int listening, OnSignal on_signal, pid_t parent,
-                              const std::vector<char*>& words) {
+[[noreturn]] void become_rank(int rank, int ranks, int listening, const std::string& token,
+                              OnSignal on_signal, pid_t parent, const std::vector<char*>& words) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitFailed);
   // a terminal's Ctrl-C reaches the launcher alone
   if (on_signal == OnSignal::ask_ranks) setpgid(0, 0);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // A rank that is asked to end hears it when it can answer (cli/train.cpp), not while it starts.
+  sigset_t held;
+  sigemptyset(&held);
+  if (on_signal == OnSignal::ask_ranks) sigaddset(&held, kAskSignal);
+  sigprocmask(SIG_SETMASK, &held, nullptr);
   const auto set = [](const char* name, int value) {
     setenv(name, std::to_string(value).c_str(), 1);
   };
@@ -45,6 +50,7 @@ struct LocalRank {
   for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, ranks);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   set("MASTER_PORT", port_of(listening));
+  setenv("VEIL_JOB_TOKEN", token.c_str(), 1);
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   unsetenv("VEIL_LISTENING_SOCKET");
   if (rank == 0) {
@@ -65,8 +71,9 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
   std::vector<char*> words{const_cast<char*>(program.c_str())};
   for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  const int listening = listen_tcp(0);
-  const PassedSignals signals;
+  const int listening = listen_tcp("127.0.0.1", 0);
+  const std::string token = random_hex(32);
+  const HeldSignals signals;
   std::fflush(stdout);
   std::vector<LocalRank> all(static_cast<size_t>(ranks));
   const auto tell = [&all](int number) {
@@ -77,7 +84,7 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
   const pid_t parent = getpid();
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) become_rank(rank, ranks, listening, on_signal, parent, words);
+    if (pid == 0) become_rank(rank, ranks, listening, token, on_signal, parent, words);
     if (pid < 0) {
       const std::string reason = std::strerror(errno);
       tell(SIGKILL);
@@ -88,18 +95,26 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
   }
   close(listening);
 
-  int asked_to_end = 0, first_failure = 0;
+  StopRequest stop;
+  int first_failure = 0;
   double failed_ms = 0;
   bool forced = false;
   for (int left = ranks; left > 0;) {
     if (const int number = signals.take()) {
-      const bool asks = on_signal == OnSignal::ask_ranks && !asked_to_end;
-      if (asked_to_end && failed_ms == 0) failed_ms = steady_ms();
-      asked_to_end = number;
-      tell(asks ? SIGUSR1 : number);
+      const StopRequest::Act act = stop.hear(number, on_signal, steady_ms());
+      if (act == StopRequest::Act::ask) tell(kAskSignal);
+      if (act == StopRequest::Act::end) {
+        if (failed_ms == 0) failed_ms = steady_ms();
+        tell(SIGINT);  // training ranks end at once by it, whatever came before
+      }
+    }
+    if (failed_ms > 0 && steady_ms() - failed_ms > kStoppedMs) {
+      for (const LocalRank& rank : all) {  // the others have said which one hangs
+        if (rank.stopped && !rank.code) kill(rank.pid, SIGKILL);
+      }
     }
     if (failed_ms > 0 && steady_ms() - failed_ms > kEndMs) {
-      if (!forced && !asked_to_end)  // ranks that had joined would have told it and ended
+      if (!forced && !stop.came())  // ranks that had joined would have told it and ended
         std::fputs(
             fmt::format("veil: a rank ended before it had joined (exit code {})\n", first_failure)
                 .c_str(),
@@ -109,18 +124,23 @@ int launch_processes(int ranks, const std::vector<std::string>& arguments, OnSig
     }
     for (LocalRank& rank : all) {
       int status = 0;
-      if (rank.code || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
+      if (rank.code || waitpid(rank.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != rank.pid)
+        continue;
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+        rank.stopped = WIFSTOPPED(status);
+        continue;
+      }
       rank.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       --left;
+      // asked to end before they had joined, the others may have failed because this one ended
+      if (stop.came() && *rank.code == kExitStopped) first_failure = kExitStopped;
       if (*rank.code == 0 || first_failure) continue;
       first_failure = *rank.code;
-      if (failed_ms == 0 && !asked_to_end) failed_ms = steady_ms();
+      if (failed_ms == 0 && !stop.came()) failed_ms = steady_ms();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (asked_to_end && on_signal == OnSignal::end_ranks) return 128 + asked_to_end;
-  if (asked_to_end) return first_failure ? kExitFailed : kExitDone;
-  return first_failure;
+  return stop.came() ? stop.exit_code(first_failure, on_signal) : first_failure;
 }
 
 }  // namespace veil

@@ -11,6 +11,7 @@
 #include "comm/rank_link.h"
 #include "comm/rank_worker.h"
 #include "comm/socket_message.h"
+#include "comm/stop_signals.h"
 
 namespace veil {
 namespace {
@@ -36,6 +37,7 @@ class LauncherLine {
 };
 
 LauncherLine::LauncherLine(const std::string& socket, int rank) : fd_(connect_locally(socket)) {
+  const HeldSignals until_output_is_here;  // what a signal says is for the launcher's terminal
   send_frame(fd_, {Frame::hello, rank, ""});
   receive_output(fd_);
   listener_ = std::thread([this] {
@@ -79,7 +81,8 @@ class MpiLink : public RankLink {
     if (!info.launcher_socket.empty())
       launcher_ = std::make_unique<LauncherLine>(info.launcher_socket, info.rank);
     try {
-      worker_ = std::make_unique<RankWorker>(make_mpi_wire());
+      worker_ =
+          std::make_unique<RankWorker>(make_mpi_wire(), WaitLimits{info.collective_timeout_s});
     } catch (const std::exception& error) {
       if (!launcher_) throw;
       launcher_->fail(error.what(), kExitFailed);
@@ -89,7 +92,10 @@ class MpiLink : public RankLink {
                "the launcher says rank {} of {}, MPI says rank {} of {}", info.rank, info.world,
                worker_->rank(), worker_->size());
     queue_ = worker_->new_queue();
-    worker_->post(queue_, [this] { return worker_->wire().open(channel_); }).get();
+    worker_
+        ->post(queue_, [this] { return worker_->wire().open(channel_); },
+               {[] { return "the opening of a channel"; }})
+        .get();
   }
 
   ~MpiLink() override {
@@ -100,16 +106,17 @@ class MpiLink : public RankLink {
 
   void share(void* data, size_t bytes) override {
     worker_
-        ->post(queue_, [this, data, bytes] { return share_task(*worker_, *channel_, data, bytes); })
+        ->post(queue_, [this, data, bytes] { return share_task(*worker_, *channel_, data, bytes); },
+               {[] { return "what rank 0 shares"; }, current_place()})
         .get();
   }
 
   RankWorker& worker() override { return *worker_; }
 
-  void fail(const std::string& reason, int exit_code) override {
+  void fail(const std::string& reason, int exit_code, bool aloud) override {
     if (launcher_) {
       launcher_->fail(reason, exit_code);  // it prints the first failure it hears of, and no other
-    } else {
+    } else if (aloud) {
       std::fputs(failure_line(info_.rank, info_.world, reason).c_str(), stderr);
       std::fflush(stderr);
     }

@@ -8,6 +8,11 @@
 
 namespace veil {
 
+// The exit code of work that a signal stopped early and that can be continued.
+inline constexpr int kExitStopped = 4;
+
+inline constexpr double kCollectiveTimeoutSeconds = 600;
+
 enum class Launcher { none, mpirun, srun, torchrun };
 
 // What the launcher's environment says of this process. world 1 and Launcher::none for a process
@@ -23,12 +28,17 @@ struct RankInfo {
   bool agent_store = false;
   int attempt = 0;     // of torchrun, which starts ranks again that failed
   int listening = -1;  // rank 0's socket at master_port if the launcher has made it
+  // What ranks prove to each other when they meet over TCP; a secret of the job. "": none is known.
+  std::string job_token = {};
+  std::string user_key_file = {};  // a secret of the user, from which one is derived then
+  // A rank that others wait for this long in a collective ends the run; 0: never.
+  double collective_timeout_s = kCollectiveTimeoutSeconds;
   // "NAME=value" of all that libraries read to choose how they compute, sorted.
   std::vector<std::string> arithmetic = {};
 };
 
-// What SIGINT and SIGTERM do to local ranks: end them, or ask them by SIGUSR1 to end on their own,
-// in their own time. A second signal ends them in either case.
+// What the stop signals (comm/stop_signals.h) do to local ranks: end them, or ask them by SIGUSR1
+// to end on their own, in their own time. A second signal ends them in either case.
 enum class OnSignal { end_ranks, ask_ranks };
 
 class RankWorker;
@@ -42,8 +52,9 @@ class RankLink {
   // so all ranks make it, in the same order as what they share.
   virtual RankWorker& worker() = 0;
   // Tells people why this rank failed, and ends every rank. Returns if the others could only be
-  // left to notice that this rank is gone.
-  virtual void fail(const std::string& reason, int exit_code) = 0;
+  // left to notice that this rank is gone. `aloud`: whether this rank tells it itself where there
+  // is nobody to tell it for all.
+  virtual void fail(const std::string& reason, int exit_code, bool aloud) = 0;
 };
 
 std::unique_ptr<RankLink> make_mpi_link(const RankInfo& info);
@@ -62,6 +73,9 @@ std::string text_of_rank_0(const std::string& mine);
 
 // World::fail from where no World is at hand. Without one, ends the process alike.
 [[noreturn]] void fail_current_world(const std::string& reason, int exit_code);
+
+// The same for ranks that all notice at once that another one hangs; one of them `speaks`.
+[[noreturn]] void fail_overdue_world(const std::string& reason, bool speaks);
 
 // The one form in which a rank's failure is told.
 std::string failure_line(int rank, int world, const std::string& reason);

@@ -2,11 +2,20 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "comm/overdue.h"
 
 namespace veil {
+namespace {
 
-RankWorker::RankWorker(std::unique_ptr<Wire> wire) : wire_(std::move(wire)) {
+// Rounds without any progress before waits are timed: what is quick is not looked at.
+constexpr int kRoundsBeforeLook = 16;
+
+}  // namespace
+
+RankWorker::RankWorker(std::unique_ptr<Wire> wire, WaitLimits limits)
+    : wire_(std::move(wire)), limits_(limits) {
   std::promise<void> started;
   std::future<void> ready = started.get_future();
   thread_ =
@@ -28,8 +37,8 @@ RankWorker::~RankWorker() {
   thread_.join();
 }
 
-std::future<void> RankWorker::post(int queue, std::function<RankTask()> make) {
-  Job job{std::move(make), {}, nullptr};
+std::future<void> RankWorker::post(int queue, std::function<RankTask()> make, TaskName name) {
+  Job job{std::move(make), {}, nullptr, std::move(name), {}, nullptr};
   std::future<void> done = job.done.get_future();
   {
     std::lock_guard lock(mutex_);
@@ -42,6 +51,8 @@ std::future<void> RankWorker::post(int queue, std::function<RankTask()> make) {
 }
 
 void RankWorker::abort(int exit_code) {
+  if (std::this_thread::get_id() == thread_.get_id())
+    return wire_->abort(exit_code ? exit_code : kExitFailed);
   {
     std::lock_guard lock(mutex_);
     abort_code_ = exit_code ? exit_code : kExitFailed;
@@ -89,6 +100,7 @@ void RankWorker::loop() {
       idle_rounds_ = 0;
     } else {
       wire_->rest(++idle_rounds_);
+      if (idle_rounds_ >= kRoundsBeforeLook) look_at_waits();
     }
   }
 }
@@ -101,6 +113,8 @@ bool RankWorker::advance() {
     any = true;
     std::exception_ptr error;
     bool done = false;
+    const bool moved_before = std::exchange(moved_, false);
+    incomplete_ = nullptr;
     try {
       if (!job.task) job.task = std::make_unique<RankTask>(job.make());
       done = job.task->resume();
@@ -109,6 +123,9 @@ bool RankWorker::advance() {
       done = true;
       error = std::current_exception();
     }
+    if (moved_) job.clock.restart();
+    job.waits_for = incomplete_;
+    moved_ = moved_ || moved_before;
     if (done) {
       moved_ = true;
       // What the task captured ends before the caller hears of it.
@@ -126,9 +143,23 @@ bool RankWorker::advance() {
 }
 
 bool RankWorker::completed(Transfers& transfers) {
-  if (!transfers.completed()) return false;
+  if (!transfers.completed()) {
+    incomplete_ = &transfers;
+    return false;
+  }
   moved_ = true;
   return true;
+}
+
+void RankWorker::look_at_waits() {
+  const double now_ms = steady_ms();
+  for (auto& [queue, jobs] : queues_) {
+    Job& job = jobs.front();
+    look_at_wait(job.clock, limits_, now_ms, rank(), [&job] {
+      return OverdueWait{job.waits_for ? job.waits_for->waiting_for() : std::vector<int>{},
+                         job.name.what ? job.name.what() : "a message", job.name.place};
+    });
+  }
 }
 
 }  // namespace veil

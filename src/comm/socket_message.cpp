@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -92,6 +93,44 @@ std::optional<Frame> receive_frame(int fd) {
   return frame;
 }
 
+bool FrameReader::take(int fd, size_t most_bytes) {
+  char piece[16384];
+  while (true) {
+    const ssize_t n = recv(fd, piece, sizeof piece, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (n <= 0) return false;
+    bytes_.append(piece, static_cast<size_t>(n));
+    Head head{};
+    if (bytes_.size() < sizeof head) continue;
+    std::memcpy(&head, bytes_.data(), sizeof head);
+    if (head.bytes > most_bytes) return false;
+    if (bytes_.size() >= sizeof head + head.bytes) return true;  // the rest later
+  }
+}
+
+std::optional<Frame> FrameReader::next() {
+  Head head{};
+  if (bytes_.size() < sizeof head) return std::nullopt;
+  std::memcpy(&head, bytes_.data(), sizeof head);
+  if (bytes_.size() - sizeof head < head.bytes) return std::nullopt;
+  Frame frame{static_cast<Frame::Kind>(head.kind), head.number,
+              bytes_.substr(sizeof head, head.bytes)};
+  bytes_.erase(0, sizeof head + head.bytes);
+  return frame;
+}
+
+void set_socket_patience(int fd, double receive_s, double send_s) {
+  const auto set = [fd](int name, double seconds) {
+    const auto whole = static_cast<time_t>(seconds);
+    const timeval patience{whole,
+                           static_cast<suseconds_t>((seconds - static_cast<double>(whole)) * 1e6)};
+    setsockopt(fd, SOL_SOCKET, name, &patience, sizeof patience);
+  };
+  set(SO_RCVTIMEO, receive_s);
+  set(SO_SNDTIMEO, send_s);
+}
+
 int listen_locally(const std::string& name) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) socket_error("socket");
@@ -110,6 +149,12 @@ int accept_locally(int listening) {
     return fd;
   close(fd);
   return -1;
+}
+
+pid_t peer_process(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
 }
 
 int connect_locally(const std::string& name) {
@@ -160,36 +205,71 @@ void receive_output(int fd) {
   for (const int extra : received) close(extra);
 }
 
-int listen_tcp(int port) {
-  const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+namespace {
+
+// A socket that listens there; -1 and errno if it cannot.
+int listen_at(const sockaddr* address, socklen_t length) {
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
   const int on = 1, off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address->sa_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (bind(fd, address, length) == 0 && listen(fd, 1024) == 0) return fd;
+  const int reason = errno;
+  close(fd);
+  errno = reason;
+  return -1;
+}
+
+int listen_everywhere(int port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
   any6.sin6_addr = in6addr_any;
   any6.sin6_port = htons(static_cast<uint16_t>(port));
-  if (fd >= 0) {
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(fd, reinterpret_cast<const sockaddr*>(&any6), sizeof any6) == 0 &&
-        listen(fd, 1024) == 0)
-      return fd;
-    close(fd);
-  }
+  if (const int fd = listen_at(reinterpret_cast<const sockaddr*>(&any6), sizeof any6); fd >= 0)
+    return fd;
   // A machine without IPv6.
-  const int fd4 = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd4 < 0) socket_error("socket");
-  setsockopt(fd4, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in any4{};
   any4.sin_family = AF_INET;
   any4.sin_addr.s_addr = htonl(INADDR_ANY);
   any4.sin_port = htons(static_cast<uint16_t>(port));
-  if (bind(fd4, reinterpret_cast<const sockaddr*>(&any4), sizeof any4) != 0 ||
-      listen(fd4, 1024) != 0) {
-    const std::string reason = std::strerror(errno);
-    close(fd4);
-    user_error("port {} cannot be listened at ({}): set MASTER_PORT to a free one", port, reason);
+  return listen_at(reinterpret_cast<const sockaddr*>(&any4), sizeof any4);
+}
+
+std::string numeric_address(const sockaddr_storage& address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof text, nullptr,
+                  0, NI_NUMERICHOST) != 0)
+    return "";
+  return text;
+}
+
+}  // namespace
+
+int listen_tcp(const std::string& address, int port) {
+  int fd = -1;
+  bool elsewhere = true;  // none of the addresses is this machine's
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (!address.empty() &&
+      getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) == 0) {
+    for (const addrinfo* at = found; at && fd < 0; at = at->ai_next) {
+      sockaddr_storage resolved{};
+      std::memcpy(&resolved, at->ai_addr, at->ai_addrlen);
+      // A machine often knows its own name by a loopback address, which the others cannot reach.
+      if (is_loopback(numeric_address(resolved, at->ai_addrlen)) && !is_loopback(address)) continue;
+      fd = listen_at(at->ai_addr, at->ai_addrlen);
+      elsewhere = elsewhere && fd < 0 && errno == EADDRNOTAVAIL;
+    }
+    const int reason = errno;
+    freeaddrinfo(found);
+    errno = reason;
   }
-  return fd4;
+  if (fd < 0 && elsewhere) fd = listen_everywhere(port);
+  if (fd >= 0) return fd;
+  user_error("port {} cannot be listened at ({}): set MASTER_PORT to a free one", port,
+             std::strerror(errno));
 }
 
 int connect_tcp(const std::string& address, int port, double seconds) {
@@ -238,16 +318,21 @@ int port_of(int listening) {
 std::string peer_address(int fd) {
   sockaddr_storage peer{};
   socklen_t length = sizeof peer;
-  char text[NI_MAXHOST] = "";
-  const auto* address = reinterpret_cast<sockaddr*>(&peer);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 ||
-      getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
-    return "";
-  return text;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "";
+  return numeric_address(peer, length);
+}
+
+std::string local_address(int fd) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0) return "";
+  const std::string text = numeric_address(own, length);
+  return text == "::" || text == "0.0.0.0" ? "" : text;
 }
 
 bool is_loopback(const std::string& address) {
-  return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
+  return address == "localhost" || address == "::1" || address.starts_with("127.") ||
+         address.starts_with("::ffff:127.");
 }
 
 }  // namespace veil

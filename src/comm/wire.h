@@ -23,6 +23,8 @@ class Transfers {
   virtual void receive(void* data, size_t bytes, int from) = 0;
   // Whether all of them are complete; then there are none any more.
   virtual bool completed() = 0;
+  // The ranks of those that are not, ascending, each once.
+  virtual std::vector<int> waiting_for() = 0;
 };
 
 class Channel {

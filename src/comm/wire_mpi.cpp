@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <chrono>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -31,14 +32,14 @@ class MpiTransfers : public Transfers {
   explicit MpiTransfers(MPI_Comm comm) : comm_(comm) {}
 
   void send(const void* data, size_t bytes, int to) override {
-    requests_.emplace_back();
+    add(to);
     check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, kMessageTag, comm_,
                         &requests_.back()),
               "MPI_Isend");
   }
 
   void receive(void* data, size_t bytes, int from) override {
-    requests_.emplace_back();
+    add(from);
     check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, kMessageTag, comm_,
                         &requests_.back()),
               "MPI_Irecv");
@@ -50,13 +51,32 @@ class MpiTransfers : public Transfers {
     check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all,
                           MPI_STATUSES_IGNORE),
               "MPI_Testall");
-    if (all) requests_.clear();
-    return all != 0;
+    if (!all) return false;
+    requests_.clear();
+    peers_.clear();
+    return true;
+  }
+
+  std::vector<int> waiting_for() override {
+    std::set<int> ranks;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;  // asked without completing it
+      check_mpi(MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE),
+                "MPI_Request_get_status");
+      if (!done) ranks.insert(peers_[i]);
+    }
+    return {ranks.begin(), ranks.end()};
   }
 
  private:
+  void add(int peer) {
+    requests_.emplace_back();
+    peers_.push_back(peer);
+  }
+
   MPI_Comm comm_;
   std::vector<MPI_Request> requests_;
+  std::vector<int> peers_;  // of the requests
 };
 
 // An MPI communicator of its own.

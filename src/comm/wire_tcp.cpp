@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "comm/job_token.h"
 #include "comm/socket_message.h"
 #include "comm/wire.h"
 
@@ -24,6 +25,7 @@ namespace veil {
 namespace {
 
 constexpr double kOpenSeconds = 120;
+constexpr double kGreetingMs = 10'000;  // a connection that says less within it is no rank's
 // A rank that loses a connection waits so long for the World to say which rank died, and why.
 constexpr double kLostPatienceMs = 5000;
 
@@ -92,6 +94,18 @@ class TcpTransfers : public Transfers {
     return false;
   }
 
+  std::vector<int> waiting_for() override {
+    std::vector<int> ranks;
+    for (size_t rank = 0; rank < channel_.peers.size(); ++rank) {
+      const auto mine = [this](const TcpMessage& m) { return m.batch == this; };
+      const TcpPeer& peer = channel_.peers[rank];
+      if (std::any_of(peer.sends.begin(), peer.sends.end(), mine) ||
+          std::any_of(peer.receives.begin(), peer.receives.end(), mine))
+        ranks.push_back(static_cast<int>(rank));
+    }
+    return ranks;
+  }
+
   int64_t pending = 0;  // messages
 
  private:
@@ -155,6 +169,7 @@ class TcpWire : public Wire {
   }
   ~TcpWire() override {
     for (const auto& [whose, fd] : waiting_) close(fd);
+    for (const Newcomer& one : newcomers_) close(one.fd);
     close(places_.listening);
     close(wake_);
   }
@@ -244,31 +259,49 @@ class TcpWire : public Wire {
     throw std::runtime_error(fmt::format("the connection to rank {} was lost", to));
   }
 
-  // Accepts who has come, and keeps the connections that are not requested yet.
+  // Accepts who has come, and keeps the connections that are not requested yet. Waits for nobody.
   void admit() {
     pollfd coming{places_.listening, POLLIN, 0};
     while (poll(&coming, 1, 0) > 0) {
       const int fd = accept_tcp(places_.listening);
-      if (fd < 0) return;
-      Greeting theirs;
-      // A peer that is silent for this long is not a rank.
-      pollfd said{fd, POLLIN, 0};
-      const bool spoke =
-          poll(&said, 1, /*timeout_ms=*/2000) > 0 &&
-          recv(fd, &theirs, sizeof theirs, MSG_WAITALL) == static_cast<ssize_t>(sizeof theirs);
-      const Greeting mine = greeting(0);
-      if (spoke && std::memcmp(theirs.token, mine.token, sizeof mine.token) == 0) {
-        waiting_[{theirs.channel, theirs.rank}] = fd;
-      } else {
-        close(fd);
-      }
+      if (fd < 0) break;
+      newcomers_.push_back({fd, steady_ms() + kGreetingMs, {}, 0});
     }
+    std::erase_if(newcomers_, [this](Newcomer& one) { return settled(one); });
+  }
+
+  // A connection whose greeting is not whole yet.
+  struct Newcomer {
+    int fd = -1;
+    double until_ms = 0;
+    Greeting greeting;
+    size_t bytes = 0;  // of the greeting that have come
+  };
+
+  // Whether it is known to be a rank's, or closed.
+  bool settled(Newcomer& one) {
+    const ssize_t n = recv(one.fd, reinterpret_cast<char*>(&one.greeting) + one.bytes,
+                           sizeof one.greeting - one.bytes, MSG_DONTWAIT);
+    const bool nothing_yet = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    if (n > 0) one.bytes += static_cast<size_t>(n);
+    if (one.bytes < sizeof one.greeting && (n > 0 || nothing_yet) && steady_ms() < one.until_ms)
+      return false;
+    const Greeting mine = greeting(0);
+    const Greeting& theirs = one.greeting;
+    const std::pair<int, int> whose{theirs.channel, theirs.rank};
+    if (one.bytes == sizeof theirs &&
+        same_secret({theirs.token, sizeof theirs.token}, {mine.token, sizeof mine.token}) &&
+        waiting_.emplace(whose, one.fd).second)
+      return true;
+    close(one.fd);
+    return true;
   }
 
   TcpPlaces places_;
   int wake_ = -1;
   int opened_ = 0;
   std::map<std::pair<int, int>, int> waiting_;  // accepted connections, by channel and rank
+  std::vector<Newcomer> newcomers_;
   std::vector<TcpChannel*> channels_;
 };
 

@@ -66,6 +66,11 @@ void fail_current_world(const std::string& reason, int exit_code) {
   _exit(exit_code);
 }
 
+void fail_overdue_world(const std::string& reason, bool speaks) {
+  if (the_world) the_world->fail(reason, kExitFailed, speaks);
+  fail_current_world(reason, kExitFailed);
+}
+
 std::string failure_line(int rank, int world, const std::string& reason) {
   return world > 1 ? fmt::format("veil: rank {}: {}\n", rank, reason)
                    : fmt::format("veil: {}\n", reason);
@@ -97,14 +102,14 @@ const RankInfo& World::info() const {
   return state_->membership.info;
 }
 
-void World::fail(const std::string& reason, int exit_code) {
+void World::fail(const std::string& reason, int exit_code, bool aloud) {
   if (state_->failing.exchange(true)) {
     while (true) pause();  // another thread is ending the process
   }
   const int code = exit_code ? exit_code : kExitFailed;
   std::fflush(stdout);
   if (state_->link) {
-    state_->link->fail(reason, code);
+    state_->link->fail(reason, code, aloud);
   } else {
     std::fputs(failure_line(0, 1, reason).c_str(), stderr);
   }

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/stale_files.h"
 
 namespace veil::data {
 
@@ -407,6 +408,7 @@ StoreFile::StoreFile(const std::string& path, StoreHeader header)
   std::error_code error;
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  remove_stale_temporaries(path, OtherWriters::possible);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) user_error("cannot write '{}': {}", path_, std::strerror(errno));
 }

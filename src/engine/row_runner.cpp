@@ -1,6 +1,7 @@
 #include "engine/row_runner.h"
 
 #include "base/error.h"
+#include "comm/call_place.h"
 
 namespace veil {
 
@@ -123,6 +124,8 @@ void RowRunner::run_row(Part part, int index, int micro_batch) {
     for (const Buffer& buffer : op.frees) free(buffer);
     if (clock_) clock_->end_row();
   } else {
+    const CallPlaceScope place(name_of(part), index, name_of(op.kind),
+                               op.unit < 0 ? "" : context_.schedule.layout.units[op.unit].name);
     for (const Buffer& buffer : op.creates) units_.create(buffer);
     run_lane_row(op, index);
     if (clock_) clock_->lane_row(part, micro_batch, index, pending_[index]);

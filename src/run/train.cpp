@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/outputs.h"
+#include "base/stale_files.h"
 #include "comm/rank_link.h"
 #include "models/export.h"
 #include "models/model_files.h"
@@ -143,7 +144,10 @@ class TrainRun {
       notice(privacy::plain_warning(*origin_.base));
     }
     // Until here nothing is written, and nothing of the run before its checkpoint has been read.
-    if (speaks()) lock_ = std::make_unique<RunLock>(folder_);
+    if (speaks()) {
+      lock_ = std::make_unique<RunLock>(folder_);
+      remove_stale_run_files();
+    }
     const data::Position start = resume(options);
     if (speaks()) write_settings(config_, folder_);
     if (privacy_ && speaks()) privacy_->begin();
@@ -188,6 +192,13 @@ class TrainRun {
       result.timed_steps = std::ssize(warm);
     }
     return result;
+  }
+
+  // What a killed process left of files that were to be replaced.
+  void remove_stale_run_files() const {
+    for (const char* name :
+         {kRunSettings, kOneRunRecord, kExportOwner, "metrics.jsonl", "ledger.json", "secret"})
+      remove_stale_temporaries(join_path(folder_, name), OtherWriters::none);
   }
 
   // The same run, for OpenedRun: its trainer's options, with nothing that writes.
@@ -329,6 +340,7 @@ class TrainRun {
     if (origin_.base) options.base = origin_.base->json;
     options.frozen = frozen_digest_;
     options.stop = events_.stop;
+    options.waits.timeout_s = info_.collective_timeout_s;
     return options;
   }
 

@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "comm/call_place.h"
+#include "comm/wait_watch.h"
 #include "privacy/invariants.h"
 #include "privacy/sampler.h"
 #include "train/checkpoint.h"
@@ -66,9 +68,14 @@ bool Trainer::run(data::Position start) {
       make_order(), start, options_.privacy ? options_.privacy->draws : options_.seed);
   const int64_t end = last_step();
   bool stopped = false;
+  Communicator* const lane = executor_.communicator();
+  WaitWatch waits(options_.waits, lane ? lane->rank() : 0);
+  const bool by_nccl = lane && lane->backend() == "nccl";
   for (int64_t step = executor_.steps() + 1; step <= end && !stopped; ++step) {
+    const CallPlaceScope place(step);
     const double begin_ms = steady_ms(), waited_before = batches->statistics().waited_ms;
-    std::optional<FedBatch> batch = batches->next(step);
+    std::optional<FedBatch> batch =
+        waits.wait_for("its data loader", [&] { return batches->next(step); });
     VEIL_CHECK(batch, "a training order has no end");
     StepLine line;
     line.step = step;
@@ -80,11 +87,16 @@ bool Trainer::run(data::Position start) {
     executor_.step(line.learning_rate);
     // The loss waits for the step; ranks also agree on whether to stop.
     const bool asked_to_stop = options_.stop && options_.stop();
-    const Executor::ClipFacts facts =
-        options_.privacy ? executor_.clip_facts() : Executor::ClipFacts{};
-    const std::vector<double> sums = sum_over_ranks(
-        {executor_.loss_sum(), asked_to_stop ? 1.0 : 0.0, static_cast<double>(facts.samples),
-         static_cast<double>(facts.bad_samples), facts.clip_count});
+    const auto read_sums = [&] {
+      const double loss = executor_.loss_sum();
+      const Executor::ClipFacts facts =
+          options_.privacy ? executor_.clip_facts() : Executor::ClipFacts{};
+      return sum_over_ranks({loss, asked_to_stop ? 1.0 : 0.0, static_cast<double>(facts.samples),
+                             static_cast<double>(facts.bad_samples), facts.clip_count});
+    };
+    // Ranks that communicate by NCCL wait for each other on the GPU, where nobody sees it.
+    const std::vector<double> sums =
+        by_nccl ? waits.wait_in("collectives by NCCL", read_sums) : read_sums();
     const double samples = options_.privacy ? sums[2] : static_cast<double>(rank_samples() * world);
     line.loss = sums[0] / samples;
     stopped = sums[1] > 0;

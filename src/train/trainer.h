@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/wait_clock.h"
 #include "engine/executor.h"
 #include "privacy/mechanism.h"
 #include "train/feed.h"
@@ -48,6 +49,8 @@ struct TrainOptions {
   nlohmann::ordered_json settings;  // stored with each checkpoint
   nlohmann::ordered_json base;      // as well: the statement of the model it began with, if any
   std::string frozen;               // as well: a digest of the frozen parameters, if any
+  // How long the loader, and GPUs that communicate by NCCL, may take before the run ends.
+  WaitLimits waits;
   std::function<bool()> stop;  // asked after each step: a checkpoint is written and the run ends
   std::optional<PrivateTraining> privacy;
 };

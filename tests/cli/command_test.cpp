@@ -32,6 +32,7 @@ TEST(Command, VeilAloneAndHelpListTheCommands) {
     EXPECT_EQ(answer.code, kExitDone);
     for (const Command& command : commands()) EXPECT_THAT(answer.out, HasSubstr(command.help));
     EXPECT_THAT(answer.out, HasSubstr("usage: veil COMMAND"));
+    EXPECT_THAT(answer.out, HasSubstr("  4           stopped early by a signal; --resume"));
   }
 }
 

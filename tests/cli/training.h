@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/test_paths.h"
 #include "cli/program.h"
+#include "comm/stop_signals.h"
 #include "models/weights.h"
 
 namespace veil {
@@ -54,12 +55,17 @@ class TrainingTest : public ProgramTest {
   // A process that trains, in a group of its own.
   class Child {
    public:
-    Child(const std::filesystem::path& folder, const std::string& line) : folder_(folder) {
+    Child(const std::filesystem::path& folder, const std::string& line,
+          const std::string& environment = "")
+        : folder_(folder) {
       pid_ = fork();
       if (pid_ != 0) return;
       setpgid(0, 0);
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves nothing running
-      const std::string program = "cd '" + folder_.string() + "' && exec env OMP_NUM_THREADS=1 '" +
+      // a shell's background job ignores Ctrl-C
+      for (const int number : kStopSignals) ::signal(number, SIG_DFL);
+      const std::string program = "cd '" + folder_.string() +
+                                  "' && exec /usr/bin/env OMP_NUM_THREADS=1 " + environment + " '" +
                                   veil_program() + "' " + line + " >child.out 2>child.err";
       execl("/bin/sh", "sh", "-c", program.c_str(), nullptr);
       _exit(127);
@@ -75,6 +81,7 @@ class TrainingTest : public ProgramTest {
       return !ended_;
     }
     void signal(int number) { kill(pid_, number); }
+    pid_t pid() const { return pid_; }
     int wait() {
       if (!ended_) waitpid(pid_, &status_, 0);
       ended_ = true;
@@ -110,6 +117,18 @@ class TrainingTest : public ProgramTest {
     int status_ = 0;
     bool ended_ = false;
   };
+
+  // Whether a signal is in a set of the process: "SigBlk:" of those it holds back, "SigCgt:" of
+  // those it has a handler for.
+  static bool has_signal(const Child& child, const std::string& set, int number) {
+    std::istringstream lines(
+        text(std::filesystem::path("/proc") / std::to_string(child.pid()) / "status"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(set))
+        return (std::stoull(line.substr(set.size()), nullptr, 16) >> (number - 1)) & 1;
+    }
+    return false;
+  }
 
   // The steps in metrics.jsonl, in its order.
   static std::vector<int64_t> logged_steps(const std::filesystem::path& run,

@@ -20,7 +20,7 @@ class TcpWireTest : public ::testing::Test {
     std::vector<TcpPlaces> places(2);
     for (int rank = 0; rank < 2; ++rank) {
       places[static_cast<size_t>(rank)].rank = rank;
-      places[static_cast<size_t>(rank)].listening = listen_tcp(0);
+      places[static_cast<size_t>(rank)].listening = listen_tcp("127.0.0.1", 0);
       places[static_cast<size_t>(rank)].token = "of this world";
     }
     ports_ = {port_of(places[0].listening), port_of(places[1].listening)};
@@ -107,6 +107,47 @@ TEST_F(TcpWireTest, AConnectionWithoutTheWorldsTokenIsDropped) {
   char byte = 0;
   EXPECT_EQ(recv(stranger, &byte, 1, 0), 0) << "it was not closed";
   close(stranger);
+  close_all(channels);
+}
+
+TEST_F(TcpWireTest, AStrayByteHoldsNobodyUp) {
+  const int stray = connect_tcp("127.0.0.1", ports_[0], 5);
+  ASSERT_EQ(send(stray, "x", 1, MSG_NOSIGNAL), 1);
+  // Rank 0 has accepted it and waits for the rest of its greeting, which never comes.
+  auto channels = open();
+  EXPECT_TRUE(crosses(channels, 0, 10));
+  close(stray);
+  close_all(channels);
+}
+
+TEST_F(TcpWireTest, WhoHasNotSentIsKnown) {
+  auto channels = open();
+  int mine = 1, theirs = 0;
+  std::vector<int> before, after;
+  auto asked = ranks_[0]->post(0, [&] {
+    return [](RankWorker& worker, Channel& channel, int& in, std::vector<int>& waits,
+              std::vector<int>& done) -> RankTask {
+      const auto messages = channel.transfers();
+      messages->receive(&in, sizeof in, 1);
+      if (!worker.completed(*messages)) waits = messages->waiting_for();
+      while (!worker.completed(*messages)) co_await kTurn;
+      done = messages->waiting_for();
+    }(*ranks_[0], *channels[0], theirs, before, after);
+  });
+  EXPECT_EQ(asked.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  ranks_[1]
+      ->post(0,
+             [&] {
+               return [](RankWorker& worker, Channel& channel, int& out) -> RankTask {
+                 const auto messages = channel.transfers();
+                 messages->send(&out, sizeof out, 0);
+                 while (!worker.completed(*messages)) co_await kTurn;
+               }(*ranks_[1], *channels[1], mine);
+             })
+      .get();
+  asked.get();
+  EXPECT_EQ(before, std::vector<int>{1});
+  EXPECT_TRUE(after.empty());
   close_all(channels);
 }
 

@@ -1,5 +1,5 @@
-// `failing_rank [--ranks W] HOW RANK`: a world in which one rank fails in a given way while the
-// others wait for it. For rank_failure_test.cpp.
+// `failing_rank [--ranks W] HOW RANK [SECONDS]`: a world in which one rank fails in a given way
+// while the others wait for it, at most so long. For rank_failure_test.cpp.
 #include <ATen/ops/zeros.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "comm/call_place.h"
 #include "comm/communicator.h"
 #include "comm/launch.h"
+#include "comm/wait_watch.h"
 
 namespace {
 
@@ -24,6 +26,7 @@ void fail_this_way(const std::string& how) {
   if (how == "segfault") raise(SIGSEGV);
   if (how == "exit") _exit(7);
   if (how == "quit") std::exit(0);
+  if (how.starts_with("stop")) raise(SIGSTOP);
 }
 
 int run(const veil::RankInfo& info, const std::string& how, int failing) {
@@ -36,7 +39,16 @@ int run(const veil::RankInfo& info, const std::string& how, int failing) {
     if (how == "all") throw std::runtime_error("all ranks fail");
     if (info.rank == failing) fail_this_way(how);
     if (how == "none") return 0;
-    ranks->all_reduce(at::zeros({1000}))->wait();
+    if (how == "stop_unseen") {  // as on a GPU: nobody sees who waits for whom
+      const veil::CallPlaceScope step(7);
+      veil::WaitWatch waits({info.collective_timeout_s}, info.rank);
+      waits.wait_in("collectives by NCCL", [] { return sleep(60); });
+    }
+    {
+      const veil::CallPlaceScope step(7);
+      const veil::CallPlaceScope row("body", 3, "reduce", "layers.1");
+      ranks->all_reduce(at::zeros({1000}))->wait();
+    }
     sleep(60);
   } catch (const veil::UserError& error) {
     world.fail(error.what(), error.exit_code());
@@ -51,12 +63,13 @@ int run(const veil::RankInfo& info, const std::string& how, int failing) {
 int main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   try {
-    const veil::RankInfo info = veil::rank_info_from_environment();
+    veil::RankInfo info = veil::rank_info_from_environment();
     if (words.at(0) == "--ranks") {
       const std::vector<std::string> rest(words.begin() + 2, words.end());
       return veil::launch_local_ranks(std::stoi(words.at(1)), rest);
     }
     if (words.at(0) == "early" && info.rank == std::stoi(words.at(1))) return 9;
+    if (words.size() > 2) info.collective_timeout_s = std::stod(words[2]);
     return run(info, words.at(0), std::stoi(words.at(1)));
   } catch (const veil::UserError& error) {
     std::fprintf(stderr, "veil: %s\n", error.what());
