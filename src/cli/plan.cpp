@@ -289,7 +289,7 @@ int run_plan(const CommandCall& call) {
                .minimum = 1,
                .maximum = 65536});
   add_device_option(options, command.config, "what it is planned for; auto is a GPU");
-  options.add("json", command.json, {.help = "print both as JSON"});
+  options.add("json", command.json, {.help = "print it as JSON"});
   show_defaults(options, command.config, measuring_defaults());
   if (!options.parse_call(call)) return kExitDone;
   if (command.prices() && command.clip != "costs") {
@@ -321,8 +321,8 @@ int run_plan(const CommandCall& call) {
     user_error("--gpus {} with --world or --simulate-world: both say how many ranks; give one",
                *command.time.gpus);
   if (command.time.gpus) {
-    if (command.json) user_error("--gpus with --json: the ranking is printed as a table only");
-    print_ranking(command.time, command.config, command.config.placement.device != DeviceKind::cpu);
+    print_ranking(command.time, command.config, command.config.placement.device != DeviceKind::cpu,
+                  command.json);
     return kExitDone;
   }
   const int world = simulated.value_or(command.world);

@@ -213,7 +213,7 @@ Json time_json(const TimeWish& wish, const RunConfig& config, const Schedule& sc
           {"source", prices.source}};
 }
 
-void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu) {
+void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, bool json) {
   const int world = *wish.gpus;
   const StepOptions step = step_options(config, world, on_gpu);
   const MachinePrices prices = planned_prices(wish, config, step);
@@ -230,6 +230,23 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu) {
         "none of {} fits in {:.1f} GiB per GPU: more GPUs, a smaller `seq_length`, or "
         "`cpu_offload`",
         quantity(too_large, "way"), gib);
+  if (json) {
+    Json list = Json::array();
+    for (const Way& way : found)
+      list.push_back({{"strategy", name_of(way.strategy)},
+                      {"checkpointing", name_of(way.checkpointing)},
+                      {"pass_plan", way.pass ? Json(name_of(*way.pass)) : Json()},
+                      {"batch_size", way.batch},
+                      {"accumulation", way.micro_batches},
+                      {"peak_bytes", way.peak_bytes},
+                      {"ms", way.time.ms},
+                      {"low_ms", way.time.low_ms},
+                      {"high_ms", way.time.high_ms},
+                      {"bound", way.time.bound()},
+                      {"command", command_of(config, way, world)}});
+    fmt::print("{}\n", list.dump(1));
+    return;
+  }
   constexpr size_t kShown = 8;
   Table table({"", "strategy", "checkpointing", "clip plan", "micro-batch", "step", "peak memory",
                "tokens/s", "bound by"});

@@ -34,8 +34,9 @@ void print_time(const TimeWish& wish, const RunConfig& config, const Schedule& s
 nlohmann::ordered_json time_json(const TimeWish& wish, const RunConfig& config,
                                  const Schedule& schedule, const ModelShape& shape);
 
-// Every strategy, checkpointing, clip plan and micro-batch that makes the logical batch and fits
-// in memory, by predicted time; the best one as a command. UserError if none fits.
-void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu);
+// Every strategy, checkpointing, clip plan and micro-batch that makes the logical batch and fits in
+// memory, by predicted time: the first few and the best one as a command, or all of them as JSON.
+// UserError if none fits.
+void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, bool json);
 
 }  // namespace veil
