@@ -2,23 +2,25 @@
 # (scripts/setup.sh).
 #   JOBS=N        compilers at once (default: one per core, 2 GiB of memory each)
 #   CONFIGURE=... more arguments for cmake, such as CONFIGURE=-DVEIL_CUDA=OFF
+#   SECONDS=N     how long `make fuzz` gives each target (default 20); INPUTS=N: inputs for each instead; ONLY="NAME ..."
 #   PREFIX=DIR    where `make install` puts the program (default ~/.local)
 SHELL := /bin/bash
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {jobs = int($$2 / 2097152); if (jobs < 1) jobs = 1; print jobs < cores ? jobs : cores}' /proc/meminfo)
 CONFIGURE ?=
 PREFIX ?= $(HOME)/.local
+SECONDS ?= 20
 TOOLS := . build/env.sh
 
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: mutants soak clean setup-test test-release test-demo test-example test-wheel test-asan
+.PHONY: fuzz mutants soak clean setup-test test-release test-demo test-example test-wheel test-asan
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
 	@echo 'make install    install the program into PREFIX ($(PREFIX)); make uninstall removes it'
 	@echo 'make wheel      build dist/veil-*.whl, which pip installs beside torch'
-	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | mutants | soak | clean'
+	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | fuzz | mutants | soak | clean'
 
 setup:
 	@scripts/setup.sh
@@ -101,5 +103,11 @@ mutants: build
 soak: build
 	@$(TOOLS) && $$VEIL_PYTHON scripts/soak.py --steps $(or $(STEPS),20000)
 
+# Any bytes for every parser, by libFuzzer under sanitizers (tests/fuzz).
+fuzz:
+	@scripts/setup.sh fuzz
+	@$(TOOLS) && scripts/build.sh fuzz $(JOBS) $(CONFIGURE) && \
+	  $$VEIL_PYTHON scripts/fuzz.py --jobs $(JOBS) --seconds $(SECONDS) $(if $(INPUTS),--inputs $(INPUTS)) $(if $(ONLY),--only $(ONLY))
+
 clean:
-	@rm -rf build build-debug build-asan build-wheel build-configurations build-mutants
+	@rm -rf build build-debug build-asan build-fuzz build-wheel build-configurations build-mutants

@@ -15,13 +15,18 @@ if [[ $preset == release ]]; then
   cuda=(-DVEIL_CUDA=AUTO)
   if [[ $only == program ]] && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then cuda=(-DVEIL_CUDA=OFF); fi
 fi
+compiler=()
+if [[ $preset == fuzz ]]; then
+  [[ -n $VEIL_CLANGXX ]] || { echo "build: the fuzz targets need clang: apt-get install clang libclang-rt-dev" >&2; exit 3; }
+  compiler=(-DCMAKE_C_COMPILER="$VEIL_CLANG" -DCMAKE_CXX_COMPILER="$VEIL_CLANGXX")
+fi
 
 # cmake runs once, and again when it is called with other arguments; ninja runs it by itself when its files change.
-asked="$VEIL_CMAKE $VEIL_NINJA $VEIL_PYTHON ${cuda[*]} $*"
+asked="$VEIL_CMAKE $VEIL_NINJA $VEIL_PYTHON ${cuda[*]} ${compiler[*]} $*"
 configured=$(cat "$folder/asked" 2>/dev/null || true)
 [[ $only == program && $configured == "${asked/VEIL_CUDA=OFF/VEIL_CUDA=AUTO}" ]] && asked=$configured
 if [[ ! -f $folder/build.ninja || $configured != "$asked" ]]; then
-  "$VEIL_CMAKE" --preset "$preset" -DCMAKE_MAKE_PROGRAM="$VEIL_NINJA" -DPython3_EXECUTABLE="$VEIL_PYTHON" "${cuda[@]}" "$@" \
+  "$VEIL_CMAKE" --preset "$preset" -DCMAKE_MAKE_PROGRAM="$VEIL_NINJA" -DPython3_EXECUTABLE="$VEIL_PYTHON" "${cuda[@]}" "${compiler[@]}" "$@" \
     >"$folder/configure.log" 2>&1 ||
     { cat "$folder/configure.log" >&2; exit 1; }
   grep -E '^-- Veil:' "$folder/configure.log" || true

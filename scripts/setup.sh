@@ -6,6 +6,7 @@
 #   scripts/setup.sh lint     clang-tidy as well
 #   scripts/setup.sh test     Slurm and munge as well, with which tests start ranks, and a browser, in which they open report pages
 #   scripts/setup.sh wheel    what builds a wheel as well
+#   scripts/setup.sh fuzz     clang and its sanitizers as well
 #
 # VEIL_ENV        the private environment (default ~/.cache/veil/env-2.11; clones share it)
 # VEIL_NO_APT=1   install no system packages, only say which are missing
@@ -22,6 +23,7 @@ fail() { say "$*"; exit 3; }
 packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin gnuplot-nox
   libpcre2-dev libutf8proc-dev libcurl4-openssl-dev libssl-dev libpng-dev libjpeg-dev zlib1g-dev libzstd-dev python3 python3-venv ca-certificates)
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
+[[ ${1:-} == fuzz ]] && packages+=(clang libclang-rt-dev)
 if [[ ${1:-} == test ]]; then
   packages+=(slurm-wlm munge)
   # Ubuntu's package of Chromium is a stub that wants a snap, which containers cannot run: there the browser is the user's to install.
@@ -119,6 +121,6 @@ fi
 mkdir -p build
 cat >build/env.sh.new <<END
 export VEIL_PYTHON='$python' VEIL_CMAKE='$cmake' VEIL_CTEST='$(dirname "$cmake")/ctest' VEIL_NINJA='$ninja' VEIL_CLANG_FORMAT='$clang_format'
-export VEIL_WHEEL_PYTHON='$env_dir/bin/python'
+export VEIL_WHEEL_PYTHON='$env_dir/bin/python' VEIL_CLANG='$(command -v clang || true)' VEIL_CLANGXX='$(command -v clang++ || true)'
 END
 if cmp -s build/env.sh.new build/env.sh; then rm build/env.sh.new; else mv build/env.sh.new build/env.sh; fi

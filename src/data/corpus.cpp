@@ -186,7 +186,7 @@ std::optional<Document> Corpus::next_read() {
 void Corpus::open_next() {
   const std::string& path = files_[next_file_++];
   const std::string extension = data_extension(path);
-  open_.emplace();
+  open_ = Open();
   open_->kind = extension == ".txt"     ? Kind::text
                 : extension == ".jsonl" ? Kind::lines
                 : extension == ".json"  ? Kind::list

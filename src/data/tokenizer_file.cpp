@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <climits>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -67,6 +68,17 @@ class Reader {
     return value.is_null() ? std::string() : value.get<std::string>();
   }
 
+  // Not get<int64_t>(), which takes a fraction beyond its range.
+  static int64_t whole_number(const json& value) {
+    if (!value.is_number_integer())
+      throw json::type_error::create(302, "a whole number is expected", nullptr);
+    return value.get<int64_t>();
+  }
+
+  static int count_of(const json& object, const char* key) {
+    return static_cast<int>(std::clamp<int64_t>(whole_number(object.at(key)), 0, INT_MAX));
+  }
+
   static bool has_byte_level(const json& splitter) {
     if (kind(splitter) != "Sequence") return kind(splitter) == "ByteLevel";
     const json& list = splitter.at("pretokenizers");
@@ -104,7 +116,7 @@ class Reader {
     file_.whole_pieces_first = flag(model, "ignore_merges", false);
     const bool by_byte = file_.first.by_byte;
     for (const auto& [text, token] : vocabulary.get_ref<const json::object_t&>()) {
-      remember(token.get<int64_t>(), text);
+      remember(whole_number(token), text);
       by_text_[text] = token.get<int32_t>();
       const auto bytes = by_byte ? bytes_of_word(text) : text;
       if (bytes) file_.vocabulary[*bytes] = token.get<int32_t>();
@@ -293,7 +305,7 @@ class Reader {
     } else if (type == "Strip") {
       file_.decoders.push_back({DecoderRule::Kind::strip, "",
                                 decoder.at("content").get<std::string>(),
-                                decoder.at("start").get<int>(), decoder.at("stop").get<int>()});
+                                count_of(decoder, "start"), count_of(decoder, "stop")});
     } else if (type == "Metaspace") {
       file_.decoders.push_back({DecoderRule::Kind::metaspace, space_of(decoder), "",
                                 prepend_of(decoder) == SplitRule::Prepend::never ? 0 : 1});
@@ -305,7 +317,7 @@ class Reader {
   void read_added_tokens(const json& list) {
     for (const json& entry : list) {
       const auto content = entry.at("content").get<std::string>();
-      const auto token = entry.at("id").get<int64_t>();
+      const auto token = whole_number(entry.at("id"));
       if (content.empty()) continue;
       if (flag(entry, "single_word", false))
         unsupported(fmt::format("BPE whose token '{}' asks for single_word", content));
@@ -332,7 +344,7 @@ class Reader {
       const TemplatePart text{TemplatePart::Kind::text}, second{TemplatePart::Kind::second_text};
       const auto named = [&](const char* key) {
         return TemplatePart{TemplatePart::Kind::token,
-                            known_token(processor.at(key).at(1).get<int64_t>())};
+                            known_token(whole_number(processor.at(key).at(1)))};
       };
       const TemplatePart begin = named("cls"), end = named("sep");
       file_.single = {begin, text, end};
@@ -352,7 +364,7 @@ class Reader {
       }
       const auto name = item.at("SpecialToken").at("id").get<std::string>();
       for (const json& token : processor.at("special_tokens").at(name).at("ids"))
-        parts.push_back({TemplatePart::Kind::token, known_token(token.get<int64_t>())});
+        parts.push_back({TemplatePart::Kind::token, known_token(whole_number(token))});
     }
     return parts;
   }

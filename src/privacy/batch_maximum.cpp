@@ -12,6 +12,8 @@ namespace {
 
 // What rounding can do to the logarithm of a tail; tested against exact sums.
 constexpr double kTailRounding = 1e-9;
+// Of a tail's terms. The rest of them is bounded, from above as everything here.
+constexpr int64_t kMostTerms = 1'000'000;
 
 // ln n! less Stirling's formula n ln n - n + ln(2 pi n) / 2.
 double stirling_error(double n) {
@@ -60,7 +62,7 @@ double log_binomial_tail(int64_t trials, double q, int64_t most) {
     sum += term;
     const double ratio = static_cast<double>(trials - k) / static_cast<double>(k + 1) * odds;
     const double after = ratio < 1 ? term * ratio / (1 - ratio) : kInfinity;
-    if (after <= 1e-12 * sum) {
+    if (after <= 1e-12 * sum || k - most > kMostTerms) {
       sum += after;
       break;
     }

@@ -120,7 +120,13 @@ Journal::Journal(const Mechanism& mechanism, JournalInput input) : input_(std::m
         "it, or continue a copy of the checkpoint in a new folder",
         path(kLedgerFile));
   }
-  decide(mechanism);
+  try {
+    decide(mechanism);
+  } catch (const Json::exception&) {
+    // Only of an earlier version or under another secret: any other has a check value.
+    user_error("{}: damaged, a value is of another kind than Veil writes; restore it",
+               path(kLedgerFile));
+  }
 }
 
 // What stands between this run and an exact replay of the segment before; "" if nothing does.
@@ -130,11 +136,12 @@ std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   const std::string& digest = input_.start.digest;
   const bool written_by_it = input_.start.segment == segment;
   const bool where_it_began = input_.start.segment == from.value("segment", std::string()) &&
-                              input_.start.steps == from.value("steps", int64_t{-1});
+                              from.value("steps", Json()) == input_.start.steps;
   if (before.value("folder", std::string()) != folder_identity(input_.folder))
     return "this folder is a copy";
   if (before.value("secret", std::string()) != fingerprint(secret_)) return "the secret is another";
-  if (before.value("schema", 0) != kSchema) return "an earlier version of Veil wrote the ledger";
+  if (before.value("schema", Json()) != kSchema)
+    return "an earlier version of Veil wrote the ledger";
   if (!written_by_it && !where_it_began)
     return "the newest checkpoint is not of the run's last segment";
   if (!input_.replayable) return "this device may round otherwise the second time";

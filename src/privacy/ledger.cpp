@@ -12,6 +12,8 @@ namespace veil::privacy {
 namespace {
 
 constexpr int64_t kCurvePoints = 50;
+// What JSON's numbers hold exactly everywhere. Sums of a few such numbers fit 64 bits.
+constexpr int64_t kMostInLedger = int64_t{1} << 53;
 
 nlohmann::json number(double value) {
   if (std::isinf(value)) return "inf";  // JSON has no infinity
@@ -47,6 +49,20 @@ void read_name(const nlohmann::json& text, const char* key, Enum& value) {
     throw UserError(fmt::format("an unknown {}", key));
 }
 
+int64_t read_whole(const nlohmann::json& text, const char* key) {
+  const nlohmann::json& value = text.at(key);
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<uint64_t>() <= static_cast<uint64_t>(kMostInLedger)
+                        : value.is_number_integer() && value.get<int64_t>() >= 0 &&
+                              value.get<int64_t>() <= kMostInLedger;
+  if (!fits)
+    throw UserError(fmt::format("{} must be a whole number from 0 to {}", key, kMostInLedger));
+  return value.get<int64_t>();
+}
+int64_t read_whole_or_zero(const nlohmann::json& text, const char* key) {
+  return text.contains(key) ? read_whole(text, key) : 0;
+}
+
 LedgerEvent event_from_json(const nlohmann::json& text) {
   LedgerEvent event;
   event.segment = text.at("segment").get<std::string>();
@@ -55,19 +71,18 @@ LedgerEvent event_from_json(const nlohmann::json& text) {
   read_name(text, "sampler", event.sampler);
   event.sigma = text.at("sigma").get<double>();
   event.q = text.at("q").get<double>();
-  event.data_size = text.at("data_size").get<int64_t>();
+  event.data_size = read_whole(text, "data_size");
   event.size_from_data = text.at("data_size_source").get<std::string>() != "given";
-  event.canaries = text.value("audit_canaries", int64_t{0});
+  event.canaries = read_whole_or_zero(text, "audit_canaries");
   event.expected_batch = text.at("expected_batch").get<double>();
   read_name(text, "clip", event.clip);
   event.clip_norm = text.at("clip_norm").get<double>();
   event.slack = text.at("slack").get<double>();
   read_name(text, "rng", event.generator);
-  event.first = text.at("first_step").get<int64_t>() - 1;
-  event.reached = text.at("last_step").get<int64_t>();
-  event.steps_per_epoch = text.value("steps_per_epoch", int64_t{0});
-  event.max_batch = text.value("max_batch", int64_t{0});
-  if (event.max_batch < 0 || event.data_size < 0) throw UserError("a batch that is none");
+  event.first = read_whole(text, "first_step") - 1;
+  event.reached = read_whole(text, "last_step");
+  event.steps_per_epoch = read_whole_or_zero(text, "steps_per_epoch");
+  event.max_batch = read_whole_or_zero(text, "max_batch");
   check_phases({{.sigma = event.sigma, .q = event.q, .steps = event.reached - event.first}});
   if (event.first < 0 || (event.sampler == SamplerKind::shuffled && event.steps_per_epoch < 1))
     throw UserError("steps that are none");
@@ -184,7 +199,12 @@ nlohmann::json ledger_json(const Ledger& ledger) {
 Ledger ledger_from_json(const nlohmann::json& text, const std::string& where) {
   Ledger ledger;
   try {
-    for (const nlohmann::json& event : text) ledger.events.push_back(event_from_json(event));
+    int64_t steps = 0;
+    for (const nlohmann::json& event : text) {
+      ledger.events.push_back(event_from_json(event));
+      steps += ledger.events.back().reached - ledger.events.back().first;
+      if (steps > kMostInLedger) throw UserError(fmt::format("more than {} steps", kMostInLedger));
+    }
     return ledger;
   } catch (const nlohmann::json::exception&) {
     user_error("{}: not a ledger of accounting events", where);

@@ -46,6 +46,7 @@ double log_moment_fractional(double sigma, double q, double order) {
     const double right = log_binomial + j * std::log(q) + i * std::log1p(-q) +
                          (j * j - j) / (2 * sigma * sigma) - std::numbers::ln2 +
                          log_erfc((cut - j) / scale);
+    if (std::isnan(left) || std::isnan(right)) return kInfinity;
     double& sum = sign > 0 ? positive : negative;
     sum = log_add(sum, log_add(left, right));
     ended = i > order && std::max(left, right) < positive - 36;

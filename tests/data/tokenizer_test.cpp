@@ -123,6 +123,14 @@ TEST_F(TokenizerKinds, ABrokenFileIsOneLineThatNamesIt) {
   changed["model"]["vocab"]["a"] = 1LL << 40;
   EXPECT_THAT(complaint_of(write("tokenizer.json", changed.dump())),
               HasSubstr("token 1099511627776"));
+  for (const json& number : {json(-1e300), json(1.5), json(UINT64_MAX), json("1")}) {
+    changed = whole;
+    changed["model"]["vocab"]["a"] = number;
+    EXPECT_NE(complaint_of(write("tokenizer.json", changed.dump())), "it loads") << number;
+    changed = whole;
+    changed["added_tokens"][0]["id"] = number;
+    EXPECT_NE(complaint_of(write("tokenizer.json", changed.dump())), "it loads") << number;
+  }
   changed = whole;
   changed["model"]["vocab"] = {{"hello", 0}};
   changed["model"]["merges"] = json::array();

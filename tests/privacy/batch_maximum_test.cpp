@@ -60,6 +60,20 @@ TEST(BatchMaximum, TheTailIsTheSumOfAllItsTerms) {
   }
 }
 
+// Two deviations above the mean of 2^53 trials, where a sum to the last bit has 10^9 terms. The tail
+// is the normal one up to 1/sqrt(n) = 1e-8 of it, and a geometric series in place of all terms is
+// density / 2.
+TEST(BatchMaximum, OfVeryManyTrialsTheTailIsBoundedFromAbove) {
+  const int64_t trials = int64_t{1} << 53;
+  const double deviation = 0.5 * std::sqrt(static_cast<double>(trials));
+  const double tail = std::exp(
+      log_binomial_tail(trials, 0.5, trials / 2 + static_cast<int64_t>(2 * deviation) - 1));
+  const double exact = 0.5 * std::erfc(std::sqrt(2.0)),
+               density = std::exp(-2.0) / std::sqrt(2 * M_PI);
+  EXPECT_GE(tail, exact * (1 - 1e-6));
+  EXPECT_LE(tail, density / 2 * (1 + 1e-6));
+}
+
 TEST(BatchMaximum, NoDrawIsLargerThanAllUnitsAndTheLargerNeighbourIsCounted) {
   EXPECT_EQ(log_binomial_tail(100, 0.5, 100), -kInfinity);
   EXPECT_EQ(log_binomial_tail(100, 0, 3), -kInfinity);

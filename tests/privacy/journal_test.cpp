@@ -404,5 +404,30 @@ TEST_F(JournalTest, ALedgerOfTheFirstSchemaIsCountedAndNotReplayed) {
   expect_fresh(input(start), noise, "earlier version");
 }
 
+// Without a check value every value may be anything.
+TEST_F(JournalTest, AValueOfAnotherKindIsRefusedOrCounted) {
+  const JournalStart start = crashed();
+  const std::string file = run() + "/ledger.json";
+  const nlohmann::json whole = nlohmann::json::parse(read_file(file));
+  int refused = 0;
+  for (const auto& [key, ignored] : whole.items()) {
+    for (const nlohmann::json& value :
+         {nlohmann::json(3), nlohmann::json("x"), nlohmann::json(1e300), nlohmann::json::array(),
+          nlohmann::json({{"steps", 1e300}, {"segment", 1}})}) {
+      nlohmann::json other = whole;
+      other["schema"] = 1;
+      other[key] = value;
+      write_file_atomically(file, other.dump(1), true);
+      try {
+        EXPECT_FALSE(open(input(start)).replays()) << key << " " << value;
+      } catch (const UserError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("ledger.json"));
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
 }  // namespace
 }  // namespace veil::privacy

@@ -117,7 +117,17 @@ TEST(PrivacyLedger, WhatIsNoneIsRefusedByName) {
                                                            {"q", 1.5},
                                                            {"sampler", "dice"},
                                                            {"last_step", -5},
-                                                           {"first_step", -5}}) {
+                                                           {"first_step", -5},
+                                                           {"first_step", INT64_MIN},
+                                                           {"last_step", INT64_MAX},
+                                                           {"last_step", UINT64_MAX},
+                                                           {"last_step", 1e300},
+                                                           {"last_step", 30.5},
+                                                           {"data_size", INT64_MAX},
+                                                           {"data_size", 1e300},
+                                                           {"max_batch", INT64_MAX},
+                                                           {"audit_canaries", -1},
+                                                           {"steps_per_epoch", INT64_MAX}}) {
     nlohmann::json wrong = good;
     wrong[0][key] = value;
     try {
@@ -129,6 +139,14 @@ TEST(PrivacyLedger, WhatIsNoneIsRefusedByName) {
   }
   good[0].erase("segment");
   EXPECT_THROW(ledger_from_json(good, "file.json"), UserError);
+}
+
+TEST(PrivacyLedger, StepsThatCannotBeAddedAreRefused) {
+  nlohmann::json events = ledger_json({{event(request(), "a", 0, 30)}});
+  events[0]["last_step"] = int64_t{1} << 53;
+  EXPECT_EQ(ledger_from_json(events, "file.json").steps(), int64_t{1} << 53);
+  events.push_back(ledger_json({{event(request(), "b", 0, 1)}})[0]);
+  EXPECT_THROW(ledger_from_json(events, "file.json"), UserError);
 }
 
 TEST(PrivacyLedger, MergingKeepsEveryEventOnceAndTheFurtherReach) {

@@ -1,0 +1,86 @@
+// How libFuzzer changes an input that is JSON. Changed bytes rarely leave a text that parses, so
+// most changes are of a value: another one takes its place, or it goes, or it comes twice.
+#include <cstring>
+#include <random>
+
+#include "base/json.h"
+#include "fuzz/fuzz.h"
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+
+namespace {
+
+using nlohmann::json;
+
+const json& extreme_values() {
+  static const json values = {0,
+                              1,
+                              -1,
+                              0.5,
+                              1e300,
+                              -1e300,
+                              1e-300,
+                              1e15,
+                              INT32_MAX,
+                              int64_t{1} << 31,
+                              int64_t{1} << 53,
+                              (int64_t{1} << 53) + 1,
+                              INT64_MAX,
+                              INT64_MIN,
+                              UINT64_MAX,
+                              "",
+                              "x",
+                              json::array(),
+                              json::object(),
+                              true,
+                              nullptr};
+  return values;
+}
+
+void collect_values(json& value, std::vector<json*>& list) {
+  list.push_back(&value);
+  if (!value.is_structured()) return;
+  for (json& member : value) collect_values(member, list);
+}
+
+void change_value(json& whole, std::minstd_rand& random) {
+  std::vector<json*> values;
+  collect_values(whole, values);
+  const auto any = [&](size_t count) { return static_cast<size_t>(random()) % count; };
+  json& value = *values[any(values.size())];
+  const json other = *values[any(values.size())];
+  const json& extreme = extreme_values()[any(extreme_values().size())];
+  switch (any(4)) {
+    case 0:
+      if (value.is_array() && !value.empty()) {
+        value.erase(any(value.size()));
+      } else if (value.is_object() && !value.empty()) {
+        value.erase(std::next(value.begin(), static_cast<ptrdiff_t>(any(value.size()))));
+      } else {
+        value = extreme;
+      }
+      break;
+    case 1:
+      if (value.is_array()) {
+        value.push_back(other);
+      } else {
+        value = other;
+      }
+      break;
+    default:
+      value = extreme;
+  }
+}
+
+}  // namespace
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+  std::minstd_rand random(seed);
+  json whole = veil::try_json(veil::fuzz::text_of(data, size));
+  if (whole.is_discarded() || random() % 4 == 0) return LLVMFuzzerMutate(data, size, most);
+  change_value(whole, random);
+  const std::string text = whole.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > most) return LLVMFuzzerMutate(data, size, most);
+  std::memcpy(data, text.data(), text.size());
+  return text.size();
+}
