@@ -218,7 +218,7 @@ MUTANTS = [
     Mutant('half-sigma', "the trainer's step has half the noise that is accounted",
            [('src/run/private_run.cpp', 'parts.step.noise_multiplier = mechanism_.noise_deviation(1);',
              'parts.step.noise_multiplier = mechanism_.noise_deviation(1) / 2;')],
-           audit=(AUDITED, 'epsilon is at least')),
+           audit=(AUDITED, 'does not follow its privacy plan')),
     Mutant('mask-not-applied', 'prompts are trained on although the loss is on replies only',
            [('src/data/samples.cpp', 'targets[target] = kIgnoredTarget;', 'targets[target] += 0;')],
            tests='Replies.OnlyTrainedTokensAreTargets:ProgramData.ARecordWithoutATrainedTokenMovesNoParameter'),

@@ -111,14 +111,14 @@ TEST_F(ProgramPlan, ASimulatedWorldIsPlannedLikeARealOne) {
 }
 
 TEST_F(ProgramPlan, TimeIsPredictedWithItsSpreadAndWhatBoundsIt) {
-  const std::string words = "--model llama3.1-8b --batch-size 2 --mode auto --gpu h200 --time ";
-  const std::string text = plan(words + "--world 8 --link 400 --steps 1000 --price 3");
+  const std::string words = "--model llama3.1-8b --batch-size 2 --mode auto --time ";
+  const std::string text = plan(words + "--gpu h200 --world 8 --link 400 --steps 1000 --price 3");
   EXPECT_THAT(text, HasSubstr("per step"));
   EXPECT_THAT(text, HasSubstr("bound by compute"));
   EXPECT_THAT(text, HasSubstr("at 400 GB/s"));
   EXPECT_THAT(text, HasSubstr("1000 steps"));
   EXPECT_THAT(text, HasSubstr("USD"));
-  const Json fast = Json::parse(plan(words + "--json"))["time"],
+  const Json fast = Json::parse(plan(words + "--json --gpu h200"))["time"],
              slow = Json::parse(plan(words + "--json --gpu a100"))["time"];
   EXPECT_LT(fast["ms"].get<double>(), slow["ms"].get<double>());
   EXPECT_LT(fast["low_ms"].get<double>(), fast["ms"].get<double>());

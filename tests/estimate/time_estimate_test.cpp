@@ -146,11 +146,11 @@ TEST_F(TimeOf, ASlowLinkBoundsTheStepAndAFastOneDoesNot) {
                      slow = estimate(step, {.bandwidth_bytes_per_s = 1e9, .latency_s = 0});
   EXPECT_NEAR(fast.network_ms, 0, 0.01 * fast.ms);
   EXPECT_EQ(slow.bound(), "network");
-  // A rank of zero3 receives all but its own shard of the parameters twice, and sends as much of
-  // the gradients once: at least the reductions cannot be hidden by less computing.
+  // A rank of zero3 receives all but its own shard of the parameters in forward and in backward, the
+  // tied table for the head as well, and sends as much of the gradients.
   const double bytes = static_cast<double>(shape_.param_count()) * 4 * 7 / 8;
-  EXPECT_GT(slow.ms, bytes / 1e9 * 1e3);
-  EXPECT_LT(slow.ms, fast.ms + 3 * bytes / 1e9 * 1e3 * 1.01);
+  EXPECT_GT(slow.ms, 3 * bytes / 1e9 * 1e3);
+  EXPECT_LT(slow.ms, fast.ms + 4 * bytes / 1e9 * 1e3 * 1.01);
 }
 
 TEST_F(TimeOf, CheckpointingAndASecondPassTakeLonger) {

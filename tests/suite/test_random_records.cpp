@@ -233,6 +233,8 @@ std::vector<Record> general_records(Chance& chance, const std::string& suite) {
   for (const SetUp& set_up : set_ups) {
     Record r;
     r.suite = suite;
+    r.predicted_step_ms = chance.spread(1, 1000);
+    r.estimated_peak_bytes = std::round(chance.spread(1e6, 1e9));
     r.title = set_up.title;
     r.config = {{"strategy", set_up.strategy}, {"cpu-offload", set_up.offload}};
     r.experiment = r.title;
