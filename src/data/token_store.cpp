@@ -95,16 +95,22 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
   TokenizerIdentity& tokenizer = header.tokenizer;
   try {
     const json text = parse_json({begin + kFixedBytes, length});
+    // Not get<int64_t>() alone, which takes a fraction beyond its range.
+    const auto whole = [&](const char* key) {
+      if (!text.at(key).is_number_integer())
+        damaged(path, fmt::format("{} is no whole number", key));
+      return text.at(key).get<int64_t>();
+    };
     const auto token = [&](const char* key) -> std::optional<int32_t> {
       if (text.at(key).is_null()) return {};
-      const auto value = text.at(key).get<int64_t>();
+      const auto value = whole(key);
       if (value < 0 || value >= tokenizer.vocabulary_size)
         damaged(path, fmt::format("{} is beyond its vocabulary", key));
       return static_cast<int32_t>(value);
     };
     tokenizer.name = text.at("tokenizer").get<std::string>();
     tokenizer.hash = text.at("tokenizer_hash").get<std::string>();
-    tokenizer.vocabulary_size = text.at("vocabulary_size").get<int64_t>();
+    tokenizer.vocabulary_size = whole("vocabulary_size");
     if (tokenizer.vocabulary_size < 1 || tokenizer.vocabulary_size > INT32_MAX)
       damaged(path, "its vocabulary is of no size");
     tokenizer.begin_of_text = token("begin_of_text");
@@ -112,15 +118,15 @@ StoreHeader parse_header(const std::string& path, const char* begin) {
     tokenizer.padding = token("padding");
     header.special_added = text.at("special_added").get<bool>();
     header.labelled = text.at("labelled").get<bool>();
-    header.documents = text.at("documents").get<int64_t>();
-    header.tokens = text.at("tokens").get<int64_t>();
-    header.text_bytes = text.at("text_bytes").get<int64_t>();
+    header.documents = whole("documents");
+    header.tokens = whole("tokens");
+    header.text_bytes = whole("text_bytes");
     header.masked = text.value("masked", false);
     header.ended = text.value("ended", false);
     header.format = text.value("format", std::string());
     header.chat_template = text.value("chat_template", std::string());
     if (version_of(header) != version) damaged(path, "its header contradicts its version");
-    if (text.at("token_bytes").get<int64_t>() != token_bytes(header))
+    if (whole("token_bytes") != token_bytes(header))
       damaged(path, "its tokens are of another size");
   } catch (const json::exception& error) {
     damaged(path, fmt::format("its header cannot be read ({})", error.what()));

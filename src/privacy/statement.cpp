@@ -69,7 +69,7 @@ Json figure_of(const StatedTraining& training, AccountantKind accountant, double
 
 void collect_trainings(const Json& json, const std::string& where, int depth,
                        std::vector<StatedTraining>& list) {
-  if (!json.is_object() || depth > kLongestChain || json.value("schema", 0) != 1)
+  if (!json.is_object() || depth > kLongestChain || json.value("schema", Json()) != 1)
     throw UserError("it is not of this version");
   if (json.contains("base")) collect_trainings(json["base"], where, depth + 1, list);
   StatedTraining training;
@@ -187,13 +187,13 @@ Json plain_statement(const Statement& base) {
 }
 
 std::string plain_warning(const Statement& base) {
-  const Json& epsilon = base.json.value("epsilon", Json());
+  const Json epsilon = base.json.value("epsilon", Json()), delta = base.json.value("delta", Json());
   return fmt::format(
       "the model was trained privately before{}, and this run is not private: the data that it "
       "trains on has no guarantee; pass `epsilon` and `delta` for one",
-      epsilon.is_number() ? fmt::format(" (epsilon {:.4g}, delta {:g})", epsilon.get<double>(),
-                                        base.json.value("delta", 0.0))
-                          : "");
+      epsilon.is_number() && delta.is_number()
+          ? fmt::format(" (epsilon {:.4g}, delta {:g})", epsilon.get<double>(), delta.get<double>())
+          : "");
 }
 
 }  // namespace veil::privacy

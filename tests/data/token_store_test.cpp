@@ -145,6 +145,7 @@ TEST_F(TokenStoreTest, AHeaderThatLiesIsRefused) {
   EXPECT_THAT(with("\"documents\":4", "\"documents\":5"), HasSubstr(no_store));
   EXPECT_THAT(with("\"documents\":4", "\"documents\":9223372036854775807"),
               HasSubstr("counts are impossible"));
+  EXPECT_THAT(with("\"documents\":4", "\"documents\":1e300"), HasSubstr("no whole number"));
   EXPECT_THAT(with("\"tokens\":9", "\"tokens\":-1"), HasSubstr(no_store));
   // padded to the same size
   EXPECT_THAT(with("\"tokens\":9", "\"tokens\":10"), HasSubstr("do not follow each other"));

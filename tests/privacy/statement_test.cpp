@@ -203,6 +203,16 @@ TEST(PrivacyStatement, ABudgetIsForTheBaseAndTheNewTraining) {
               HasSubstr("the model's earlier training has spent"));
 }
 
+TEST(PrivacyStatement, AWarningNeedsNoFigures) {
+  Json base = stated(stated_event(30));
+  EXPECT_THAT(plain_warning(statement_from_json(base, "here")), HasSubstr("(epsilon"));
+  for (const Json& value : {Json(), Json::object(), Json("x")}) {
+    base["delta"] = value;
+    EXPECT_THAT(plain_warning(statement_from_json(base, "here")),
+                HasSubstr("trained privately before, and"));
+  }
+}
+
 class StatementFile : public data::FolderTest {};
 
 TEST_F(StatementFile, WhatIsDamagedIsOneLineAndNeverForgotten) {
@@ -220,6 +230,8 @@ TEST_F(StatementFile, WhatIsDamagedIsOneLineAndNeverForgotten) {
   }
   for (const auto& [place, value] : {std::pair{"/schema", Json(2)},
                                      {"/schema", Json("1")},
+                                     {"/schema", Json(1e300)},
+                                     {"/events/0/last_step", Json(1e300)},
                                      {"/events", Json::array()},
                                      {"/events/0", Json(7)},
                                      {"/events/0/sigma", Json("2")},

@@ -1,6 +1,7 @@
 #include "suite/test_random_records.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace veil::verdict_claims {
