@@ -121,10 +121,21 @@ void write_stream_atomically(const std::string& path,
 
 void ensure_folder_writable(const std::string& folder) {
   make_folder(folder);
-  TemporaryFile probe(join_path(folder, ".veil_probe"), 0600);
-  if (const int failed = probe.write_all("x")) {
-    user_error("cannot write into folder '{}': {}; choose another folder", folder, reason(failed));
+  const auto expect = [&](int failed) {
+    if (failed != 0)
+      user_error("cannot write into folder '{}': {}; choose another folder", folder,
+                 reason(failed));
+  };
+  // A file without a name leaves nothing behind, whatever ends the process. Not every file system
+  // has them.
+  const int unnamed = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (unnamed >= 0) {
+    const int failed = write(unnamed, "x", 1) == 1 ? 0 : errno;
+    close(unnamed);
+    return expect(failed);
   }
+  TemporaryFile probe(join_path(folder, ".veil_probe"), 0600);
+  expect(probe.write_all("x"));
 }
 
 void check_folder_can_be_made(const std::string& folder) {

@@ -39,7 +39,7 @@ TEST(SuitePlots, EveryPictureNamesTheUnitOfItsAxis) {
             << page.suite << " " << plot.name << ": " << ::testing::PrintToString(texts);
       }
     }
-    EXPECT_GT(pictures, 40) << page.suite;
+    EXPECT_GE(pictures, 40) << page.suite;  // one of each set at least
   }
 }
 
