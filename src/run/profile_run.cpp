@@ -413,9 +413,8 @@ class Run {
     link.bandwidth_bytes_per_s = config_.placement.link_gb_per_s * 1e9;
     const MachinePrices prices = prices_for(prices_file(config_.placement.roofline_cache), device_,
                                             executor.schedule().options.compute);
-    record_.predicted_step_ms = estimate_time(executor.schedule(), executor.shape(),
-                                              config_.privacy.rng, prices, link)
-                                    .ms;
+    record_.predicted_step_ms =
+        estimate_time(executor.schedule(), executor.shape(), config_.privacy.rng, prices, link).ms;
   }
 
   // Collectives as the link would carry them; a batch is loaded before the first row, so its time
