@@ -75,6 +75,7 @@ std::vector<Way> ways(const RunConfig& asked, const MachinePrices& prices, int w
     field_error("total_batch_size", "{}: {} do not share it evenly", total, quantity(world, "GPU"));
   std::vector<Strategy> strategies = {Strategy::zero3, Strategy::zero2, Strategy::ddp};
   if (world == 1) strategies = {asked.step.strategy};
+  const Model model = make_model(asked, model_source(asked), world);
   for (const int64_t batch : micro_batches_of(total / world)) {
     for (const Strategy strategy : strategies) {
       for (const Checkpointing checkpointing :
@@ -86,7 +87,6 @@ std::vector<Way> ways(const RunConfig& asked, const MachinePrices& prices, int w
         config.step.total_batch_size = total;
         settle_batch(config, world);
         StepOptions step = step_options(config, world, on_gpu);
-        const Model model = make_model(config, model_source(config), world);
         const ModelShape shape = model.shape(batch, step.compute, on_gpu);
         std::vector<std::optional<privacy::ClipMethod>> methods = {{}};
         if (config.privacy.is_private()) {
