@@ -154,6 +154,9 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .bare = "full"});
   options.add("accumulate", c.step.accumulate_in,
               {.help = "sum micro-batches in reduced shards, or whole and reduce once"});
+  options.add("defer-update", c.step.defer_update,
+              {.help = "reduce and update under the next step's forward: the same results, less "
+                       "waiting for the network, and no graphs"});
   options.add("storage", c.step.storage, {.help = "type of parameters between steps"});
   add_compute_option(options, c);
   options.add("reduce", c.step.reduce, {.help = "type of gradients between ranks"});

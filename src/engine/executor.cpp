@@ -48,15 +48,41 @@ void Executor::load(const Batch& samples) {
 void Executor::step(double learning_rate) {
   VEIL_CHECK(graphs_->prepared(), "step before prepare");
   StreamGuard guard(context_.compute);
-  ++steps_;
-  gradients_->set_knobs(learning_rate, steps_);
   if (clock_) clock_->begin_step();
   if (!graphs_->captured()) rows_->memory().begin();
-  graphs_->run(Part::prologue, 0);
-  for (int m = 0; m < rows_->micro_batches(); ++m) graphs_->run(Part::body, m);
-  graphs_->run(Part::tail, 0);
-  if (gradients_->clip() && !graphs_->captured()) gradients_->expect_noised();
+  int next = 0;  // micro-batch
+  if (unfinished_ && rows_->micro_batches() > 0) {
+    run(Part::turn, next++);
+    unfinished_ = false;
+    expect_noised();
+  } else {
+    finish();
+    run(Part::prologue, 0);
+  }
+  for (; next < rows_->micro_batches(); ++next) run(Part::body, next);
+  // The update reads them, and nothing before it does.
+  gradients_->set_knobs(learning_rate, ++steps_);
+  unfinished_ = true;
+  if (!context_.schedule.defers_update) finish();
   if (clock_) clock_->end_step();
+}
+
+void Executor::run(Part part, int micro_batch) {
+  if (clock_) clock_->ran(part, micro_batch);
+  graphs_->run(part, micro_batch);
+}
+
+void Executor::finish() {
+  if (!unfinished_) return;
+  StreamGuard guard(context_.compute);
+  run(Part::tail, 0);
+  unfinished_ = false;
+  expect_noised();
+}
+
+// A captured update was counted when it was captured.
+void Executor::expect_noised() const {
+  if (gradients_->clip() && !graphs_->captured()) gradients_->expect_noised();
 }
 
 void Executor::wait() {
@@ -113,7 +139,7 @@ Tensor Executor::coefficients() {
 
 StepTime Executor::read_times() {
   VEIL_CHECK(clock_, "times are read but were not taken");
-  return clock_->read(rows_->micro_batches());
+  return clock_->read();
 }
 
 const std::vector<ObservedRow>& Executor::memory_rows() const {
@@ -121,18 +147,22 @@ const std::vector<ObservedRow>& Executor::memory_rows() const {
 }
 
 Evaluation Executor::evaluate(const Batch& samples) {
+  finish();
   return rows_->evaluate(samples);
 }
 
 Tensor Executor::parameter(ParamId id) {
+  finish();
   return StoredState(context_, units_).parameter(id);
 }
 
 std::vector<Executor::StatePiece> Executor::state() {
+  finish();
   return StoredState(context_, units_).pieces();
 }
 
 void Executor::restore(int64_t steps, const ReadState& read) {
+  finish();
   StoredState(context_, units_).restore(read);
   steps_ = steps;
 }
@@ -169,6 +199,7 @@ Tensor Executor::summed_gradient(int unit) {
 }
 
 std::vector<Tensor> Executor::gradients() {
+  finish();
   StreamGuard guard(context_.compute);
   rows_->run_part(Part::prologue, 0);
   for (int m = 0; m < rows_->micro_batches(); ++m) rows_->run_part(Part::body, m);

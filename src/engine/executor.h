@@ -40,7 +40,8 @@ class Executor {
   // begins. With step.varying any number of whole micro-batches, none included; they are on CPU and
   // are read until the step is done.
   void load(const Batch& samples);
-  // Issues one step; on a GPU it returns before the step is done.
+  // Issues one step; on a GPU it returns before the step is done. If the schedule defers its update,
+  // that is run by the next step, or by whatever reads parameters or changes them.
   void step(double learning_rate);
   // The sum of this rank's losses in the last step. Waits for it.
   double loss_sum();
@@ -93,6 +94,10 @@ class Executor {
   std::vector<Tensor> gradients();
 
  private:
+  void run(Part part, int micro_batch);
+  // Runs an update that waits for the next step. Every rank must call it.
+  void finish();
+  void expect_noised() const;
   // A unit's gradient, summed over samples and ranks, from what the body left behind.
   Tensor summed_gradient(int unit);
 
@@ -103,6 +108,7 @@ class Executor {
   std::unique_ptr<RowRunner> rows_;
   std::unique_ptr<StepGraphs> graphs_;
   int64_t steps_ = 0;
+  bool unfinished_ = false;  // the last step's tail has not run yet
 };
 
 }  // namespace veil

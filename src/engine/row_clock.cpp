@@ -91,24 +91,21 @@ bool RowClock::read_row(const Row& row, RowTime& times, double& compute_end) con
   return true;
 }
 
-StepTime RowClock::read(int micro_batches) const {
+StepTime RowClock::read() const {
   StepTime time;
   time.total_ms = step_end_.ms_since(step_begin_);
   double compute_end = 0;
-  for (int p = 0; p < kParts; ++p) {
-    const auto& runs = parts_[p];
-    // A step with fewer micro-batches than one before leaves the old one's markers behind its own.
-    const size_t ran =
-        static_cast<Part>(p) == Part::body ? static_cast<size_t>(micro_batches) : runs.size();
-    for (size_t m = 0; m < std::min(runs.size(), ran); ++m) {
-      for (size_t i = 0; i < runs[m].size(); ++i) {
-        RowTime times;
-        times.part = p;
-        times.op = static_cast<int>(i);
-        times.micro_batch = static_cast<int>(m);
-        times.lane = static_cast<int>(schedule_.parts[p][i].lane);
-        if (read_row(runs[m][i], times, compute_end)) time.rows.push_back(times);
-      }
+  for (const auto& [part, micro_batch] : ran_) {
+    const auto& runs = parts_[static_cast<int>(part)];
+    if (runs.size() <= static_cast<size_t>(micro_batch)) continue;
+    const std::vector<Row>& rows = runs[static_cast<size_t>(micro_batch)];
+    for (size_t i = 0; i < rows.size(); ++i) {
+      RowTime times;
+      times.part = static_cast<int>(part);
+      times.op = static_cast<int>(i);
+      times.micro_batch = micro_batch;
+      times.lane = static_cast<int>(schedule_.part(part)[i].lane);
+      if (read_row(rows[i], times, compute_end)) time.rows.push_back(times);
     }
   }
   return time;

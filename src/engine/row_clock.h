@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -18,7 +19,12 @@ class RowClock {
   // With `reports` every report of a parameter is timed too.
   RowClock(const Schedule& schedule, Device device, bool reports);
 
-  void begin_step() { step_begin_.record(); }
+  void begin_step() {
+    ran_.clear();
+    step_begin_.record();
+  }
+  // A part runs, row by row or as a graph.
+  void ran(Part part, int micro_batch) { ran_.emplace_back(part, micro_batch); }
   void end_step() { step_end_.record(); }
 
   // Around a row of the compute lane.
@@ -33,8 +39,8 @@ class RowClock {
   // Runs `work`, as part of the running row's reports if reports are timed.
   void time_report(const std::function<void()>& work);
 
-  // Of the last step, which ran so many micro-batches. Waits for it.
-  StepTime read(int micro_batches) const;
+  // Of the last step. Waits for it.
+  StepTime read() const;
 
  private:
   struct Span {
@@ -67,6 +73,7 @@ class RowClock {
   Marker step_begin_, step_end_;
   Row* running_ = nullptr;
   std::vector<std::vector<Row>> parts_[kParts];  // [part][micro-batch][row]
+  std::vector<std::pair<Part, int>> ran_;        // in this step, in order
   TimedSink sink_{*this};
 };
 

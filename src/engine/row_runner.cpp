@@ -120,6 +120,8 @@ void RowRunner::run_row(Part part, int index, int micro_batch) {
     wait_for(op.after);
     if (clock_) clock_->begin_row(part, micro_batch, index);
     for (const Buffer& buffer : op.creates) units_.create(buffer);
+    // The step before has made its last sums.
+    if (part == Part::turn && op.kind == OpKind::zero) gradients_.begin_body(input_.inputs);
     run_compute(op, micro_batch);
     for (const Buffer& buffer : op.frees) free(buffer);
     if (clock_) clock_->end_row();

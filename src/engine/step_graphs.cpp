@@ -21,6 +21,7 @@ void StepGraphs::prepare() {
 
 std::string StepGraphs::why_not() const {
   if (context_.options.graph == GraphMode::off) return "requested";
+  if (context_.schedule.defers_update) return "buffers pass from step to step (defer_update)";
   if (!context_.device.is_cuda()) return "no GPU";
   for (const Communicator* lane : {context_.ranks.gather.get(), context_.ranks.reduce.get()}) {
     if (lane && !lane->why_not_capturable().empty()) return lane->why_not_capturable();
@@ -59,6 +60,7 @@ void StepGraphs::capture() {
   Graph::Pool pool;
   for (int p = 0; p < kParts; ++p) {
     const auto part = static_cast<Part>(p);
+    if (context_.schedule.part(part).empty()) continue;
     parts_[p] = Graph::capture(
         context_.device, [&] { rows_.run_part(part, 0, /*skip_load=*/true); }, &pool);
   }

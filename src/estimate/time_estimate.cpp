@@ -69,9 +69,11 @@ TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape, No
       }
     }
   };
-  play(Part::prologue, 0);
-  for (int m = 0; m < schedule.options.micro_batches; ++m) play(Part::body, m);
-  play(Part::tail, 0);
+  // A step like those before and after it.
+  play(schedule.defers_update ? Part::turn : Part::prologue, 0);
+  for (int m = schedule.defers_update ? 1 : 0; m < schedule.options.micro_batches; ++m)
+    play(Part::body, m);
+  if (!schedule.defers_update) play(Part::tail, 0);
   const ModelledStep replayed = modelled_step(times, schedule);
   estimate.ms = replayed.ms;
   for (const auto& [lane, ms] : replayed.exposed_ms)

@@ -79,6 +79,7 @@ struct StepConfig {
   std::optional<int64_t> total_batch_size;  // samples of a logical batch over all ranks
   int accumulation = 1;                     // micro-batches in a logical batch
   AccumulateIn accumulate_in = AccumulateIn::shard;
+  bool defer_update = false;
   Strategy strategy = Strategy::zero3;
   bool cpu_offload = false;  // parameters and optimizer state
   bool offload_params = false, offload_optimizer = false;

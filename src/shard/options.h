@@ -39,6 +39,8 @@ struct StepOptions {
   DType compute = at::kFloat;  // parameters and flow inside a step
   DType reduce = at::kFloat;   // gradients on the wire
   DType moments = at::kFloat;  // the optimizer's, if storage is not fp64: fp32 or bf16
+  // reductions and updates run under the next step's forward, where a schedule can
+  bool defer_update = false;
   // the whole gradient's norm is taken before the update, which may be scaled by it
   bool grad_norm = false;
   OptimizerKind optimizer = OptimizerKind::sgd;

@@ -16,6 +16,7 @@ Builder::Builder(const ModelShape& shape, const StepOptions& options)
   choose_access();
   choose_lowest();
   choose_gradients();
+  choose_deferral();
   if (clips()) choose_clipping();
 }
 
@@ -23,6 +24,7 @@ Schedule Builder::build() {
   add_resident();
   build_prologue();
   build_body();
+  if (schedule_.defers_update) build_turn();
   build_tail();
   return std::move(schedule_);
 }
@@ -71,6 +73,24 @@ void Builder::choose_gradients() {
   schedule_.grad_shard_dtype =
       accumulates_shard_ || into_shard() ? (several ? sums : options_.reduce) : options_.reduce;
   wired_ = schedule_.reduces && accumulates_whole_ && options_.reduce != schedule_.grad_dtype;
+}
+
+// The tail can wait if all that it reads lies in buffers of its own: whole sums, or kept gradients.
+void Builder::choose_deferral() {
+  if (!options_.defer_update || !schedule_.reduces) return;
+  const bool keeps = clips_by(privacy::PassKind::keep);
+  std::string& why_not = schedule_.not_deferred;
+  if (options_.grad_norm) {
+    why_not = "the norm of the whole gradient is taken first";
+  } else if (options_.offload_params || options_.offload_optimizer) {
+    why_not = "parameters or optimizer state are in host memory";
+  } else if (accumulates_shard_) {
+    why_not = "micro-batches are summed in shards (accumulate: whole)";
+  } else if (!accumulates_whole_ && !keeps) {
+    why_not = "gradients are reduced during backward already";
+  } else {
+    schedule_.defers_update = true;
+  }
 }
 
 // Every parameter must reach a rule, and no other than a tied table may be reported twice: it would
@@ -201,6 +221,8 @@ void Builder::begin(Part part) {
   last_compute_ = -1;
   gathered_by_.assign(static_cast<size_t>(units()), -1);
   reduced_by_.assign(static_cast<size_t>(units()), -1);
+  copied_by_.assign(static_cast<size_t>(units()), -1);
+  finishing_.clear();
 }
 
 // Brings a unit's parameters into reach; the operation that finishes it is in gathered_by_ for the
@@ -270,16 +292,20 @@ void Builder::add_resident() {
 
 void Builder::build_prologue() {
   begin(Part::prologue);
+  emit_zero();
+  for (int u = 0; u < units(); ++u) {
+    if (access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step) gather(u);
+  }
+}
+
+void Builder::emit_zero() {
   Op zero{.kind = OpKind::zero, .note = "loss"};
   if (accumulates_whole_ || accumulates_shard_) {
     zero.note = "loss and gradients";
     for (int u : trained_units())
       zero.creates.push_back(accumulates_whole_ ? sink_target(u) : grad_shard(u));
   }
-  emit(zero);
-  for (int u = 0; u < units(); ++u) {
-    if (access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step) gather(u);
-  }
+  emit(std::move(zero));
 }
 
 // An offloaded parameter of another type comes in as it is stored and is cast on the device.
@@ -290,15 +316,78 @@ std::vector<Buffer> Builder::gathered(int u) const {
   return list;
 }
 
+// keep: whether a unit's clipped sum is made in the body. What reads the step's own tokens cannot
+// wait for the next step, which has others.
+bool Builder::sums_in_body(int u) const {
+  if (combines_late()) return false;
+  if (!schedule_.defers_update || accumulates_whole_) return true;
+  const std::vector<int>& blocks = unit(u).blocks;
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [&](int b) { return b < this->blocks() && books_table_[b]; });
+}
+
+void Builder::begin_finishing() {
+  finishing_ = trained_units();
+  reducing_ = updated_ = 0;
+}
+
+// The deferred tail as far as unit u, in the order in which forward reads the units. A few sums are
+// made ahead, so that the reductions do not wait for forward; a sum is no larger than the kept
+// gradients of two samples.
+void Builder::finish(int u) {
+  constexpr size_t kAhead = 4;
+  const auto found = std::find(finishing_.begin(), finishing_.end(), u);
+  if (found == finishing_.end()) return;
+  const auto end = static_cast<size_t>(found - finishing_.begin()) + 1;
+  for (; updated_ < end; ++updated_) {
+    for (; reducing_ < std::min(updated_ + 1 + kAhead, finishing_.size()); ++reducing_) {
+      const int next = finishing_[reducing_];
+      if (clips_by(privacy::PassKind::keep) && !sums_in_body(next)) sum_kept(next);
+      emit_reduce(next);
+    }
+    const int ready = finishing_[updated_];
+    emit_update(ready);
+    const bool once =
+        access(ready) == ParamAccess::refreshed || access(ready) == ParamAccess::per_step;
+    if (part_ == Part::turn && once) gather(ready);
+  }
+}
+
+void Builder::finish_all() {
+  if (!finishing_.empty()) finish(finishing_.back());
+}
+
+// A deferred tail and the next step's first micro-batch: a unit is updated just before forward reads
+// it, and the reductions of those behind it run meanwhile.
+void Builder::build_turn() {
+  begin(Part::turn);
+  begin_finishing();
+  for (int u = 0; u < units(); ++u) {
+    if (access(u) == ParamAccess::per_step) release_params(u);
+  }
+  begin_body();
+  for (int u = 0; u < units(); ++u) {
+    const bool once = access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step;
+    if (once && frozen(u)) gather(u);
+  }
+  build_forward(forward_visits());
+  finish_all();
+  emit_zero();
+  build_gradients(backward_visits());
+}
+
 void Builder::build_tail() {
   begin(Part::tail);
   for (int u = 0; u < units(); ++u) {
     if (access(u) == ParamAccess::per_step) release_params(u);
   }
+  if (schedule_.defers_update) {
+    begin_finishing();
+    return finish_all();
+  }
   if (options_.grad_norm) take_norm();
   // Units in the order in which backward finished them; the next one's copies and reduction run
   // under this one's update.
-  copied_by_.assign(static_cast<size_t>(units()), -1);
   const std::vector<int> trained = trained_units();
   const int n = static_cast<int>(trained.size());
   auto bring = [&](int u) {
@@ -364,7 +453,7 @@ void Builder::emit_update(int u) {
   if (clips()) op.note = fused(u) ? "clip, noise, " + op.note : "noise, " + op.note;
   if (fused(u)) op.frees.push_back(sample_grads(u));
   if (!combines_late() || has_booked_[u]) op.frees.push_back(grad_shard(u));
-  if (accumulates_whole_ && !into_shard()) op.frees.push_back(grad(u));
+  if ((accumulates_whole_ || schedule_.defers_update) && !into_shard()) op.frees.push_back(grad(u));
   if (wired_) op.frees.push_back(wire(u));
   emit(std::move(op));
 }

@@ -28,50 +28,67 @@ std::vector<Visit> Builder::visits(const std::vector<int>& order) const {
   return found;
 }
 
+std::vector<Visit> Builder::forward_visits() const {
+  std::vector<int> order;
+  for (int b = 0; b <= blocks(); ++b) order.push_back(b);
+  return visits(order);
+}
+
+std::vector<Visit> Builder::backward_visits() const {
+  std::vector<int> order;
+  for (int b = blocks(); runs_backward(b); --b) order.push_back(b);
+  return visits(order);
+}
+
 void Builder::build_body() {
   begin(Part::body);
+  begin_body();
+  build_forward(forward_visits());
+  build_gradients(backward_visits());
+}
+
+void Builder::begin_body() {
   if (options_.micro_batches > 1 || options_.varying) emit({.kind = OpKind::load});
-  std::vector<int> forward_order, backward_order;
-  for (int b = 0; b <= blocks(); ++b) forward_order.push_back(b);
-  for (int b = blocks(); runs_backward(b); --b) backward_order.push_back(b);
-  const std::vector<Visit> forward_visits = visits(forward_order),
-                           backward_visits = visits(backward_order);
   held_.assign(static_cast<size_t>(units()), false);
   has_target_ = held_;
   adding_left_.assign(static_cast<size_t>(units()), 0);
   for (int b = schedule_.lowest_trained; b <= blocks(); ++b) {
     for (int u : trained_units(b)) ++adding_left_[u];
   }
+}
 
+void Builder::build_forward(const std::vector<Visit>& visits) {
   size_t next = 0;  // the first visit that is not gathered yet
   for (int b = 0; b < blocks(); ++b) {
-    for (size_t i = 0; i < forward_visits.size(); ++i) {
-      if (forward_visits[i].first != b) continue;
+    for (size_t i = 0; i < visits.size(); ++i) {
+      if (visits[i].first != b) continue;
       const size_t ahead =
-          std::min(forward_visits.size(), i + 1 + static_cast<size_t>(options_.forward_prefetch));
-      for (; next < ahead; ++next) hold(forward_visits[next].unit);
+          std::min(visits.size(), i + 1 + static_cast<size_t>(options_.forward_prefetch));
+      for (; next < ahead; ++next) hold(visits[next].unit);
     }
     emit_forward(b);
     // The last block's unit, and what the loss reads, stay for backward.
-    for (const Visit& visit : forward_visits) {
+    for (const Visit& visit : visits) {
       if (visit.last == b && (b + 1 < blocks() || !runs_backward(b))) drop(visit.unit);
     }
   }
-  for (; next < forward_visits.size(); ++next) hold(forward_visits[next].unit);
+  for (; next < visits.size(); ++next) hold(visits[next].unit);
+}
 
+void Builder::build_gradients(const std::vector<Visit>& visits) {
   if (!clips()) {
-    build_backward(backward_visits, GradUse::sum);
+    build_backward(visits, GradUse::sum);
   } else if (clips_by(privacy::PassKind::two_pass)) {
-    build_backward(backward_visits, GradUse::norm);
+    build_backward(visits, GradUse::norm);
     emit_coefficients(-1);
-    build_backward(backward_visits, GradUse::clip);
+    build_backward(visits, GradUse::clip);
   } else if (clips_by(privacy::PassKind::keep)) {
-    build_backward(backward_visits, GradUse::keep);
+    build_backward(visits, GradUse::keep);
     emit_coefficients(-1);
     std::vector<int> trained = trained_units();
     std::reverse(trained.begin(), trained.end());
     for (int u : trained) {
-      if (combines_late()) break;
+      if (!sums_in_body(u)) continue;
       sum_kept(u);
       if (!reduces_in_body()) continue;
       finish_reductions();
@@ -79,13 +96,14 @@ void Builder::build_body() {
     }
     finish_reductions();
   } else {
-    build_backward(backward_visits, GradUse::book);
+    build_backward(visits, GradUse::book);
   }
 }
 
 void Builder::hold(int u, std::vector<int> after) {
   if (held_[u]) return;
   held_[u] = true;
+  finish(u);
   gather(u, std::move(after));
 }
 void Builder::drop(int u) {
@@ -95,6 +113,7 @@ void Builder::drop(int u) {
 
 void Builder::emit_forward(int b) {
   const BlockShape& block = shape_.blocks[b];
+  for (int u : trained_units(b)) finish(u);
   Op op{.kind = OpKind::forward,
         .block = b,
         .after = waits_for_params(b),

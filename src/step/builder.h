@@ -25,13 +25,16 @@ class Builder {
   void choose_lowest();
   Schedule::Stored stored(DType dtype, ParamAccess sharded) const;
   void choose_gradients();
+  void choose_deferral();
   void choose_clipping();
   void choose_kept();
   void check_reports() const;
   // The sink writes straight into what the update reads: there is nobody to reduce with, or ddp
   // reduces in place.
   bool into_shard() const { return ddp_ || !schedule_.reduces; }
-  bool reduces_in_body() const { return schedule_.reduces && !accumulates_whole_; }
+  bool reduces_in_body() const {
+    return schedule_.reduces && !accumulates_whole_ && !schedule_.defers_update;
+  }
   bool clips() const { return options_.clip.has_value(); }
   bool clips_by(privacy::PassKind pass) const { return clips() && options_.clip->pass == pass; }
   bool books() const {
@@ -195,10 +198,17 @@ class Builder {
   // Parts.
   void add_resident();
   void build_prologue();
+  void emit_zero();
   void build_body();
+  void build_turn();
   void build_tail();
 
   // The body (build_body.cpp).
+  void build_forward(const std::vector<Visit>& visits);
+  void build_gradients(const std::vector<Visit>& visits);
+  std::vector<Visit> forward_visits() const;
+  std::vector<Visit> backward_visits() const;
+  void begin_body();
   std::vector<Visit> visits(const std::vector<int>& order) const;
   void hold(int u, std::vector<int> after = {});
   void drop(int u);
@@ -218,6 +228,12 @@ class Builder {
   void add_final_frees(Op& op, int b) const;
   void emit_reduce(int u);
   void finish_reductions();
+
+  // A deferred tail (build.cpp).
+  bool sums_in_body(int u) const;
+  void begin_finishing();
+  void finish(int u);
+  void finish_all();
 
   // The tail (build.cpp).
   void take_norm();
@@ -242,6 +258,10 @@ class Builder {
 
   Part part_ = Part::prologue;
   int last_compute_ = -1;
+  // A deferred tail: its units in the order of forward, and how many of them are on their way to the
+  // other ranks, and updated.
+  std::vector<int> finishing_;
+  size_t reducing_ = 0, updated_ = 0;
   // by unit: the operation of this part, or -1
   std::vector<int> gathered_by_, reduced_by_, copied_by_;
   std::vector<bool> held_;        // by unit: whole at this point of the body (per_use)

@@ -41,8 +41,10 @@ const NameTable<Lane>& names(Lane) {
 }
 
 const NameTable<Part>& names(Part) {
-  static const NameTable<Part> table = {
-      {Part::prologue, "prologue"}, {Part::body, "body"}, {Part::tail, "tail"}};
+  static const NameTable<Part> table = {{Part::prologue, "prologue"},
+                                        {Part::body, "body"},
+                                        {Part::turn, "turn"},
+                                        {Part::tail, "tail"}};
   return table;
 }
 

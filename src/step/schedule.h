@@ -12,6 +12,7 @@
 //   Buffers are created when the operation that names them is issued, and freed at the end of a
 //   compute operation that has waited for every user of them. No other lane frees. At the end of a
 //   part all lanes have been waited for.
+//   A turn begins and ends with the buffers that a body leaves behind.
 #pragma once
 
 #include <cstdint>
@@ -142,8 +143,13 @@ struct Op {
   std::string note = {};
 };
 
-enum class Part { prologue, body, tail };
-inline constexpr int kParts = 3;
+enum class Part {
+  prologue,
+  body,
+  turn,  // one step's tail, and the next one's prologue and first body between its rows
+  tail
+};
+inline constexpr int kParts = 4;
 const NameTable<Part>& names(Part);
 
 // How a unit's parameters come into reach of the blocks. Frozen ones never change: zero2 has nothing
@@ -157,7 +163,8 @@ enum class ParamAccess {
 
 struct Schedule {
   std::vector<Buffer> resident;  // from model creation to the end
-  // prologue once per logical batch, body once per micro-batch, tail once per logical batch
+  // prologue once per logical batch, body once per micro-batch, tail once per logical batch; where
+  // the update is deferred, a turn takes the place of a tail, the next prologue and its first body
   std::vector<Op> parts[kParts];
 
   // What the interpreters need besides the list.
@@ -173,6 +180,9 @@ struct Schedule {
   int lowest_trained = 0;
   bool reduces = false;            // there is a reduction over ranks
   bool accumulates_whole = false;  // whole gradients are summed over the micro-batches
+  // The tail may wait for the next step: there is a turn. If it was asked for in vain: why.
+  bool defers_update = false;
+  std::string not_deferred;
   // Of a private step.
   privacy::ClipLayers layers;
   // book, by block: its tape is freed with its backward and made again before its weight gradients

@@ -201,6 +201,35 @@ TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   }
 }
 
+// Reductions and updates under the next step's forward (StepOptions::defer_update).
+TEST(PrivateRanks, ADeferredUpdateChangesNoBit) {
+  for (const Strategy strategy : kStrategies) {
+    for (const bool several : {false, true}) {
+      for (const PassKind pass : {PassKind::keep, PassKind::book}) {
+        if (!several && pass != PassKind::keep) continue;
+        TestCase test = private_case("llama-tiny", strategy, pass);
+        test.step.forward_prefetch = 1;
+        if (several) {
+          test.step.micro_batches = world() == 3 ? 2 : 3;
+          test.step.accumulate_in = AccumulateIn::whole;
+          test.batch = kSamples / world() / test.step.micro_batches;
+        }
+        test.clipped->noise_multiplier = 0.7;
+        test.optimizer.kind = OptimizerKind::adamw;
+        SCOPED_TRACE(test.name());
+        TestCase later = test;
+        later.step.defer_update = true;
+        TestRun at_once(test, both_lanes()), deferred(later, both_lanes());
+        EXPECT_EQ(deferred.executor->schedule().defers_update, world() > 1);
+        at_once.steps(4);
+        deferred.steps(4);
+        const std::vector<Tensor> mine = deferred.parameters(), reference = at_once.parameters();
+        for (size_t p = 0; p < mine.size(); ++p) EXPECT_TRUE(at::equal(mine[p], reference[p])) << p;
+      }
+    }
+  }
+}
+
 TEST(PrivateRanks, OneSampleMovesTheClippedSumByCAtMost) {
   const std::vector<TestCase> cases = sensitivity_cases(world());
   for (size_t i = 0; i < cases.size(); i += 5) {  // keep, book and two-pass, in both types
