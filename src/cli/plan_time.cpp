@@ -49,6 +49,7 @@ std::string run_text(const TimeWish& wish, int world, const TimeEstimate& time) 
 struct Way {
   Strategy strategy;
   Checkpointing checkpointing;
+  bool deferred;  // the update, to the next step
   std::optional<privacy::PassKind> pass;
   int64_t batch;
   int micro_batches;
@@ -96,19 +97,26 @@ std::vector<Way> ways(const RunConfig& asked, const MachinePrices& prices, int w
                price_methods(shape, step, wish, assumed_roofline(on_gpu, step.compute)))
             methods.emplace_back(price.method);
         }
-        for (const auto& method : methods) {
+        const auto consider = [&](const std::optional<privacy::ClipMethod>& method, bool deferred) {
           step.clip = method;
+          step.defer_update = deferred;
+          step.accumulate_in = deferred ? AccumulateIn::whole : config.step.accumulate_in;
           const Schedule schedule = build_schedule(shape, step);
+          if (schedule.defers_update != deferred) return;
           const int64_t peak =
               estimate_memory(schedule).peak(on_gpu ? Space::device : Space::host).total();
           if (peak > room) {
             ++too_large;
-            continue;
+            return;
           }
-          found.push_back({strategy, checkpointing,
+          found.push_back({strategy, checkpointing, deferred,
                            method ? std::optional(method->pass) : std::nullopt, batch,
                            step.micro_batches, peak, tokens_of_step(shape, step),
                            planned_time(config, schedule, shape, prices)});
+        };
+        for (const auto& method : methods) {
+          consider(method, false);
+          if (world > 1) consider(method, true);
         }
       }
     }
@@ -136,6 +144,7 @@ std::string command_of(const RunConfig& config, const Way& best, int world) {
     add("ranks", std::to_string(world));
   }
   if (best.checkpointing != Checkpointing::none) add("checkpointing", name_of(best.checkpointing));
+  if (best.deferred) words.push_back("--defer-update --accumulate whole");
   if (best.pass) {
     add("pass-plan", name_of(*best.pass));
     words.push_back("--epsilon EPSILON");
@@ -154,7 +163,8 @@ void add_time_options(Options& options, TimeWish& wish) {
               {.help = "the GPU to predict for; by default this machine's, or an H200"});
   options.add("gpus", wish.gpus,
               {.help = "rank the ways to run the logical batch on so many GPUs: strategy, "
-                       "checkpointing, clip plan and micro-batch; --link is their GB/s",
+                       "checkpointing, clip plan, micro-batch and deferred updates; --link is "
+                       "their GB/s",
                .minimum = 1,
                .maximum = 65536});
   options.add("steps", wish.steps,
@@ -235,6 +245,7 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
     for (const Way& way : found)
       list.push_back({{"strategy", name_of(way.strategy)},
                       {"checkpointing", name_of(way.checkpointing)},
+                      {"defer_update", way.deferred},
                       {"pass_plan", way.pass ? Json(name_of(*way.pass)) : Json()},
                       {"batch_size", way.batch},
                       {"accumulation", way.micro_batches},
@@ -248,13 +259,14 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
     return;
   }
   constexpr size_t kShown = 8;
-  Table table({"", "strategy", "checkpointing", "clip plan", "micro-batch", "step", "peak memory",
-               "tokens/s", "bound by"});
+  Table table({"", "strategy", "checkpointing", "clip plan", "micro-batch", "update", "step",
+               "peak memory", "tokens/s", "bound by"});
   for (size_t i = 0; i < std::min(kShown, found.size()); ++i) {
     const Way& way = found[i];
     table.row({std::to_string(i + 1), name_of(way.strategy), name_of(way.checkpointing),
                way.pass ? name_of(*way.pass) : "-",
-               fmt::format("{} x {}", way.micro_batches, way.batch), predicted_text(way.time),
+               fmt::format("{} x {}", way.micro_batches, way.batch),
+               way.deferred ? "deferred" : "at once", predicted_text(way.time),
                format_bytes(way.peak_bytes), format_count(way.tokens / way.time.ms * 1e3),
                way.time.bound()});
   }

@@ -48,6 +48,9 @@ void Executor::load(const Batch& samples) {
 void Executor::step(double learning_rate) {
   VEIL_CHECK(graphs_->prepared(), "step before prepare");
   StreamGuard guard(context_.compute);
+  const bool defers = context_.schedule.defers_update;
+  ++steps_;
+  if (!defers) gradients_->set_knobs(learning_rate, steps_);
   if (clock_) clock_->begin_step();
   if (!graphs_->captured()) rows_->memory().begin();
   int next = 0;  // micro-batch
@@ -60,10 +63,9 @@ void Executor::step(double learning_rate) {
     run(Part::prologue, 0);
   }
   for (; next < rows_->micro_batches(); ++next) run(Part::body, next);
-  // The update reads them, and nothing before it does.
-  gradients_->set_knobs(learning_rate, ++steps_);
   unfinished_ = true;
-  if (!context_.schedule.defers_update) finish();
+  // Until here an update of the step before may have read that step's.
+  defers ? gradients_->set_knobs(learning_rate, steps_) : finish();
   if (clock_) clock_->end_step();
 }
 

@@ -249,6 +249,18 @@ std::vector<std::string> trained_whole(const ModelConfig& config, const ModelSou
   return also;
 }
 
+// The model's config, for sequences of the length that is asked for. Learned positions end where
+// their table ends.
+LanguageConfig language_config(const ModelConfig& model, const ModelSource& source) {
+  LanguageConfig config = *source.config;
+  if (!model.beyond_positions || model.seq_length <= config.positions) return config;
+  if (config.rope_theta == 0)
+    field_error("beyond_positions", "this model learned its {} positions, and has no others",
+                config.positions);
+  config.positions = model.seq_length;
+  return config;
+}
+
 }  // namespace
 
 Model make_model(const RunConfig& config, const ModelSource& source, int world) {
@@ -263,9 +275,10 @@ Model make_model(const RunConfig& config, const ModelSource& source, int world) 
                        .layers = layer_count(config, world)});
   Model model = source.diffusion ? dit_model(*source.diffusion, config.model.attention)
                 : source.config
-                    ? language_model(*source.config, {.tokens = config.model.seq_length,
-                                                      .attention = config.model.attention,
-                                                      .lora = lora_settings(config.model, source)})
+                    ? language_model(language_config(config.model, source),
+                                     {.tokens = config.model.seq_length,
+                                      .attention = config.model.attention,
+                                      .lora = lora_settings(config.model, source)})
                     : linear_stack(config.model.input_size, layer_count(config, world));
   if (source.diffusion || source.config) model.name = source.name;
   if (model.lora) train_adapters(model, trained_whole(config.model, source));

@@ -49,7 +49,8 @@ struct ModelConfig {
   // Start with random weights. Without it a model that has none is an error, unless the run only
   // measures (shapes_do).
   bool from_scratch = false;
-  int64_t seq_length = 1024;  // tokens in a sequence of a language model
+  int64_t seq_length = 1024;      // tokens in a sequence of a language model
+  bool beyond_positions = false;  // which may then be more than the model was made for
   std::optional<Task> task;   // of a language model; none: as its config says
   std::optional<int64_t> labels;
   AttentionKind attention = AttentionKind::automatic;

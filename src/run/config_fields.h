@@ -16,8 +16,8 @@ template <typename Config, typename Visit>
 void visit_fields(Config& config, Visit&& visit) {
   auto& [model, step, optimizer, data, privacy, placement, measure, training, seed] = config;
   {
-    auto& [name, hub_cache, shapes_do, from_scratch, seq_length, task, labels, attention, diffusion,
-           input_size, layers, frozen, train_only, lora_rank, lora_alpha, lora_targets, lora_rslora,
+    auto& [name, hub_cache, shapes_do, from_scratch, seq_length, beyond_positions, task, labels,
+           attention, diffusion, input_size, layers, frozen, train_only, lora_rank, lora_alpha, lora_targets, lora_rslora,
            train_also, adapter] = model;
     auto& [image_size, patch, channels, classes, hidden, heads] = diffusion;
     visit("model", name);
@@ -25,6 +25,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("shapes_do", shapes_do);
     visit("from_scratch", from_scratch);
     visit("seq_length", seq_length);
+    visit("beyond_positions", beyond_positions);
     visit("task", task);
     visit("labels", labels);
     visit("attention", attention);

@@ -226,7 +226,11 @@ class Run {
 
     executor.prepare();
     record_.graph = executor.graph_state();
-    for (int64_t i = 0; i < config_.measure.warmup; ++i) {
+    if (const std::string& why = executor.schedule().not_deferred; !why.empty())
+      add_notice("the update is not deferred: " + why);
+    // A step like those before and after it has an update to run that was deferred.
+    const int64_t least = executor.schedule().defers_update ? 1 : 0;
+    for (int64_t i = 0; i < std::max(least, config_.measure.warmup); ++i) {
       if (feed_) feed_->load_next(executor);
       executor.step(config_.optimizer.learning_rate);
       progress("warm-up", i + 1);
@@ -326,6 +330,11 @@ class Run {
     if (config_.privacy.is_private())
       step.clip = clip_method(config_.privacy.method, shape, step, config_.privacy.by_layer());
     return beyond_host_memory_text(config_, build_schedule(shape, step), place_.info.local_world);
+  }
+
+  void add_notice(const std::string& line) {
+    if (!record_.notices) record_.notices.emplace();
+    record_.notices->push_back(line);
   }
 
   void stage(const std::string& name) {

@@ -254,6 +254,8 @@ class TrainRun {
     executor_ = std::make_unique<Executor>(model, batch, options, device_,
                                            empty_batch(model, rows, options.step.compute, device_),
                                            std::move(ranks));
+    if (const std::string& why = executor_->schedule().not_deferred; !why.empty())
+      notice("the update is not deferred: " + why);
     global_batch_ = batch * config_.step.accumulation * info_.world;
   }
 

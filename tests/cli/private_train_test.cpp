@@ -375,6 +375,23 @@ TEST_F(ProgramPrivateTrain, TwoRanksTrainPrivatelyAndExactly) {
   EXPECT_EQ(read(work() / "one" / "privacy.json")["steps"].get<int64_t>(), 9);
 }
 
+// Reductions and updates under the next step's forward: the same weights, the same epsilon, and a
+// checkpoint holds finished steps only.
+TEST_F(ProgramPrivateTrain, ADeferredUpdateChangesNoByteOfTheModel) {
+  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
+  const std::string settings =
+      "--sigma 1 --steps 5 --checkpoint-every 2 --ranks 2 --accumulate whole --clip adaptive " +
+      secret_file();
+  ASSERT_EQ(veil(privately(settings + " --export first")).code, kExitDone);
+  const std::string deferred = settings + " --defer-update ";
+  const Answer later = veil(privately(deferred + "--export second"));
+  ASSERT_EQ(later.code, kExitDone) << later.err;
+  EXPECT_EQ(later.out.find("not deferred"), std::string::npos) << later.out;
+  EXPECT_TRUE(weight_bytes(work() / "second") == weight_bytes(work() / "first"));
+  EXPECT_EQ(read(work() / "second" / "privacy.json")["epsilon"],
+            read(work() / "first" / "privacy.json")["epsilon"]);
+}
+
 class GpuPrivateTrain : public ProgramPrivateTrain {
  protected:
   void SetUp() override {
