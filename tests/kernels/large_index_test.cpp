@@ -23,8 +23,8 @@
 namespace veil {
 namespace {
 
-constexpr int64_t kBeyond = (int64_t{1} << 32) + 4096;  // numbers
-constexpr int64_t kLast = 5;                            // rows that are looked at
+constexpr int64_t kBeyondNumbers = (int64_t{1} << 32) + 4096;  // numbers
+constexpr int64_t kLastRows = 5;                               // rows that are looked at
 
 class GpuLargeIndex : public testing::Test {
  protected:
@@ -37,7 +37,7 @@ class GpuLargeIndex : public testing::Test {
   static at::TensorOptions of(DType dtype) {
     return at::TensorOptions(dtype).device(gpu_device(0));
   }
-  static int64_t rows_for(int64_t width) { return kBeyond / width + kLast; }
+  static int64_t rows_for(int64_t width) { return kBeyondNumbers / width + kLastRows; }
   // Zeros that end in `last`.
   static Tensor ending_in(const Tensor& last, int64_t rows) {
     std::vector<int64_t> dims = last.sizes().vec();
@@ -46,20 +46,22 @@ class GpuLargeIndex : public testing::Test {
     all.narrow(0, rows - last.size(0), last.size(0)).copy_(last);
     return all;
   }
-  static Tensor end_of(const Tensor& all) { return all.narrow(0, all.size(0) - kLast, kLast); }
+  static Tensor end_of(const Tensor& all) {
+    return all.narrow(0, all.size(0) - kLastRows, kLastRows);
+  }
 };
 
 TEST_F(GpuLargeIndex, Activations) {
   const int64_t width = 8192, rows = rows_for(2 * width);
-  const Tensor last = at::randn({kLast, 2 * width}, of(at::kBFloat16));
-  Tensor out = at::empty({kLast, width}, of(at::kBFloat16));
+  const Tensor last = at::randn({kLastRows, 2 * width}, of(at::kBFloat16));
+  Tensor out = at::empty({kLastRows, width}, of(at::kBFloat16));
   swiglu(last, out);
   const Tensor all = ending_in(last, rows);
   Tensor all_out = at::full({rows, width}, 7, of(at::kBFloat16));
   swiglu(all, all_out);
   EXPECT_TRUE(at::equal(end_of(all_out), out));
-  EXPECT_EQ(all_out.narrow(0, 0, rows - kLast).abs().max().item<double>(), 0);
-  const Tensor grad = at::randn({kLast, width}, of(at::kBFloat16));
+  EXPECT_EQ(all_out.narrow(0, 0, rows - kLastRows).abs().max().item<double>(), 0);
+  const Tensor grad = at::randn({kLastRows, width}, of(at::kBFloat16));
   Tensor d = at::empty_like(last);
   swiglu_backward(last, grad, d, {});
   swiglu_backward(all, ending_in(grad, rows), all, {});
@@ -69,7 +71,7 @@ TEST_F(GpuLargeIndex, Activations) {
 TEST_F(GpuLargeIndex, Norms) {
   const int64_t width = 2048, rows = rows_for(width);
   const Tensor weight = at::randn({width}, of(at::kBFloat16)),
-               last = at::randn({kLast, width}, of(at::kBFloat16));
+               last = at::randn({kLastRows, width}, of(at::kBFloat16));
   const auto normed = [&](const Tensor& x) {
     Tensor out = at::empty_like(x), rstd = at::empty({x.size(0)}, of(at::kFloat));
     rms_norm(x, {}, weight, 1e-5, {}, out, rstd);
@@ -79,7 +81,7 @@ TEST_F(GpuLargeIndex, Norms) {
   const Tensor all = ending_in(last, rows);
   const auto [all_out, all_rstd] = normed(all);
   EXPECT_TRUE(at::equal(end_of(all_out), out));
-  const Tensor dy = at::randn({kLast, width}, of(at::kBFloat16));
+  const Tensor dy = at::randn({kLastRows, width}, of(at::kBFloat16));
   const auto back = [&](const Tensor& grad, const Tensor& x, const Tensor& r) {
     Tensor sums = at::empty({1, width}, of(at::kFloat));
     rms_norm_backward(grad, x, weight, r, {}, grad, sums);
@@ -90,7 +92,8 @@ TEST_F(GpuLargeIndex, Norms) {
 }
 
 TEST_F(GpuLargeIndex, Rotations) {
-  const int64_t tokens = 512, heads = 48, dim = 64, samples = kBeyond / (tokens * heads * dim) + 2;
+  const int64_t tokens = 512, heads = 48, dim = 64,
+                samples = kBeyondNumbers / (tokens * heads * dim) + 2;
   RopeFrequencies frequencies;
   frequencies.count = dim / 2;
   for (int i = 0; i < frequencies.count; ++i)
@@ -104,7 +107,7 @@ TEST_F(GpuLargeIndex, Rotations) {
 }
 
 TEST_F(GpuLargeIndex, SumsOverSamples) {
-  const int64_t count = kBeyond;
+  const int64_t count = kBeyondNumbers;
   const Tensor last = at::randn({2, 4096}, of(at::kBFloat16)),
                coefficients = at::full({2}, 0.5, of(at::kDouble));
   Tensor out = at::empty({4096}, of(at::kFloat));
@@ -124,8 +127,8 @@ TEST_F(GpuLargeIndex, SumsOverSamples) {
 
 TEST_F(GpuLargeIndex, Losses) {
   const int64_t width = 65536, rows = rows_for(width);
-  const Tensor last = at::randn({kLast, width}, of(at::kBFloat16)),
-               targets = at::randint(width, {kLast}, of(at::kLong));
+  const Tensor last = at::randn({kLastRows, width}, of(at::kBFloat16)),
+               targets = at::randint(width, {kLastRows}, of(at::kLong));
   const auto scanned = [&](const Tensor& logits, const Tensor& wanted) {
     Tensor state = at::empty({logits.size(0), 3}, of(at::kFloat));
     cross_entropy_scan(logits, 0, wanted, state);
@@ -142,8 +145,8 @@ TEST_F(GpuLargeIndex, Losses) {
 
 TEST_F(GpuLargeIndex, TablesAndColumns) {
   const int64_t width = 2048, rows = rows_for(width);
-  const Tensor last = at::randn({kLast, width}, of(at::kBFloat16));
-  const Tensor ids = at::full({kLast}, 3, of(at::kLong));
+  const Tensor last = at::randn({kLastRows, width}, of(at::kBFloat16));
+  const Tensor ids = at::full({kLastRows}, 3, of(at::kLong));
   const auto table = [&](const Tensor& tokens, const Tensor& grad) {
     Tensor out = at::empty({8, width}, of(at::kFloat));
     embedding_grad(tokens, grad, out, false);
