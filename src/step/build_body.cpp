@@ -67,9 +67,14 @@ void Builder::build_forward(const std::vector<Visit>& visits) {
       for (; next < ahead; ++next) hold(visits[next].unit);
     }
     emit_forward(b);
-    // The last block's unit, and what the loss reads, stay for backward.
-    for (const Visit& visit : visits) {
-      if (visit.last == b && (b + 1 < blocks() || !runs_backward(b))) drop(visit.unit);
+    // The last block's unit, and what the loss reads, stay for backward; so does what was gathered
+    // ahead for another visit.
+    for (size_t i = 0; i < visits.size(); ++i) {
+      if (visits[i].last != b || (b + 1 == blocks() && runs_backward(b))) continue;
+      bool wanted = false;
+      for (size_t later = i + 1; later < next; ++later)
+        wanted = wanted || visits[later].unit == visits[i].unit;
+      if (!wanted) drop(visits[i].unit);
     }
   }
   for (; next < visits.size(); ++next) hold(visits[next].unit);

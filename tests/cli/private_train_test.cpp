@@ -380,7 +380,7 @@ TEST_F(ProgramPrivateTrain, TwoRanksTrainPrivatelyAndExactly) {
 TEST_F(ProgramPrivateTrain, ADeferredUpdateChangesNoByteOfTheModel) {
   if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
   const std::string settings =
-      "--sigma 1 --steps 5 --checkpoint-every 2 --ranks 2 --accumulate whole --clip adaptive " +
+      "--sigma 1 --steps 5 --checkpoint-every 2 --ranks 2 --accumulate whole --clip adaptive" +
       secret_file();
   ASSERT_EQ(veil(privately(settings + " --export first")).code, kExitDone);
   const std::string deferred = settings + " --defer-update ";
