@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Configures (where needed) and builds one preset: build.sh PRESET JOBS [--configure-only | --program] [cmake arguments].
 # --program builds the program alone, and leaves CUDA code out where there is no GPU, unless the folder is configured
-# already. Called by the Makefile with build/env.sh read.
+# already. Otherwise CUDA code is compiled there too, but not assembled (PTX alone, half of its time): to build on one
+# machine for the GPUs of another, give -DCMAKE_CUDA_ARCHITECTURES. Called by the Makefile with build/env.sh read.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=$1 jobs=$2
@@ -13,7 +14,10 @@ mkdir -p "$folder"
 cuda=()
 if [[ $preset == release ]]; then
   cuda=(-DVEIL_CUDA=AUTO)
-  if [[ $only == program ]] && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then cuda=(-DVEIL_CUDA=OFF); fi
+  if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+    [[ $only == program ]] && cuda=(-DVEIL_CUDA=OFF)
+    cuda+=(-DCMAKE_CUDA_ARCHITECTURES=90-virtual)
+  fi
 fi
 compiler=()
 if [[ $preset == fuzz ]]; then
