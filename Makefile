@@ -2,6 +2,7 @@
 # (scripts/setup.sh).
 #   JOBS=N        compilers at once (default: one per core, 2 GiB of memory each)
 #   CONFIGURE=... more arguments for cmake, such as CONFIGURE=-DVEIL_CUDA=OFF
+#   MINUTES=N     how long `make chaos` begins new runs (default 3); SEED=N: the same faults again
 #   SECONDS=N     how long `make fuzz` gives each target (default 20); INPUTS=N: inputs for each instead; ONLY="NAME ..."
 #   PREFIX=DIR    where `make install` puts the program (default ~/.local)
 SHELL := /bin/bash
@@ -9,18 +10,19 @@ JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {jobs = int($$2 / 2097152
 CONFIGURE ?=
 PREFIX ?= $(HOME)/.local
 SECONDS ?= 20
+MINUTES ?= 3
 TOOLS := . build/env.sh
 
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: fuzz mutants soak clean setup-test test-release test-demo test-example test-wheel test-asan
+.PHONY: fuzz mutants soak chaos clean setup-test test-release test-demo test-example test-chaos test-wheel test-asan
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
 	@echo 'make install    install the program into PREFIX ($(PREFIX)); make uninstall removes it'
 	@echo 'make wheel      build dist/veil-*.whl, which pip installs beside torch'
-	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | fuzz | mutants | soak | clean'
+	@echo 'make setup | program | build | format | format-check | lint | bench | configurations | fuzz | mutants | soak | chaos | clean'
 
 setup:
 	@scripts/setup.sh
@@ -38,6 +40,7 @@ test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-release
 	@$(MAKE) --no-print-directory test-demo
 	@$(MAKE) --no-print-directory test-example
+	@$(MAKE) --no-print-directory test-chaos
 	@$(MAKE) --no-print-directory test-wheel
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
@@ -72,6 +75,11 @@ test-example: program
 	@$(TOOLS) && VEIL='$(CURDIR)/build/veil' examples/synthetic_text/run.sh --small build/synthetic_text >build/example.log 2>&1 || { tail -n 40 build/example.log >&2; exit 1; }
 	@echo 'example: done'
 
+# Three minutes of faults, and the check of the checks.
+test-chaos: program
+	@$(TOOLS) && { $$VEIL_PYTHON scripts/chaos.py --self-test && $$VEIL_PYTHON scripts/chaos.py --minutes 3; } >build/chaos.log 2>&1 || { tail -n 60 build/chaos.log >&2; exit 1; }
+	@tail -n 1 build/chaos.log
+
 test-wheel: wheel
 	@$(TOOLS) && tests/install/wheel_test.sh
 
@@ -102,6 +110,10 @@ mutants: build
 # Many small steps; memory and descriptors must not grow. STEPS=N (default 20000).
 soak: build
 	@$(TOOLS) && $$VEIL_PYTHON scripts/soak.py --steps $(or $(STEPS),20000)
+
+# Training runs under random faults (docs/reliability.md). What violates a promise is kept and printed.
+chaos: program
+	@$(TOOLS) && $$VEIL_PYTHON scripts/chaos.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # Any bytes for every parser, by libFuzzer under sanitizers (tests/fuzz).
 fuzz:

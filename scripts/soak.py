@@ -6,10 +6,12 @@ usage: soak.py [--veil PROGRAM] [--steps N] [--private]
 A run with checkpoints, evaluation and TensorBoard curves. Resident memory and open file descriptors
 of the process are sampled. After the first tenth of the steps, which warms up, memory in the last
 tenth of the samples may be at most 1 % above that of the first tenth, and the number of descriptors
-must be the same. Prints a line with the figures; exit code 1 if something grew.
+must be the same. What LibTorch's allocator had at most, which metrics.jsonl tells for each step, may
+grow by 1 % too. Prints a line with the figures; exit code 1 if something grew.
 """
 
 import argparse
+import json
 import os
 import signal
 import statistics
@@ -42,6 +44,16 @@ def steps_done(metrics):
         if line.startswith('{"step":'):
             return int(line[8:].split(",")[0])
     return 0
+
+
+def allocated_bytes(metrics, step):
+    """What the allocator had at most until this step."""
+    with open(metrics) as file:
+        for line in file:
+            entry = json.loads(line)
+            if entry["step"] == step and "peak_memory_bytes" in entry:
+                return entry["peak_memory_bytes"]
+    sys.exit(f"soak: metrics.jsonl tells nothing of step {step}")
 
 
 def sampled(child, metrics):
@@ -89,6 +101,9 @@ def main():
         if child.returncode != 0:
             sys.exit("soak: the run failed: " + (Path(folder) / "log").read_text(errors="replace")[-2000:])
         seconds = time.monotonic() - begin
+        used = os.times().children_user + os.times().children_system
+        warm_up = max(1, wanted.steps // 10)
+        allocated, still_allocated = (allocated_bytes(run / "metrics.jsonl", step) for step in (warm_up, wanted.steps))
     warm = [sample for sample in samples if sample[0] >= wanted.steps / 10]
     part = len(warm) // 10
     if part < 3:
@@ -98,10 +113,11 @@ def main():
     # The smallest number: files that are open for a moment are no leak.
     opened, still_open = (min(sample[2] for sample in group) for group in (first, last))
     growth = after / before - 1
-    flat = growth <= MOST_GROWTH and opened == still_open
+    flat = growth <= MOST_GROWTH and opened == still_open and still_allocated <= allocated * (1 + MOST_GROWTH)
     print(
-        f"soak: {wanted.steps} steps in {seconds:.0f} s, {len(samples)} samples: resident memory "
-        f"{before / 2**20:.1f} MiB, then {after / 2**20:.1f} MiB ({growth:+.2%}); {opened} descriptors, then "
+        f"soak: {wanted.steps} steps in {seconds:.0f} s ({used:.0f} s of processor time), {len(samples)} samples: "
+        f"resident memory {before / 2**20:.1f} MiB, then {after / 2**20:.1f} MiB ({growth:+.2%}); allocator at most "
+        f"{allocated / 2**20:.2f} MiB, then {still_allocated / 2**20:.2f} MiB; {opened} descriptors, then "
         f"{still_open}: {'flat' if flat else 'IT GROWS'}"
     )
     sys.exit(0 if flat else 1)

@@ -11,8 +11,10 @@
 #include "base/error.h"
 #include "base/file_digest.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "base/outputs.h"
+#include "base/stale_files.h"
 #include "base/text.h"
 #include "models/model_files.h"
 
@@ -22,15 +24,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A new folder next to `place` that vanishes unless it is put into its place.
+// A new folder next to `place` that vanishes unless it is put into its place. With an owner, of whom
+// one process exports at a time, it is named by it, and what a killed process left of it is removed.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(const fs::path& place) {
+  TemporaryFolder(const fs::path& place, const std::string& owner) {
     std::error_code error;
     fs::create_directories(place.parent_path(), error);
+    const std::string name = owner.empty() ? std::to_string(getpid()) : owner;
+    if (!owner.empty()) {
+      path_ = fmt::format("{}.{}.0.tmp", place.string(), name);
+      if (!error) fs::remove_all(path_, error);
+    }
     bool made = false;
     for (int i = 0; i < 1000 && !made && !error; ++i) {
-      path_ = fmt::format("{}.{}.{}.tmp", place.string(), getpid(), i);
+      path_ = fmt::format("{}.{}.{}.tmp", place.string(), name, i);
       made = fs::create_directory(path_, error);  // false if something has that name
     }
     if (!made) user_error("cannot make folder '{}': {}", path_.string(), error.message());
@@ -57,6 +65,7 @@ class TemporaryFolder {
     fs::rename(path_, place, error);
     if (error)
       user_error("cannot put folder '{}' into its place: {}", place.string(), error.message());
+    sync_folder(place.parent_path().string());
   }
   void move_into(const fs::path& place, const std::string& name) {
     std::error_code error;
@@ -133,6 +142,8 @@ void replace_export(TemporaryFolder& whole, const fs::path& place, const std::st
     for (const auto& [name, size] : list) both[name] = kAnySize;
   }
   both.erase(kExportManifest);
+  if (!owner.empty())
+    remove_stale_temporaries((place / kExportManifest).string(), OtherWriters::none);
   write_file_atomically((place / kExportManifest).string(), manifest_text(both, owner));
   for (const auto& [name, size] : now) {
     if (name != kExportManifest) whole.move_into(place, name);
@@ -142,6 +153,7 @@ void replace_export(TemporaryFolder& whole, const fs::path& place, const std::st
     if (now.count(name) == 0) fs::remove(place / name, ignored);
   }
   whole.move_into(place, kExportManifest);
+  sync_folder(place.string());
 }
 
 fs::path place_of(const std::string& folder) {
@@ -196,7 +208,7 @@ void export_model(const std::string& folder,
   VEIL_CHECK(options.shard_bytes > 0, "files of {} bytes", options.shard_bytes);
   check_export_folder(folder, options);
   const fs::path place = place_of(folder);
-  TemporaryFolder whole(place);
+  TemporaryFolder whole(place, options.owner);
   write_weights(whole, tensors, options.weights, options.shard_bytes);
   for (const auto& [name, content] : files) write_file_atomically(whole.inside(name), content);
   std::map<std::string, std::string> digests;

@@ -1,6 +1,11 @@
 #include "run/metrics_log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "base/clock.h"
@@ -45,6 +50,14 @@ void MetricsLog::append(const Json& line) {
   file << line.dump() << '\n';
   file.flush();
   if (!file) user_error("{}: cannot be written", path_);
+}
+
+void MetricsLog::sync() const {
+  const int file = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool written = file >= 0 && fsync(file) == 0;
+  const std::string reason = std::strerror(errno);
+  if (file >= 0) close(file);
+  if (!written) user_error("{}: cannot be written: {}", path_, reason);
 }
 
 void MetricsLog::add_private(const StepLine& line, MetricsLine& metrics) {

@@ -18,6 +18,9 @@ class MetricsLog {
   MetricsLog(const TrainStart& start, double flops_per_step);
   StepEvent step(const StepLine& line);
   EvaluationEvent evaluation(const EvaluationLine& line);
+  // Brings metrics.jsonl to the disk: a resumed run keeps the lines up to its checkpoint, and a
+  // power cut must not have taken them.
+  void sync() const;
 
  private:
   void append(const nlohmann::ordered_json& line);

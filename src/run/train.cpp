@@ -384,6 +384,9 @@ class TrainRun {
       const EvaluationEvent event = log_->evaluation(line);
       if (events_.on_evaluation) events_.on_evaluation(event);
     };
+    events.before_checkpoint = [this] {
+      if (speaks()) log_->sync();
+    };
     events.on_checkpoint = [this](int64_t step) {
       if (speaks() && events_.on_checkpoint) events_.on_checkpoint(step);
     };

@@ -164,6 +164,7 @@ void Trainer::checkpoint(const data::Position& next) {
     state["privacy"] = p->state ? p->state(executor_.steps()) : nlohmann::ordered_json::object();
     state["privacy"]["clip_norm"] = p->clip_norm;
   }
+  if (events_.before_checkpoint) events_.before_checkpoint();
   save_checkpoint(options_.folder, executor_, state, options_.keep_checkpoints, options_.average,
                   [&](const std::string& folder) {
                     if (p && p->checkpoint_written)

@@ -85,6 +85,8 @@ struct EvaluationLine {
 struct TrainEvents {
   std::function<void(const StepLine&)> on_step;
   std::function<void(const EvaluationLine&)> on_evaluation;
+  // A checkpoint is about to be written: what was told of its steps is to be on disk before it.
+  std::function<void()> before_checkpoint;
   std::function<void(int64_t step)> on_checkpoint;
 };
 

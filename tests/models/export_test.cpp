@@ -135,6 +135,20 @@ TEST_F(Export, AnExportThatFailsLeavesNothing) {
   EXPECT_TRUE(entries(files_.path()).empty());
 }
 
+TEST_F(Export, WhatAKilledProcessLeftIsRemovedByTheNextExportOfTheSameOwnerOnly) {
+  const std::string ours = files_.path("m.cafe.0.tmp"), others = files_.path("m.beef.0.tmp");
+  for (const std::string& folder : {ours, others})
+    write_file_atomically(folder + "/model.safetensors", "half of it");
+  export_model(files_.path("m"), config_, tensors_, {.owner = "cafe"});
+  EXPECT_THAT(entries(files_.path()), ElementsAre("m", "m.beef.0.tmp"));
+  // killed while the files of an earlier export were replaced
+  write_file_atomically(files_.path("m/veil_export.json.4321.0.tmp"), "half of it");
+  export_model(files_.path("m"), config_, tensors_, {.owner = "cafe"});
+  EXPECT_THAT(entries(files_.path("m")),
+              ElementsAre("config.json", "model.safetensors", "veil_export.json"));
+  EXPECT_EQ(Weights(files_.path("m")).names().size(), 3u);
+}
+
 TEST_F(Export, TensorsAreWrittenAsTheyAreAndAsOtherTypes) {
   const Tensor tensor = empty_tensor({2, 3}, at::kFloat, cpu_device());
   for (int i = 0; i < 6; ++i) tensor.data_ptr<float>()[i] = static_cast<float>(i) + 0.00390625F;
