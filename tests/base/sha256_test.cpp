@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file_digest.h"
@@ -155,6 +157,19 @@ TEST_F(Sha256Files, AreThoseOfTheDefinitionWhileTheyAreWrittenAndAfterwards) {
     file.close();
     EXPECT_NE(digest_of_file(path("f")), digest) << place;
   }
+}
+
+// What is there is hashed at once, and what is not there yet is waited for.
+TEST_F(Sha256Files, OfAFileThatGrowsSlowlyAreTheSame) {
+  std::string bytes(size_t{35} << 20, 'a');
+  for (size_t i = 0; i < bytes.size(); i += 1000) bytes[i] = static_cast<char>(i / 1000);
+  const size_t cut = (size_t{17} << 20) + 5;
+  const Sha256Digest digest = write_hashed_stream(path("f"), [&](const AppendBytes& append) {
+    append(std::string_view(bytes).substr(0, cut));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    append(std::string_view(bytes).substr(cut));
+  });
+  EXPECT_EQ(digest, defined_digest(bytes));
 }
 
 TEST_F(Sha256Files, OfAStreamThatFailsLeaveNothingBehind) {
