@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/folders.h"
+#include "base/temporary_file.h"
 
 namespace veil {
 
@@ -23,59 +23,6 @@ namespace {
 std::string reason(int error) {
   return std::strerror(error);
 }
-
-// A file under a temporary name that vanishes unless it is renamed into place.
-class TemporaryFile {
- public:
-  TemporaryFile(const std::string& beside, mode_t mode) {
-    // Several threads and ranks may write into one folder at once, so the name holds both the
-    // process and a count.
-    static std::atomic<int> count{0};
-    path_ = fmt::format("{}.{}.{}.tmp", beside, getpid(), count++);
-    descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (descriptor_ < 0) error_ = errno;
-    exists_ = descriptor_ >= 0;
-  }
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-    if (exists_ && !renamed_) unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  // Each answers errno, or 0.
-  int append(std::string_view content) {
-    if (descriptor_ < 0) return error_;
-    while (!content.empty()) {
-      const ssize_t wrote = write(descriptor_, content.data(), content.size());
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) return errno;
-      content.remove_prefix(static_cast<size_t>(wrote));
-    }
-    return 0;
-  }
-  int sync() {
-    if (descriptor_ < 0) return error_;
-    return fsync(descriptor_) == 0 ? 0 : errno;
-  }
-  int write_all(std::string_view content) {
-    const int failed = append(content);
-    return failed != 0 ? failed : sync();
-  }
-  int rename_to(const std::string& target) {
-    const int closed = close(descriptor_);
-    descriptor_ = -1;
-    if (closed != 0 || rename(path_.c_str(), target.c_str()) != 0) return errno;
-    renamed_ = true;
-    return 0;
-  }
-
- private:
-  std::string path_;
-  int descriptor_ = -1;
-  int error_ = 0;
-  bool exists_ = false, renamed_ = false;
-};
 
 void make_folder(const fs::path& folder) {
   if (folder.empty()) return;
@@ -105,18 +52,25 @@ void write_file_atomically(const std::string& path, std::string_view content, bo
   sync_folder(folder.string());
 }
 
-void write_stream_atomically(const std::string& path,
-                             const std::function<void(const AppendBytes&)>& produce) {
+void write_whole(const std::string& path, const std::function<void(const AppendBytes&, int)>& write,
+                 const std::function<void()>& before_name) {
   const fs::path folder = fs::path(path).parent_path();
   make_folder(folder);
   TemporaryFile file(path, 0666);
   const auto expect = [&](int failed) {
     if (failed != 0) user_error("cannot write '{}': {}", path, reason(failed));
   };
-  produce([&](std::string_view piece) { expect(file.append(piece)); });
+  expect(file.append(""));
+  write([&](std::string_view piece) { expect(file.append(piece)); }, file.descriptor());
   expect(file.sync());
+  if (before_name) before_name();
   expect(file.rename_to(path));
   sync_folder(folder.string());
+}
+
+void write_stream_atomically(const std::string& path,
+                             const std::function<void(const AppendBytes&)>& produce) {
+  write_whole(path, [&](const AppendBytes& append, int) { produce(append); });
 }
 
 void ensure_folder_writable(const std::string& folder) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "kernels/philox.h"
 
 namespace veil::data {
@@ -30,14 +31,18 @@ nlohmann::json position_json(const Position& position) {
 }
 
 Position position_from_json(const nlohmann::json& text) {
-  try {
-    const Position position{text.at("epoch").get<int64_t>(), text.at("step").get<int64_t>()};
-    if (position.epoch >= 0 && position.step >= 0) return position;
-  } catch (const nlohmann::json::exception&) {
-    // said below
-  }
-  user_error("{} is no position in the data: it has epoch and step, from 0",
-             text.dump().substr(0, 80));
+  constexpr int64_t kMost = int64_t{1} << 53;  // what JSON's numbers hold exactly everywhere
+  const auto whole = [&](const char* name) {
+    const bool there = text.is_object() && text.contains(name);
+    const nlohmann::json value = there ? text[name] : nlohmann::json();
+    // What is no whole number, as 1e300, has no cast; from 2^63 on it compares as negative.
+    return value.is_number_integer() && value >= 0 && value <= kMost ? value.get<int64_t>() : -1;
+  };
+  const Position position{whole("epoch"), whole("step")};
+  if (position.epoch < 0 || position.step < 0)
+    user_error("{} is no position in the data: it has epoch and step, whole numbers from 0 to {}",
+               printable(text.dump().substr(0, 80)), kMost);
+  return position;
 }
 
 std::vector<uint32_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {

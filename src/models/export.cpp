@@ -178,17 +178,27 @@ std::vector<std::vector<TensorSource>> cut(const std::vector<TensorSource>& tens
   return shards;
 }
 
-void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource>& tensors,
-                   const std::string& file, int64_t limit) {
+using FileDigests = std::map<std::string, std::string>;  // by name
+
+// Answers the digests of the files with tensors.
+FileDigests write_weights(const TemporaryFolder& folder, const std::vector<TensorSource>& tensors,
+                          const std::string& file, int64_t limit) {
+  FileDigests digests;
+  const auto write = [&](const std::string& name, const std::vector<TensorSource>& shard) {
+    digests[name] = digest_text(write_safetensors(folder.inside(name), shard));
+  };
   const auto shards = cut(tensors, limit);
-  if (shards.size() == 1) return write_safetensors(folder.inside(file + ".safetensors"), shards[0]);
+  if (shards.size() == 1) {
+    write(file + ".safetensors", shards[0]);
+    return digests;
+  }
   nlohmann::ordered_json index = {{"metadata", {{"total_size", 0}}},
                                   {"weight_map", nlohmann::ordered_json::object()}};
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
         fmt::format("{}-{:05}-of-{:05}.safetensors", file, i + 1, shards.size());
-    write_safetensors(folder.inside(name), shards[i]);
+    write(name, shards[i]);
     for (const TensorSource& tensor : shards[i]) {
       VEIL_CHECK(!index["weight_map"].contains(tensor.name), "tensor {} is written twice",
                  tensor.name);
@@ -198,6 +208,7 @@ void write_weights(const TemporaryFolder& folder, const std::vector<TensorSource
   }
   index["metadata"]["total_size"] = total;
   write_file_atomically(folder.inside(file + ".safetensors.index.json"), index.dump(2) + "\n");
+  return digests;
 }
 
 }  // namespace
@@ -209,11 +220,11 @@ void export_model(const std::string& folder,
   check_export_folder(folder, options);
   const fs::path place = place_of(folder);
   TemporaryFolder whole(place, options.owner);
-  write_weights(whole, tensors, options.weights, options.shard_bytes);
+  FileDigests digests = write_weights(whole, tensors, options.weights, options.shard_bytes);
   for (const auto& [name, content] : files) write_file_atomically(whole.inside(name), content);
-  std::map<std::string, std::string> digests;
-  for (const auto& [name, size] : whole.files())
-    digests[name] = digest_text(digest_of_file(whole.inside(name)));
+  for (const auto& [name, size] : whole.files()) {
+    if (!digests.contains(name)) digests[name] = digest_text(digest_of_file(whole.inside(name)));
+  }
   write_file_atomically(whole.inside(kExportManifest),
                         manifest_text(whole.files(), options.owner, digests));
   std::error_code error;

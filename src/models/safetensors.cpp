@@ -254,7 +254,7 @@ int64_t source_bytes(const TensorSource& source) {
   return bits / 8;
 }
 
-void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors) {
+Sha256Digest write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors) {
   std::vector<const TensorSource*> order;
   for (const TensorSource& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
@@ -274,7 +274,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorSource>&
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
 
-  write_stream_atomically(path, [&](const AppendBytes& append) {
+  return write_hashed_stream(path, [&](const AppendBytes& append) {
     append({reinterpret_cast<const char*>(&length), sizeof length});
     append(text);
     for (const TensorSource* tensor : order) {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/files.h"
+#include "base/file_digest.h"
 #include "models/stored_type.h"
 
 namespace veil {
@@ -63,8 +63,9 @@ int64_t source_bytes(const TensorSource& source);
 
 // Writes a file that is whole or not there. Tensors of larger elements come first, so that all are
 // aligned; otherwise they keep the given order, and `produce` is called once for each in the order
-// written. Metadata is {"format": "pt"}, which transformers asks for.
-void write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors);
+// written. Metadata is {"format": "pt"}, which transformers asks for. Answers the file's digest
+// (base/file_digest.h).
+Sha256Digest write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors);
 
 std::string shape_text(const std::vector<int64_t>& dims);  // "[2, 3]"
 

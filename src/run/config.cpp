@@ -331,6 +331,25 @@ void check_adapters(const ModelConfig& model) {
                 join(model.train_also, ","));
 }
 
+// A table's gradient is summed in the type that the step computes in, or in that of its sums
+// (kernels/embedding_grad.h). A private step chooses its own types.
+void check_gradient_types(const RunConfig& config) {
+  const PrivacyConfig& p = config.privacy;
+  const ModelConfig& m = config.model;
+  const bool has_table = canonical(m.name).rfind("linear", 0) != 0;
+  const bool trains_all = !m.has_adapters() && m.frozen.empty() && m.train_only.empty();
+  if (!has_table || !trains_all || p.is_private() || p.epsilon || p.sigma) return;
+  const StepConfig& s = config.step;
+  const Precision sums = s.compute == Precision::fp64 ? Precision::fp64 : Precision::fp32;
+  if (s.reduce != s.compute && s.reduce != sums)
+    field_error("reduce", "{}: with `compute` {} allowed is {}", name_of(s.reduce),
+                name_of(s.compute),
+                s.compute == sums ? std::string(name_of(sums))
+                                  : fmt::format("{} or {}", name_of(s.compute), name_of(sums)));
+  if (s.accumulation > 1 && s.storage == Precision::fp64 && s.compute != Precision::fp64)
+    field_error("storage", "fp64: micro-batches are then summed in fp64; pass `compute` fp64 too");
+}
+
 }  // namespace
 
 void check_step(const RunConfig& config) {
@@ -356,6 +375,7 @@ void check_step(const RunConfig& config) {
   if (!config.model.frozen.empty() && !config.model.train_only.empty())
     user_error("`freeze` and `train_only`: each says all; allowed is one of them");
   check_adapters(config.model);
+  check_gradient_types(config);
   if (config.step.storage == Precision::fp16)
     field_error("storage", "fp16: parameters are stored in fp32, bf16 or fp64");
   if (config.step.moments != Precision::fp32 && config.step.moments != Precision::bf16)

@@ -50,12 +50,12 @@ SampleCost cost_of(const LanguageConfig& c, int64_t tokens) {
 SampleCost cost_of(const DitConfig& c) {
   SampleCost cost;
   const double hidden = real(c.hidden), ratio = real(c.feed_ratio),
-               pixels = real(c.channels) * real(c.patch) * real(c.patch);
-  cost.parameters = hidden * (real(c.labels()) + 2 * pixels + real(c.tokens())) +
+               pixels = real(c.channels) * real(c.patch) * real(c.patch),
+               side = real(c.image_size / c.patch), tokens = side * side;
+  cost.parameters = hidden * (real(c.classes) + 1 + 2 * pixels + tokens) +
                     real(c.layers) * hidden * hidden * (10 + 2 * ratio);
-  cost.activations = 4 * real(c.tokens()) * pixels;
-  add_blocks(cost, real(c.layers), real(c.tokens()), hidden * (4 + ratio) + pixels, hidden,
-             real(c.heads));
+  cost.activations = 4 * tokens * pixels;
+  add_blocks(cost, real(c.layers), tokens, hidden * (4 + ratio) + pixels, hidden, real(c.heads));
   cost.length = "image_size";
   cost.length_value = c.image_size;
   return cost;

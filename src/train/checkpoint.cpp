@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <map>
 
 #include "base/error.h"
@@ -237,8 +238,8 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
   }
   // Each rank hashes its own file, and rank 0 puts the digests into the state.
   const fs::path mine = unfinished / fmt::format("rank_{:05}.safetensors", rank);
-  write_safetensors(mine.string(), sources);
-  write_file_atomically(fs::path(mine).replace_extension(".sha256").string(), file_digest(mine));
+  const std::string written = digest_text(write_safetensors(mine.string(), sources));
+  write_file_atomically(fs::path(mine).replace_extension(".sha256").string(), written);
   barrier(executor);
   if (rank == 0) {
     std::vector<fs::path> made;
@@ -306,13 +307,24 @@ std::string checkpoint_digest(const std::string& folder) {
 Json load_checkpoint(const std::string& folder, Executor& executor) {
   const Json state = checkpoint_state(folder);
   const Communicator* const lane = executor.communicator();
-  const std::string damaged =
-      damaged_file(folder, state, lane ? lane->rank() : 0, lane ? lane->size() : 1);
+  const int rank = lane ? lane->rank() : 0, world = lane ? lane->size() : 1;
+  // Other threads hash the files while this one copies what they hold. Nothing of it is used before
+  // they have ended.
+  auto hashed = std::async([&] { return damaged_file(folder, state, rank, world); });
+  try {
+    const Pieces pieces(folder);
+    executor.restore(
+        state.value("steps", int64_t{0}),
+        [&](int kind, int64_t first, const Tensor& out) { pieces.read(kind, first, out); });
+  } catch (...) {
+    // A damaged file may be no safetensors any more; it need not be one that this rank hashes.
+    hashed.wait();
+    const std::string damaged = damaged_file(folder, state, 0, 1);
+    if (!damaged.empty()) damaged_checkpoint(folder, damaged);
+    throw;
+  }
+  const std::string damaged = hashed.get();
   if (!damaged.empty()) damaged_checkpoint(folder, damaged);
-  const Pieces pieces(folder);
-  executor.restore(
-      state.value("steps", int64_t{0}),
-      [&](int kind, int64_t first, const Tensor& out) { pieces.read(kind, first, out); });
   return state;
 }
 

@@ -37,7 +37,7 @@ std::optional<std::string> newest_checkpoint(const std::string& run_folder);
 
 // Fills the executor and answers the state that was saved. Every rank calls it, with the same
 // folder. UserError if a file is not as it was written, which names it and the newest checkpoint
-// that is whole, and if the checkpoint is of another model.
+// that is whole, and if the checkpoint is of another model; the executor is of no use then.
 nlohmann::ordered_json load_checkpoint(const std::string& folder, Executor& executor);
 // The average of the weights that was saved with them. UserError if there is none.
 void load_average(const std::string& folder, WeightAverage& average);

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file_digest.h"
+#include "base/sha256_lanes.h"
 #include "data/test_folder.h"
 
 namespace veil {
@@ -81,7 +84,104 @@ TEST(Sha256Hash, OfMemorySeesEveryPiece) {
   EXPECT_EQ(digest_of_memory(bytes), before);
 }
 
+TEST(Sha256Hash, OfSixteenMessagesAtOnceIsThatOfEach) {
+  if (!Sha256Lanes::available()) GTEST_SKIP() << "no AVX-512";
+  std::mt19937 random(4);
+  for (const size_t blocks : {0, 1, 2, 3, 17, 300}) {
+    SCOPED_TRACE(blocks);
+    std::vector<std::string> messages(Sha256Lanes::kLanes);
+    std::array<const char*, Sha256Lanes::kLanes> first, rest;
+    const size_t cut = blocks / 3;
+    for (size_t lane = 0; lane < messages.size(); ++lane) {
+      for (size_t i = 0; i < 64 * blocks; ++i) messages[lane] += static_cast<char>(random());
+      first[lane] = messages[lane].data();
+      rest[lane] = first[lane] + 64 * cut;
+    }
+    Sha256Lanes lanes;
+    lanes.add(first, cut);
+    lanes.add(rest, blocks - cut);
+    const auto found = lanes.digests();
+    for (size_t lane = 0; lane < messages.size(); ++lane) {
+      Sha256 alone(/*portable=*/true);
+      alone.add(messages[lane]);
+      EXPECT_EQ(found[lane], alone.digest()) << lane;
+    }
+  }
+}
+
+// How digests of files are defined, in one thread and without the processor's instructions.
+Sha256Digest defined_digest(std::string_view bytes) {
+  constexpr size_t kPiece = size_t{1} << 20;
+  const size_t pieces = bytes.size() / kPiece + 1;
+  Sha256 all(/*portable=*/true);
+  all.add(uint64_t{pieces});
+  for (size_t i = 0; i < pieces; ++i) {
+    Sha256 piece(/*portable=*/true);
+    piece.add(bytes.substr(i * kPiece, kPiece));
+    all.add(piece.digest());
+  }
+  return all.digest();
+}
+
 class Sha256Files : public data::FolderTest {};
+
+// A group of pieces is 16 MiB, and from a quarter of one on they are hashed together.
+TEST_F(Sha256Files, AreThoseOfTheDefinitionWhileTheyAreWrittenAndAfterwards) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  std::mt19937_64 random(5);
+  std::string bytes;
+  for (size_t i = 0; i < 34 * kMiB / 8; ++i) {
+    const uint64_t word = random();
+    bytes.append(reinterpret_cast<const char*>(&word), sizeof word);
+  }
+  for (const size_t size : {size_t{0}, size_t{1}, kMiB, 4 * kMiB - 1, 4 * kMiB + 5, 16 * kMiB - 1,
+                            16 * kMiB, 16 * kMiB + 1, 33 * kMiB + 77}) {
+    SCOPED_TRACE(size);
+    const std::string_view content = std::string_view(bytes).substr(0, size);
+    const Sha256Digest digest = write_hashed_stream(path("f"), [&](const AppendBytes& append) {
+      for (size_t at = 0; at < size;) {
+        const size_t count = 1 + random() % (3 * kMiB);
+        append(content.substr(at, count));
+        at += count;
+      }
+    });
+    EXPECT_EQ(digest, defined_digest(content));
+    EXPECT_EQ(digest_of_file(path("f")), digest);
+    EXPECT_TRUE(read_file(path("f")) == content);
+    if (size == 0) continue;
+    // What a disk may do behind our back is found when the file is read.
+    std::fstream file(path("f"), std::ios::binary | std::ios::in | std::ios::out);
+    const size_t place = random() % size;
+    file.seekp(static_cast<std::streamoff>(place));
+    file.put(static_cast<char>(content[place] ^ 4));
+    file.close();
+    EXPECT_NE(digest_of_file(path("f")), digest) << place;
+  }
+}
+
+// What is there is hashed at once, and what is not there yet is waited for.
+TEST_F(Sha256Files, OfAFileThatGrowsSlowlyAreTheSame) {
+  std::string bytes(size_t{35} << 20, 'a');
+  for (size_t i = 0; i < bytes.size(); i += 1000) bytes[i] = static_cast<char>(i / 1000);
+  const size_t cut = (size_t{17} << 20) + 5;
+  const Sha256Digest digest = write_hashed_stream(path("f"), [&](const AppendBytes& append) {
+    append(std::string_view(bytes).substr(0, cut));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    append(std::string_view(bytes).substr(cut));
+  });
+  EXPECT_EQ(digest, defined_digest(bytes));
+}
+
+TEST_F(Sha256Files, OfAStreamThatFailsLeaveNothingBehind) {
+  const std::string piece(size_t{20} << 20, 'x');
+  EXPECT_THROW(write_hashed_stream(path("f"),
+                                   [&](const AppendBytes& append) {
+                                     append(piece);
+                                     user_error("no more");
+                                   }),
+               UserError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
 
 TEST_F(Sha256Files, OfOneFileDependsOnItsLengthAndEveryByte) {
   std::set<std::string> seen;

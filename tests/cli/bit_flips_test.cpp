@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -177,7 +178,8 @@ class ProgramBitFlips : public ::testing::Test {
   using FlipCounts = std::map<std::string, std::map<Flipped, int>>;  // by file
 
   // Files are drawn evenly, then a byte of the file, then a bit.
-  FlipCounts flip(bool checkpoints, int count, uint64_t seed) const {
+  FlipCounts flip(bool checkpoints, int count, uint64_t seed, double seconds = 1e9) const {
+    const auto begin = std::chrono::steady_clock::now();
     FlipCounts counts;
     const FlipFiles whole = killed_run(checkpoints);
     const FlipEnd undisturbed = end_of(continued());
@@ -190,6 +192,7 @@ class ProgramBitFlips : public ::testing::Test {
     }
     std::mt19937_64 random(seed);
     for (int i = 0; i < count && !HasFailure(); ++i) {
+      if (std::chrono::steady_clock::now() - begin > std::chrono::duration<double>(seconds)) break;
       restore(whole);
       const std::string& name = names[random() % names.size()];
       const size_t place = random() % whole.at(name).size(), bit = random() % 8;
@@ -233,15 +236,24 @@ TEST_F(ProgramBitFlips, BeforeTheFirstCheckpointAreNamedOrHarmlessToo) {
   EXPECT_TRUE(counts.at("settings.json").contains(Flipped::refused));
 }
 
-// 10,000 of them, in slices: --gtest_also_run_disabled_tests.
-constexpr int kFlipSlices = 10;
-class DISABLED_ProgramBitFlipsCampaign : public ProgramBitFlips,
-                                         public ::testing::WithParamInterface<int> {};
+int64_t number_in_environment(const char* name, int64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
+}
 
-TEST_P(DISABLED_ProgramBitFlipsCampaign, InAnyFileOfARunAreNamedOrHarmless) {
-  const auto seed = static_cast<uint64_t>(100 + GetParam());
+// 10,000 flips, or a slice of them: --gtest_also_run_disabled_tests, and in the environment
+// VEIL_FLIPS_SEED (default 100), VEIL_FLIPS (how many, default 10000) and VEIL_FLIPS_SECONDS (at
+// most). A fifth of them is in a run that has no checkpoint yet.
+class DISABLED_ProgramBitFlipsCampaign : public ProgramBitFlips {};
+
+TEST_F(DISABLED_ProgramBitFlipsCampaign, InAnyFileOfARunAreNamedOrHarmless) {
+  const auto seed = static_cast<uint64_t>(number_in_environment("VEIL_FLIPS_SEED", 100));
+  const int64_t all = number_in_environment("VEIL_FLIPS", 10000),
+                seconds = number_in_environment("VEIL_FLIPS_SECONDS", 1000000);
   for (const bool checkpoints : {true, false}) {
-    const FlipCounts counts = flip(checkpoints, checkpoints ? 800 : 200, seed);
+    const FlipCounts counts =
+        flip(checkpoints, static_cast<int>(checkpoints ? all - all / 5 : all / 5), seed,
+             static_cast<double>(seconds) * (checkpoints ? 0.8 : 0.2));
     for (const auto& [name, of_file] : counts) {
       for (const auto& [how, count] : of_file)
         fmt::print("{} checkpoints, {}: {} {}\n", checkpoints ? "with" : "without", name, count,
@@ -252,7 +264,6 @@ TEST_P(DISABLED_ProgramBitFlipsCampaign, InAnyFileOfARunAreNamedOrHarmless) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Slice, DISABLED_ProgramBitFlipsCampaign, ::testing::Range(0, kFlipSlices));
 
 }  // namespace
 }  // namespace veil

@@ -1,12 +1,15 @@
-// A run that is continued with other ranks, another strategy or other micro-batches: the weights
-// are those of the undisturbed run but for rounding, a private run counts every step that was
-// begun, and its noise is fresh.
+// A run that is continued with other ranks, another strategy, other micro-batches or on another
+// device: the weights are those of the undisturbed run but for rounding, a private run counts every
+// step that was begun, and its noise is fresh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "cli/training.h"
 #include "comm/communicator.h"
 #include "privacy/accountant.h"
+#include "tensor/device.h"
 
 namespace veil {
 namespace {
@@ -50,6 +53,92 @@ class ProgramElsewhere : public TrainingTest {
   Answer go_on(const std::string& place, const std::string& more) const {
     const bool ranks = place.find("--ranks") != std::string::npos;
     return veil(line(place + (ranks ? " " : " --ranks 1 --strategy ddp ") + more));
+  }
+
+  // Six steps, two of them at each of three places; a private run has then begun 6 + 4 + 2.
+  static constexpr int kPlaces = 3, kWandered = 2 * kPlaces, kBegun = 6 + 4 + 2;
+  struct Wandered {
+    std::vector<std::string> nonces;  // one of each place, of a private run
+    std::string last;                 // what the last one printed
+  };
+  std::string wandering(const std::string& more) const {
+    return "train --model llama-tiny --from-scratch --seq-length 16 --held-out 0 --compute fp64 "
+           "--storage fp64 --reduce fp64 --schedule constant --warmup-steps 0 --strategy ddp "
+           "--keep-checkpoints 9 --checkpoint-every 2 " +
+           fmt::format("--learning-rate {} --steps {} ", kRate, kWandered) + more;
+  }
+  Wandered wander(const std::string& run, const std::string& more,
+                  const std::vector<std::string>& places) const {
+    Wandered found;
+    fs::create_directory(work() / run);
+    for (int i = 0; i < kPlaces; ++i) {
+      const bool last = i == kPlaces - 1;
+      const Answer answer =
+          veil(wandering(more + " " + places[static_cast<size_t>(i)] + " --resume " + run +
+                         (last ? " --export " + run + "_model" : "")));
+      EXPECT_EQ(answer.code, kExitDone) << answer.err;
+      if (answer.code != kExitDone) return found;
+      const fs::path ledger = work() / run / "ledger.json";
+      if (fs::exists(ledger)) found.nonces.push_back(read(ledger)["nonce"].get<std::string>());
+      found.last = answer.out;
+      // All that the next place is to do is lost.
+      for (int step = 2 * i + 4; !last && step <= kWandered; step += 2)
+        fs::remove_all(work() / run / "checkpoints" / fmt::format("step_{:08}", step));
+    }
+    EXPECT_THAT(found.last, HasSubstr("resumed   after step 4"));
+    return found;
+  }
+  // As derived below, for the steps after the first place.
+  static double wandered_bound() {
+    return (kWandered - 2) * kRate * (2 * 0x1p12 * 0x1p-53 / 1e-8 + 0x1p-22) + 0x1p-23;
+  }
+  std::string text_data() const { return "--data '" + source_root() + "/examples/text' "; }
+
+  void expect_same_weights_elsewhere(const std::vector<std::string>& places) const {
+    const std::string plainly = text_data() + "--total-batch-size 12 ";
+    ASSERT_EQ(veil(wandering(plainly + "--device cpu --batch-size 12 --output-dir runs "
+                                       "--export alone"))
+                  .code,
+              kExitDone);
+    wander("run", plainly, places);
+    EXPECT_LE(largest_difference(work() / "alone", work() / "run_model"), wandered_bound());
+  }
+
+  // Without noise, and with every sample in every batch, a private step is the same wherever it
+  // runs and whatever its nonce is, but for rounding.
+  void expect_same_clipped_weights_elsewhere(const std::vector<std::string>& places) const {
+    std::ofstream lines(work() / "data.jsonl");
+    for (int i = 0; i < 12; ++i) lines << Json{{"text", fmt::format("document {}", i)}} << "\n";
+    lines.close();
+    const std::string privately =
+        "--data data.jsonl --samples document --sigma 0 --delta 1e-5 --accountant rdp "
+        "--clip-norm 0.1 --total-batch-size 12 ";
+    ASSERT_EQ(veil(wandering(privately + "--device cpu --batch-size 12 --output-dir runs "
+                                         "--export alone"))
+                  .code,
+              kExitDone);
+    const Wandered found = wander("run", privately, places);
+    EXPECT_EQ(std::set<std::string>(found.nonces.begin(), found.nonces.end()).size(), 3u);
+    EXPECT_LE(largest_difference(work() / "alone", work() / "run_model"), wandered_bound());
+  }
+
+  void expect_counted_elsewhere(const std::vector<std::string>& places) const {
+    const Wandered found = wander("run",
+                                  text_data() +
+                                      "--sigma 1 --delta 1e-5 --accountant rdp --samples packed "
+                                      "--total-batch-size 12 ",
+                                  places);
+    EXPECT_EQ(std::set<std::string>(found.nonces.begin(), found.nonces.end()).size(), 3u);
+    EXPECT_THAT(found.last, HasSubstr("fresh nonce, for "));
+    EXPECT_THAT(found.last, Not(HasSubstr("exact replay")));
+    const Json statement = read(work() / "run_model" / "privacy.json");
+    EXPECT_EQ(statement["steps"].get<int64_t>(), kBegun);
+    const privacy::Phase phase{
+        .sigma = 1, .q = statement["events"][0]["q"].get<double>(), .steps = kBegun};
+    EXPECT_NEAR(
+        statement["epsilon"].get<double>(),
+        privacy::make_accountant(privacy::AccountantKind::rdp)->epsilon({phase}, 1e-5).epsilon,
+        1e-12);
   }
 };
 
@@ -103,6 +192,50 @@ TEST_F(ProgramElsewhere, APrivateRunCountsWhatWasBegunAndDrawsFreshNoise) {
         1e-12);
   }
 }
+
+// There and back, as the tests of devices below do it, with micro-batches in their place.
+const std::vector<std::string> kThereAndBack = {
+    "--device cpu --batch-size 12", "--device cpu --batch-size 4", "--device cpu --batch-size 12"};
+
+TEST_F(ProgramElsewhere, APlainRunThatComesBackHasTheSameWeights) {
+  expect_same_weights_elsewhere(kThereAndBack);
+}
+
+TEST_F(ProgramElsewhere, ClippedStepsOfAllSamplesHaveTheSameWeightsUnderAnyNonce) {
+  expect_same_clipped_weights_elsewhere(kThereAndBack);
+}
+
+TEST_F(ProgramElsewhere, APrivateRunThatComesBackCountsWhatWasBegunAtEachPlace) {
+  expect_counted_elsewhere(kThereAndBack);
+}
+
+// From a CPU to a GPU and back, and the other way round.
+class GpuElsewhere : public ProgramElsewhere, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+    ProgramElsewhere::SetUp();
+  }
+  static std::vector<std::string> places() {
+    const std::string cpu = "--device cpu --batch-size 12", gpu = "--device gpu --batch-size 12";
+    return GetParam() ? std::vector{gpu, cpu, gpu} : std::vector{cpu, gpu, cpu};
+  }
+};
+
+TEST_P(GpuElsewhere, APlainRunHasTheSameWeights) {
+  expect_same_weights_elsewhere(places());
+}
+
+TEST_P(GpuElsewhere, ClippedStepsOfAllSamplesHaveTheSameWeights) {
+  expect_same_clipped_weights_elsewhere(places());
+}
+
+TEST_P(GpuElsewhere, APrivateRunCountsWhatWasBegunAndDrawsFreshNoise) {
+  expect_counted_elsewhere(places());
+}
+
+INSTANTIATE_TEST_SUITE_P(Begun, GpuElsewhere, ::testing::Bool(),
+                         [](const auto& begun) { return begun.param ? "OnAGpu" : "OnACpu"; });
 
 }  // namespace
 }  // namespace veil

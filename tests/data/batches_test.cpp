@@ -218,10 +218,16 @@ TEST(Position, ItGoesThroughJson) {
   const Position position{3, 141};
   EXPECT_EQ(position_from_json(nlohmann::json::parse(position_json(position).dump())), position);
   for (const char* wrong :
-       {"{}", "[1]", "{\"epoch\": -1, \"step\": 0}", "{\"epoch\": \"x\", \"step\": 0}"}) {
+       {"{}", "[1]", "{\"epoch\": -1, \"step\": 0}", "{\"epoch\": \"x\", \"step\": 0}",
+        "{\"epoch\": 0, \"step\": 1.5}", "{\"epoch\": 0, \"step\": 1e300}",
+        "{\"epoch\": 0, \"step\": 18446744073709551615}",
+        "{\"epoch\": 9007199254740993, \"step\": 0}"}) {
+    SCOPED_TRACE(wrong);
     EXPECT_THAT(complaint([&] { position_from_json(nlohmann::json::parse(wrong)); }),
                 HasSubstr("no position in the data"));
   }
+  const Position last{int64_t{1} << 53, int64_t{1} << 53};
+  EXPECT_EQ(position_from_json(position_json(last)), last);
 }
 
 class BatchesTest : public ::testing::Test {

@@ -89,6 +89,48 @@ TEST(RunConfig, ContradictionsAreRefused) {
   EXPECT_THROW(check_config(options), UserError);
 }
 
+// What no kernel adds ended in an internal error after the run's folder was made.
+TEST(RunConfig, TypesOfGradientsThatNobodyAddsAreRefused) {
+  RunConfig config;
+  config.model.name = "llama-tiny";
+  const auto refused = [&]() -> std::string {
+    try {
+      check_config(config);
+    } catch (const UserError& error) {
+      return error.field();
+    }
+    return "";
+  };
+  for (const auto& [compute, reduce, field] :
+       {std::tuple{Precision::fp32, Precision::fp32, ""},
+        {Precision::bf16, Precision::fp32, ""},
+        {Precision::bf16, Precision::bf16, ""},
+        {Precision::fp64, Precision::fp64, ""},
+        {Precision::fp64, Precision::fp32, "reduce"},
+        {Precision::fp32, Precision::bf16, "reduce"},
+        {Precision::fp32, Precision::fp64, "reduce"},
+        {Precision::bf16, Precision::fp16, "reduce"}}) {
+    SCOPED_TRACE(testing::Message() << name_of(compute) << ", reduce " << name_of(reduce));
+    config.step.compute = compute;
+    config.step.reduce = reduce;
+    config.step.storage = compute == Precision::fp64 ? Precision::fp64 : Precision::fp32;
+    EXPECT_EQ(refused(), field);
+  }
+  config.step.compute = Precision::fp64;
+  config.step.reduce = Precision::fp32;
+  config.privacy.method.mode = Mode::ghost;  // a private step chooses its own types
+  EXPECT_EQ(refused(), "");
+  config.privacy.method.mode = Mode::no_dp;
+  config.model.name = "linear-stack";  // has no table
+  EXPECT_EQ(refused(), "");
+  config.model.name = "llama-tiny";
+  config.step.compute = config.step.reduce = Precision::fp32;
+  config.step.storage = Precision::fp64;
+  EXPECT_EQ(refused(), "");
+  config.step.accumulation = 2;
+  EXPECT_EQ(refused(), "storage");
+}
+
 TEST(RunConfig, FoldersOfDifferentConfigurationsDiffer) {
   RunConfig plain, offloaded, accumulated;
   offloaded.step.cpu_offload = true;
