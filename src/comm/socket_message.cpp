@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -24,7 +25,7 @@ struct Head {
   int32_t kind, number;
   uint64_t bytes;
 };
-constexpr uint64_t kMostBytes = 64 << 20;
+constexpr uint64_t kMostBytes = 64 << 20, kFirstPiece = 64 << 10;
 
 bool send_all(int fd, const void* data, size_t bytes) {
   const char* at = static_cast<const char*>(data);
@@ -88,8 +89,14 @@ bool send_frame(int fd, const Frame& frame) {
 std::optional<Frame> receive_frame(int fd) {
   Head head{};
   if (!receive_all(fd, &head, sizeof head) || head.bytes > kMostBytes) return std::nullopt;
-  Frame frame{static_cast<Frame::Kind>(head.kind), head.number, std::string(head.bytes, '\0')};
-  if (!receive_all(fd, frame.text.data(), frame.text.size())) return std::nullopt;
+  Frame frame{static_cast<Frame::Kind>(head.kind), head.number, ""};
+  // Memory follows what has come, not what was announced.
+  while (frame.text.size() < head.bytes) {
+    const size_t had = frame.text.size();
+    const size_t piece = std::min(head.bytes - had, std::max<uint64_t>(had, kFirstPiece));
+    frame.text.resize(had + piece);
+    if (!receive_all(fd, frame.text.data() + had, piece)) return std::nullopt;
+  }
   return frame;
 }
 
