@@ -40,19 +40,20 @@ MOST_FAULTS = 3  # of one run
 class Reference:
     """A run that was left alone."""
 
-    def __init__(self, outcome, calls, first_step_s):
+    def __init__(self, outcome, calls, first_step_s, notices=()):
         self.outcome, self.calls, self.first_step_s = outcome, calls, first_step_s
+        self.notices = set(notices)  # what such a run says in any case
 
 
 class References:
     """Made when they are first needed, one for each setup, with and without the shim."""
 
     def __init__(self, program):
-        self.program, self.made, self.lock = program, {}, threading.Lock()
+        self.program, self.made, self.locks = program, {}, collections.defaultdict(threading.Lock)
 
     def get(self, setup, shim):
-        with self.lock:
-            key = (setup.name, shim)
+        key = (setup.name, shim)
+        with self.locks[key]:
             if key not in self.made:
                 self.made[key] = self.make(setup, shim)
             return self.made[key]
@@ -76,7 +77,7 @@ class References:
         outcome = check.Outcome(place)
         if outcome.problems or outcome.steps != list(range(1, jobs.STEPS + 1)):
             sys.exit(f"chaos: a run without faults is not whole ({setup.name}): {outcome.problems} {outcome.steps}")
-        return Reference(outcome, control.get("calls") if shim else 0, first)
+        return Reference(outcome, control.get("calls") if shim else 0, first, launch.complaints())
 
 
 class Job:
@@ -99,8 +100,10 @@ class Job:
     def launch(self, more=()):
         self.starts += 1
         moved = tuple(self.elsewhere) if self.elsewhere and self.starts > 1 else ()
-        return jobs.Launch(self.program, self.setup, self.place, self.folder / f"start_{self.starts}", tuple(more) + moved,
-                           self.control, self.network)
+        launch = jobs.Launch(self.program, self.setup, self.place, self.folder / f"start_{self.starts}", tuple(more) + moved,
+                             self.control, self.network)
+        launch.notices = self.reference.notices
+        return launch
 
     def note(self, launch):
         """What a start has made, by its metrics and the name of its nonce; violations."""
@@ -117,6 +120,10 @@ class Job:
             self.segments[name][1] = max(self.segments[name][1], logged)
         return found
 
+    def timeout_s(self):
+        """For --collective-timeout: no rank that works takes so long, however slow the machine is at the moment."""
+        return round(min(90, max(8, 2 * self.reference.first_step_s)))
+
     def wait_for(self, launch, fault, dice):
         """Until the fault is to strike; answers when, in words, and None if the run has ended before."""
         newest = (check.whole_checkpoints(launch.run) or [0])[-1]
@@ -131,6 +138,10 @@ class Job:
             step = newest + 1 + dice.randrange(max(1, left - (4 if not fault.starting else 0)))
             later = dice.random() * 0.03
             moment = f"{later * 1000:.0f} ms after step {step}"
+            while launch.runs() and launch.reached() == 0:
+                time.sleep(0.002)
+            if launch.runs():
+                self.reference.first_step_s = time.monotonic() - launch.begin  # as fast as the machine is now
             while launch.runs() and launch.reached() < step:
                 time.sleep(0.002)
             time.sleep(later)
@@ -141,7 +152,8 @@ class Job:
         begin = time.monotonic()
         before = (check.whole_checkpoints(self.place / "run") or [0])[-1]
         fault.prepare(self, dice)
-        launch = self.launch(fault.words)
+        self.timeout = self.timeout_s()
+        launch = self.launch(("--collective-timeout", str(self.timeout)) if fault.timeout else ())
         found, what, moment = [], None, "by itself"
         try:
             if fault.by_itself:

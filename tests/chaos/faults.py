@@ -5,7 +5,6 @@ import time
 import check
 import job as jobs
 
-TIMEOUT_S = 8  # --collective-timeout, where a rank hangs
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGINT)
 
 
@@ -17,7 +16,7 @@ class Fault:
 
     needs, disk, shim, ranks, transports = (), None, None, (1, 2), ("one", "mpi", "tcp", "net")
     starting = True  # it may strike before the first step
-    words = ()
+    timeout = False  # --collective-timeout is short
     by_itself = False  # the shim makes it, so there is no moment to wait for
     goes_on = False  # the run does not notice, or ends as if nothing had been
     forced = False  # what is not forced to disk may be lost
@@ -113,8 +112,7 @@ class StopSignal(Fault):
 
 
 class HungRank(Fault):
-    ranks, starting = (2,), False
-    words = ("--collective-timeout", str(TIMEOUT_S))
+    ranks, starting, timeout = (2,), False, True
 
     def strike(self, job, launch, random):
         rank = random.randrange(2)
@@ -137,11 +135,10 @@ class HungRank(Fault):
 
 
 class Suspend(Fault):
-    goes_on, starting = True, False
-    words = ("--collective-timeout", str(TIMEOUT_S))
+    goes_on, starting, timeout = True, False, True
 
     def strike(self, job, launch, random):
-        seconds = 1 + 2 * random.random() if launch.setup.ranks == 1 else TIMEOUT_S + 3
+        seconds = 1 + 2 * random.random() if launch.setup.ranks == 1 else job.timeout + 3
         launch.send_all(signal.SIGSTOP)
         time.sleep(seconds)
         launch.send_all(signal.SIGCONT)
@@ -263,8 +260,7 @@ class ClockJumpKill(ClockJump):
 
 
 class NetworkCut(Fault):
-    needs, transports, starting = ("network",), ("net",), False
-    words = ("--collective-timeout", str(TIMEOUT_S))
+    needs, transports, starting, timeout = ("network",), ("net",), False, True
 
     def strike(self, job, launch, random):
         job.network.cut()
@@ -278,7 +274,7 @@ class NetworkCut(Fault):
 
 
 class NetworkFlap(NetworkCut):
-    goes_on, words = True, ()
+    goes_on, timeout = True, False
 
     def strike(self, job, launch, random):
         seconds = 0.1 + 2 * random.random()
@@ -297,7 +293,7 @@ class ConnectionsClosed(NetworkCut):
 
 
 class PacketLoss(NetworkCut):
-    needs, goes_on, words = ("netem",), True, ()
+    needs, goes_on, timeout = ("netem",), True, False
 
     def strike(self, job, launch, random):
         job.network.lose_packets()

@@ -113,7 +113,7 @@ class Launch:
         self.read_at, self.last = None, 0
         self.first = (check.whole_checkpoints(self.run) or [0])[-1]  # it continues from there
         self.begin = time.monotonic()
-        self.children, self.outputs, self.errors = [], [], []
+        self.children, self.outputs, self.errors, self.notices = [], [], [], set()
         for rank in range(setup.ranks if setup.transport == "net" else 1):
             before, mine = [], dict(environment)
             if setup.transport == "net":
@@ -203,12 +203,22 @@ class Launch:
             time.sleep(0.005)
 
     def wait(self, limit=HANG_S):
-        """Whether all processes have ended by themselves in time."""
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
+        """Whether all processes have ended by themselves in time. Those that want to run and may not have more of it."""
+        begin = time.monotonic()
+        while time.monotonic() < begin + limit or (time.monotonic() < begin + 4 * limit and self.starves()):
             if not self.runs() and not self.processes():
                 return True
             time.sleep(0.02)
+        return False
+
+    def starves(self):
+        """Whether a process could run and waits for a processor."""
+        for process in self.processes():
+            try:
+                if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "R":
+                    return True
+            except OSError:
+                pass
         return False
 
     def codes(self):
@@ -220,4 +230,4 @@ class Launch:
 
     def complaints(self):
         lines = "".join(path.read_text(errors="replace") for path in self.errors).splitlines()
-        return [line for line in lines if line.strip()]
+        return [line for line in lines if line.strip() and line not in self.notices]
