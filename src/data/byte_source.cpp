@@ -9,7 +9,7 @@
 namespace veil::data {
 namespace {
 
-constexpr size_t kReadBytes = size_t{256} << 10;
+constexpr size_t kReadBytes = size_t{64} << 10;
 
 bool has_ending(const std::string& path, const char* ending) {
   return canonical(path).ends_with(ending);

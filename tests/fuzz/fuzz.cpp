@@ -1,5 +1,8 @@
 #include "fuzz/fuzz.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -30,10 +33,18 @@ const std::string& work_folder() {
 
 std::string input_file(const std::string& name, std::string_view bytes) {
   const std::string path = work_folder() + "/" + name;
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (!file || std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) std::abort();
-  std::fclose(file);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0 || write(file, bytes.data(), bytes.size()) != std::ssize(bytes)) std::abort();
+  close(file);
   return path;
+}
+
+std::string safetensors_bytes(std::string_view input) {
+  if (!input.starts_with("{")) return std::string(input);
+  const std::string_view header = take_line(input);
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof length);
+  return file.append(header).append(input);
 }
 
 }  // namespace veil::fuzz

@@ -24,6 +24,10 @@ const std::string& work_folder();
 // Writes the bytes to a file of that folder; answers its path.
 std::string input_file(const std::string& name, std::string_view bytes);
 
+// A header in one line and the tensors' bytes as a safetensors file: the header's length is put
+// before it. What does not begin with "{" is the file as it is.
+std::string safetensors_bytes(std::string_view input);
+
 template <typename Parse>
 void allow_user_error(Parse&& parse) {
   try {

@@ -1,5 +1,6 @@
-// How libFuzzer changes an input that is JSON. Changed bytes rarely leave a text that parses, so
-// most changes are of a value: another one takes its place, or it goes, or it comes twice.
+// How libFuzzer changes an input that is JSON, or has JSON in some of its first lines. Changed bytes
+// rarely leave a text that parses, so most changes are of a value: another one takes its place, or it
+// goes, or it comes twice.
 #include <cstring>
 #include <random>
 
@@ -72,15 +73,37 @@ void change_value(json& whole, std::minstd_rand& random) {
   }
 }
 
+// A part of the text that is JSON: all of it, or one of its first lines; empty if there is none.
+std::string_view some_json(std::string_view text, std::minstd_rand& random, json& value) {
+  value = veil::try_json(text);
+  if (!value.is_discarded()) return text;
+  constexpr size_t kMostLines = 8;
+  std::vector<std::string_view> lines;
+  for (std::string_view rest = text; !rest.empty() && lines.size() < kMostLines;) {
+    const std::string_view line = veil::fuzz::take_line(rest);
+    if (line.starts_with("{") || line.starts_with("[")) lines.push_back(line);
+  }
+  if (lines.empty()) return {};
+  const std::string_view line = lines[static_cast<size_t>(random()) % lines.size()];
+  value = veil::try_json(line);
+  return value.is_discarded() ? std::string_view() : line;
+}
+
 }  // namespace
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
   std::minstd_rand random(seed);
-  json whole = veil::try_json(veil::fuzz::text_of(data, size));
-  if (whole.is_discarded() || random() % 4 == 0) return LLVMFuzzerMutate(data, size, most);
-  change_value(whole, random);
-  const std::string text = whole.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > most) return LLVMFuzzerMutate(data, size, most);
-  std::memcpy(data, text.data(), text.size());
-  return text.size();
+  if (random() % 4 == 0) return LLVMFuzzerMutate(data, size, most);
+  const std::string_view text = veil::fuzz::text_of(data, size);
+  json value;
+  const std::string_view part = some_json(text, random, value);
+  if (part.empty()) return LLVMFuzzerMutate(data, size, most);
+  change_value(value, random);
+  const auto begin = static_cast<size_t>(part.data() - text.data());
+  std::string changed(text.substr(0, begin));
+  changed += value.dump(-1, ' ', false, json::error_handler_t::replace);
+  changed += text.substr(begin + part.size());
+  if (changed.size() > most) return LLVMFuzzerMutate(data, size, most);
+  std::memcpy(data, changed.data(), changed.size());
+  return changed.size();
 }

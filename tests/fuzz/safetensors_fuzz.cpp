@@ -1,21 +1,11 @@
-// A file of weights. Input that begins with "{" is a header in one line and the tensors' bytes; its
-// length is put before it. All other input is the file as it is.
-#include <cstring>
-
+// A file of weights, as fuzz::safetensors_bytes makes it.
 #include "fuzz/fuzz.h"
 #include "models/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace veil;
-  std::string_view rest = fuzz::text_of(data, size);
-  std::string file(rest);
-  if (rest.starts_with("{")) {
-    const std::string_view header = fuzz::take_line(rest);
-    const uint64_t length = header.size();
-    file.assign(reinterpret_cast<const char*>(&length), sizeof length);
-    file.append(header).append(rest);
-  }
-  const std::string path = fuzz::input_file("model.safetensors", file);
+  const std::string path =
+      fuzz::input_file("model.safetensors", fuzz::safetensors_bytes(fuzz::text_of(data, size)));
   fuzz::allow_user_error([&] {
     const SafetensorsFile weights(path);
     for (const StoredTensor& tensor : weights.tensors()) {
