@@ -39,8 +39,5 @@ Sha256Digest digest_of_parts(int64_t count, const std::function<Sha256Digest(int
                              int threads = 0);
 // Of bytes in memory, cut into pieces of 1 MiB that are hashed on several threads.
 Sha256Digest digest_of_memory(std::string_view bytes);
-// Of the regular files of a folder, without its sub-folders: their names, sizes and bytes.
-// UserError if one cannot be read.
-Sha256Digest digest_of_files(const std::string& folder);
 
 }  // namespace veil

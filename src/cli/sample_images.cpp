@@ -3,7 +3,6 @@
 #include "base/quantity.h"
 #include "cli/sample.h"
 #include "data/image_source.h"
-#include "models/load.h"
 #include "models/whole_params.h"
 #include "run/ranks.h"
 
@@ -52,7 +51,7 @@ int sample_images(const RunConfig& config, const ModelSource& source, ImageSampl
   const Device device = choose_device(config, {});
   const DType compute = dtype_of(config.step.compute);
   const Model model = dit_model(dit, config.model.attention);
-  const InitialWeights weights = load_weights(source.folder, model.params);
+  const InitialWeights weights = initial_weights(source, model);
   fmt::print("weights   {}\n", weights_text(source, weights));
   const WholeParams params(model.params, compute, device, weights.fill);
 

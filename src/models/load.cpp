@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "models/export.h"
 #include "models/family.h"
 #include "models/weight_tensors.h"
 
@@ -72,7 +71,6 @@ decltype(InitialWeights::fill) filling(const std::shared_ptr<const Weights>& wei
 
 InitialWeights load_weights(const std::string& path, const LanguageConfig& config,
                             const std::vector<ParamShape>& params) {
-  check_exported_weights(path);
   const auto weights = std::make_shared<Weights>(path);
   const WeightNames rule = names_of(config);
   WeightDifference difference = compare_weights(*weights, wanted(params), rule);
@@ -101,7 +99,6 @@ InitialWeights load_weights(const std::string& path, const LanguageConfig& confi
 }
 
 InitialWeights load_weights(const std::string& path, const std::vector<ParamShape>& params) {
-  check_exported_weights(path);
   const auto weights = std::make_shared<Weights>(path);
   check_weights(*weights, wanted(params));
   return {filling(weights, params, {}), {}, std::ssize(params), {}};

@@ -8,6 +8,7 @@
 #include "base/quantity.h"
 #include "base/text.h"
 #include "data/hub.h"
+#include "models/export.h"
 #include "models/family.h"
 
 namespace veil {
@@ -79,7 +80,9 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   return source;
 }
 
-InitialWeights initial_weights(const ModelSource& source, const Model& model) {
+InitialWeights initial_weights(const ModelSource& source, const Model& model, bool check) {
+  if (check && source.has_weights()) check_exported_weights(source.folder);
+  if (check && source.adapter) check_exported_weights(source.adapter->folder);
   InitialWeights initial;
   if (source.has_weights())
     initial = source.config ? load_weights(source.folder, *source.config, model.params)

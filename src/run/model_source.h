@@ -28,8 +28,9 @@ struct ModelSource {
 // if nothing fits.
 ModelSource find_model(const std::string& name, const std::string& hub_cache);
 // Those of its folder, for a model made of it; empty, so that the model's own rules fill it, if
-// there are none.
-InitialWeights initial_weights(const ModelSource& source, const Model& model);
+// there are none. `check`: UserError if a file of an export, or of an adapter's, is not as it was
+// written (models/export.h), which reads all of it; one rank per machine is enough.
+InitialWeights initial_weights(const ModelSource& source, const Model& model, bool check = true);
 // UserError that says what to do if the model would start with random weights and nobody asked
 // for that: for whatever trains, releases or evaluates a model.
 void require_weights(const ModelSource& source);

@@ -224,7 +224,7 @@ class TrainRun {
 
   void make_executor(const Model& model, const OnNotice& notice) {
     Ranks ranks = make_ranks(config_, info_, device_);
-    origin_ = {initial_weights(task_->source(), model), base_statement()};
+    origin_ = {initial_weights(task_->source(), model, info_.local_rank == 0), base_statement()};
     if (!frozen_names(model).empty())
       frozen_digest_ = digest_text(frozen_digest(origin_.initial, model.params, config_.seed));
     std::optional<PrivateParts> parts;

@@ -1,9 +1,17 @@
 #include "base/sha256.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <fstream>
+#include <future>
+#include <map>
 #include <random>
 #include <set>
 #include <thread>
@@ -181,6 +189,86 @@ TEST_F(Sha256Files, OfAStreamThatFailsLeaveNothingBehind) {
                                    }),
                UserError);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+// What hashing adds to writing and reading 1 GiB (VEIL_HASHED_MIB): --gtest_also_run_disabled_tests.
+// Ways are interleaved. Reading maps the file and copies it, as a checkpoint is read; cold files
+// have left the system's memory before. TEST_TMPDIR chooses the disk.
+class DISABLED_HashingMeasured : public Sha256Files {
+ protected:
+  static std::pair<double, double> times() {
+    timespec cpu{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    const auto wall = std::chrono::steady_clock::now().time_since_epoch();
+    return {std::chrono::duration<double>(wall).count(),
+            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
+  }
+  void forget() const {
+    const int file = open(path("f").c_str(), O_RDONLY);
+    fsync(file);
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    close(file);
+  }
+  // Into memory that is new, a MiB at a time.
+  void copy(size_t bytes) const {
+    const std::unique_ptr<char[]> memory(new char[bytes]);
+    const int file = open(path("f").c_str(), O_RDONLY);
+    void* const mapped = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    for (size_t at = 0; at < bytes; at += size_t{1} << 20)
+      std::memcpy(memory.get() + at, static_cast<const char*>(mapped) + at, size_t{1} << 20);
+    munmap(mapped, bytes);
+    close(file);
+  }
+};
+
+TEST_F(DISABLED_HashingMeasured, WithAndWithoutItFiveTimes) {
+  const char* const asked = std::getenv("VEIL_HASHED_MIB");
+  const size_t pieces = asked ? static_cast<size_t>(std::atoi(asked)) / 16 : 64;
+  std::string piece(size_t{16} << 20, '\0');
+  std::mt19937_64 random(6);
+  for (char& byte : piece) byte = static_cast<char>(random());
+  const auto produce = [&](const AppendBytes& append) {
+    for (size_t i = 0; i < pieces; ++i) append(piece);
+  };
+  const size_t bytes = pieces * piece.size();
+  Sha256Digest written{};
+  const std::vector<std::pair<std::string, std::function<void()>>> ways = {
+      {"write", [&] { write_stream_atomically(path("f"), produce); }},
+      {"write and hash", [&] { written = write_hashed_stream(path("f"), produce); }},
+      {"read", [&] { copy(bytes); }},
+      {"read and hash",
+       [&] {
+         auto hashed = std::async(std::launch::async, [&] { return digest_of_file(path("f")); });
+         copy(bytes);
+         EXPECT_EQ(hashed.get(), written);
+       }},
+      {"read cold", [&] { copy(bytes); }},
+      {"read cold and hash",
+       [&] {
+         auto hashed = std::async(std::launch::async, [&] { return digest_of_file(path("f")); });
+         copy(bytes);
+         EXPECT_EQ(hashed.get(), written);
+       }},
+      {"hash alone", [&] { EXPECT_EQ(digest_of_file(path("f")), written); }}};
+  std::map<std::string, std::vector<double>> wall, cpu;
+  for (int round = 0; round < 5; ++round) {
+    for (const auto& [name, way] : ways) {
+      if (name.starts_with("write")) std::filesystem::remove(path("f"));
+      if (name.find("cold") != std::string::npos) forget();
+      const auto before = times();
+      way();
+      const auto after = times();
+      wall[name].push_back(after.first - before.first);
+      cpu[name].push_back(after.second - before.second);
+    }
+  }
+  for (const auto& [name, way] : ways) {
+    std::sort(wall[name].begin(), wall[name].end());
+    std::sort(cpu[name].begin(), cpu[name].end());
+    std::printf("%-20s %.3f s (%.3f to %.3f), processor %.3f s\n", name.c_str(), wall[name][2],
+                wall[name].front(), wall[name].back(), cpu[name][2]);
+  }
 }
 
 TEST_F(Sha256Files, OfOneFileDependsOnItsLengthAndEveryByte) {

@@ -278,6 +278,10 @@ TEST_F(ProgramDamage, OfAnAdapterIsNamedWithItsFile) {
   header[12] ^= 0x40;  // within the JSON of its header
   write("tuned/adapter_model.safetensors", header);
   expect_kept(again, "tuned/adapter_model.safetensors", "");
+  std::string flipped = weights;
+  flipped.back() = static_cast<char>(flipped.back() ^ 1);
+  write("tuned/adapter_model.safetensors", flipped);
+  expect_kept(again, "tuned/adapter_model.safetensors", "damaged");
   write("tuned/adapter_model.safetensors", weights);
   for (const std::string& damaged :
        {std::string(), config.substr(0, config.size() / 2), std::string("[1, 2]"),
