@@ -40,9 +40,10 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                .help = "tokens in a sequence of a language model",
                .minimum = 1,
                .maximum = 1 << 24});
-  options.add("beyond-positions", c.model.beyond_positions,
-              {.help = "let --seq-length exceed the positions that the model was trained for, if it "
-                       "computes them (rotary); what it makes of them is not known"});
+  options.add(
+      "beyond-positions", c.model.beyond_positions,
+      {.help = "let --seq-length exceed the positions that the model was trained for, if it "
+               "computes them (rotary); what it makes of them is not known"});
   options.add("task", c.model.task,
               {.help = "task of a language model; by default as its config says"});
   options.add("labels", c.model.labels,

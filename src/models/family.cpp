@@ -201,8 +201,7 @@ void add_head(const LanguageConfig& config, const LanguageModelOptions& options,
 Model language_model(const LanguageConfig& config, const LanguageModelOptions& options) {
   if (options.tokens < 1 || options.tokens > config.positions)
     field_error("seq_length", "{}: this model has positions for 1 to {} tokens{}", options.tokens,
-                config.positions,
-                config.rope_theta > 0 ? "; `beyond_positions` allows more" : "");
+                config.positions, config.rope_theta > 0 ? "; `beyond_positions` allows more" : "");
   const LanguageFamily& family = family_of(config);
   if (family.only_classifies && config.task != Task::sequence_classification)
     field_error("task", "{}: a {} model is supported for sequence-classification only",

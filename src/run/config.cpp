@@ -274,12 +274,11 @@ Model make_model(const RunConfig& config, const ModelSource& source, int world) 
                        .stack_width = config.model.input_size,
                        .layers = layer_count(config, world)});
   Model model = source.diffusion ? dit_model(*source.diffusion, config.model.attention)
-                : source.config
-                    ? language_model(language_config(config.model, source),
-                                     {.tokens = config.model.seq_length,
-                                      .attention = config.model.attention,
-                                      .lora = lora_settings(config.model, source)})
-                    : linear_stack(config.model.input_size, layer_count(config, world));
+                : source.config  ? language_model(language_config(config.model, source),
+                                                  {.tokens = config.model.seq_length,
+                                                   .attention = config.model.attention,
+                                                   .lora = lora_settings(config.model, source)})
+                                : linear_stack(config.model.input_size, layer_count(config, world));
   if (source.diffusion || source.config) model.name = source.name;
   if (model.lora) train_adapters(model, trained_whole(config.model, source));
   if (!config.model.frozen.empty()) freeze(model, config.model.frozen, /*others=*/false);

@@ -51,7 +51,7 @@ struct ModelConfig {
   bool from_scratch = false;
   int64_t seq_length = 1024;      // tokens in a sequence of a language model
   bool beyond_positions = false;  // which may then be more than the model was made for
-  std::optional<Task> task;   // of a language model; none: as its config says
+  std::optional<Task> task;       // of a language model; none: as its config says
   std::optional<int64_t> labels;
   AttentionKind attention = AttentionKind::automatic;
   DiffusionChoice diffusion;

@@ -17,8 +17,8 @@ void visit_fields(Config& config, Visit&& visit) {
   auto& [model, step, optimizer, data, privacy, placement, measure, training, seed] = config;
   {
     auto& [name, hub_cache, shapes_do, from_scratch, seq_length, beyond_positions, task, labels,
-           attention, diffusion, input_size, layers, frozen, train_only, lora_rank, lora_alpha, lora_targets, lora_rslora,
-           train_also, adapter] = model;
+           attention, diffusion, input_size, layers, frozen, train_only, lora_rank, lora_alpha,
+           lora_targets, lora_rslora, train_also, adapter] = model;
     auto& [image_size, patch, channels, classes, hidden, heads] = diffusion;
     visit("model", name);
     visit("hub_cache", hub_cache);

@@ -101,15 +101,14 @@ TEST(RunConfig, TypesOfGradientsThatNobodyAddsAreRefused) {
     }
     return "";
   };
-  for (const auto& [compute, reduce, field] :
-       {std::tuple{Precision::fp32, Precision::fp32, ""},
-        {Precision::bf16, Precision::fp32, ""},
-        {Precision::bf16, Precision::bf16, ""},
-        {Precision::fp64, Precision::fp64, ""},
-        {Precision::fp64, Precision::fp32, "reduce"},
-        {Precision::fp32, Precision::bf16, "reduce"},
-        {Precision::fp32, Precision::fp64, "reduce"},
-        {Precision::bf16, Precision::fp16, "reduce"}}) {
+  for (const auto& [compute, reduce, field] : {std::tuple{Precision::fp32, Precision::fp32, ""},
+                                               {Precision::bf16, Precision::fp32, ""},
+                                               {Precision::bf16, Precision::bf16, ""},
+                                               {Precision::fp64, Precision::fp64, ""},
+                                               {Precision::fp64, Precision::fp32, "reduce"},
+                                               {Precision::fp32, Precision::bf16, "reduce"},
+                                               {Precision::fp32, Precision::fp64, "reduce"},
+                                               {Precision::bf16, Precision::fp16, "reduce"}}) {
     SCOPED_TRACE(testing::Message() << name_of(compute) << ", reduce " << name_of(reduce));
     config.step.compute = compute;
     config.step.reduce = reduce;
