@@ -13,8 +13,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/files.h"
-
 namespace veil {
 
 // A file under a temporary name that vanishes unless it is renamed into place.
@@ -71,10 +69,12 @@ class TemporaryFile {
   bool exists_ = false, renamed_ = false;
 };
 
-// write_stream_atomically with two more moments: `write` also gets the file's descriptor, by which
-// it may be read, and `before_name` is called when all is on disk and has no name yet.
+// write_stream_atomically (base/files.h, and defined there) with two more moments: `write` also gets
+// the file's descriptor, by which it may be read, and `before_name` is called when all is on disk and
+// has no name yet.
 void write_whole(const std::string& path,
-                 const std::function<void(const AppendBytes& append, int descriptor)>& write,
+                 const std::function<void(const std::function<void(std::string_view)>& append,
+                                          int descriptor)>& write,
                  const std::function<void()>& before_name = {});
 
 }  // namespace veil
