@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains under random faults and checks that nothing is lost; `make chaos` calls it.
 
-    scripts/chaos.py --minutes 3             faults of all kinds, one training run at a time
+    scripts/chaos.py --minutes 3             faults of all kinds, two training runs at a time
     scripts/chaos.py --minutes 3 --seed 7    the same runs and faults again, at about the same moments
     scripts/chaos.py --only "power" --setups poisson --faults 20
     scripts/chaos.py --self-test             plants violations, and fails unless each is found
@@ -443,22 +443,33 @@ def self_test(program, allowed):
             lambda place: check.after_fault(place / "run", 8, jobs.STEPS))
     planted("a fresh nonce, and the lost steps are not counted", lambda place: flip(place / "model/model.safetensors"),
             "were made", lambda place: check.at_end(reference.outcome, check.Outcome(place), jobs.STEPS + 3))
-    if not allowed["shim"]:
-        # The whole way: a program whose ledger never reaches the disk, and that is killed.
-        job = Job(0, program, setup, "plain", True, Reference(reference.outcome, 1, 1), None)
+    def faulty(name, disk, fault, **numbers):
+        """The whole way: a program that the shim makes faulty, and that is killed."""
+        job = Job(len(missed), program, setup, disk, True, Reference(reference.outcome, 1, 1), None)
         try:
-            job.control.set(skip_ledger=1)
+            job.control.set(**numbers)
             launch = job.launch()
-            while launch.runs() and launch.reached() < 3:
+            while launch.runs() and launch.reached() < 8:
                 time.sleep(0.002)
-            launch.kill_all()
             job.note(launch)
-            found = check.after_fault(launch.run, job.begun, 0)
+            newest = [step for step in check.whole_checkpoints(launch.run) if step < job.begun]
+            fault(job, launch)
+            found = check.after_fault(launch.run, job.begun, newest[-1])
         finally:
             job.close(False)
-        print(f"planted: a program that does not write its ledger: {'found: ' + found[0] if found else 'NOT FOUND'}", flush=True)
+        print(f"planted: {name}: {'found: ' + found[0] if found else 'NOT FOUND'}", flush=True)
         if not found:
-            missed.append("a program that does not write its ledger")
+            missed.append(name)
+
+    def power_cut(job, launch):
+        job.disk.cut_power()
+        launch.kill_all()
+        job.disk.restore()
+
+    if not allowed["shim"]:
+        faulty("a program that does not write its ledger", "plain", lambda job, launch: launch.kill_all(), skip_ledger=1)
+        if not allowed["power"]:
+            faulty("a program that forces nothing to disk", "ext4", power_cut, skip_sync=1)
     return missed
 
 
@@ -479,7 +490,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=3, help="no run begins later than this (default 3)")
     parser.add_argument("--faults", type=int, default=0, help="end after so many")
     parser.add_argument("--seed", type=int, default=None, help="of runs, faults and moments; drawn and printed if not given")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once (default 2)")
     parser.add_argument("--load", type=float, default=0, help="cores to use at most, on average; 0: any number")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="faults whose names contain one of these")
     parser.add_argument("--setups", nargs="+", default=[""], metavar="WORD", help="runs whose names contain one of these")

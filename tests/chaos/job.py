@@ -14,7 +14,7 @@ STEPS, EVERY = 30, 3
 DELTA, SIGMA = "1e-5", "1"
 HANG_S = 900  # of a start that does nothing any more, on the slowest machine
 
-NUMBERS = ("calls", "act_at", "act", "act_for", "delay_us", "clock_s", "skip_ledger", "acted")
+NUMBERS = ("calls", "act_at", "act", "act_for", "delay_us", "clock_s", "skip_ledger", "acted", "skip_sync")
 KILL, INPUT_OUTPUT_ERROR, NO_SPACE = 1, 2, 3
 
 
