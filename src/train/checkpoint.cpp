@@ -164,8 +164,9 @@ class Pieces {
       for (const std::string& name : weights.names()) {
         const size_t at = name.find('@');
         if (at == std::string::npos) continue;
-        pieces_[name.substr(0, at)][std::strtoll(name.c_str() + at + 1, nullptr, 10)] = {
-            &weights, weights.find(name)};
+        const int64_t first = std::strtoll(name.c_str() + at + 1, nullptr, 10);
+        if (first < 0) continue;
+        pieces_[name.substr(0, at)][first] = {&weights, weights.find(name)};
       }
     }
   }
@@ -332,8 +333,11 @@ void load_average(const std::string& folder, WeightAverage& average) {
   const Json state = checkpoint_state(folder);
   if (!state.contains("average_updates"))
     user_error("{}: the checkpoint holds no average of the weights", folder);
+  const Json& updates = state["average_updates"];
+  if (!updates.is_number_integer() || updates.get<int64_t>() < 0)
+    user_error("{}: average_updates is not a number of steps", folder);
   const Pieces pieces(folder);
-  average.restore(state["average_updates"].get<int64_t>(),
+  average.restore(updates.get<int64_t>(),
                   [&](int64_t first, const Tensor& out) { pieces.read(kAverage, first, out); });
 }
 
