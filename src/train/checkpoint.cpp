@@ -311,7 +311,8 @@ Json load_checkpoint(const std::string& folder, Executor& executor) {
   const int rank = lane ? lane->rank() : 0, world = lane ? lane->size() : 1;
   // Other threads hash the files while this one copies what they hold. Nothing of it is used before
   // they have ended.
-  auto hashed = std::async([&] { return damaged_file(folder, state, rank, world); });
+  auto hashed =
+      std::async(std::launch::async, [&] { return damaged_file(folder, state, rank, world); });
   try {
     const Pieces pieces(folder);
     executor.restore(
