@@ -110,8 +110,8 @@ def main():
         sys.exit(f"soak: {len(warm)} samples after the first tenth are too few: take more steps")
     first, last = warm[:part], warm[-part:]
     before, after = (statistics.median(sample[1] for sample in group) for group in (first, last))
-    # The smallest number: files that are open for a moment are no leak.
-    opened, still_open = (min(sample[2] for sample in group) for group in (first, last))
+    # The median: files that are open for a moment are no leak, and a process that ends closes its own.
+    opened, still_open = (statistics.median_low(sample[2] for sample in group) for group in (first, last))
     growth = after / before - 1
     flat = growth <= MOST_GROWTH and opened == still_open and still_allocated <= allocated * (1 + MOST_GROWTH)
     print(
