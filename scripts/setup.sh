@@ -25,7 +25,7 @@ packages=(g++ make git ccache libcli11-dev nlohmann-json3-dev libgtest-dev libgm
 [[ ${1:-} == lint ]] && packages+=(clang-tidy)
 [[ ${1:-} == fuzz ]] && packages+=(clang libclang-rt-dev)
 if [[ ${1:-} == test ]]; then
-  packages+=(slurm-wlm munge)
+  packages+=(slurm-wlm munge fonts-liberation)  # pages are looked at in the metrics of Arial, whatever fonts a machine has
   # Ubuntu's package of Chromium is a stub that wants a snap, which containers cannot run: there the browser is the user's to install.
   browser=
   for name in chromium chromium-browser google-chrome google-chrome-stable; do
