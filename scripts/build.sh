@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Configures (where needed) and builds one preset: build.sh PRESET JOBS [--configure-only | --program] [cmake arguments].
 # --program builds the program alone, and leaves CUDA code out where there is no GPU, unless the folder is configured
-# already. Otherwise CUDA code is compiled there too, but not assembled (PTX alone, half of its time): to build on one
+# already. Otherwise CUDA code is compiled there too, but not assembled (PTX alone, which is quicker): to build on one
 # machine for the GPUs of another, give -DCMAKE_CUDA_ARCHITECTURES. Called by the Makefile with build/env.sh read.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
