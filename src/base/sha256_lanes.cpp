@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/sha256_constants.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -13,17 +14,6 @@ namespace veil {
 #ifdef __x86_64__
 
 namespace {
-
-// The same constants as in base/sha256.cpp.
-alignas(64) constexpr uint32_t kLaneRound[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
 #define VEIL_LANES __attribute__((target("avx512f,avx512bw")))
 // GCC 12 warns of what its own header leaves undefined on purpose (GCC bug 105593).
@@ -87,7 +77,7 @@ VEIL_LANES void compress_lanes(uint32_t (*state)[16], const char* const* message
     const __m512i high = _mm512_ternarylogic_epi32(_mm512_ror_epi32(e, 6), _mm512_ror_epi32(e, 11),
                                                    _mm512_ror_epi32(e, 25), kXor);
     const __m512i choice = _mm512_ternarylogic_epi32(e, s[place(5)], s[place(6)], kChoose);
-    const __m512i constant = _mm512_set1_epi32(static_cast<int>(kLaneRound[t]));
+    const __m512i constant = _mm512_set1_epi32(static_cast<int>(kShaRound[t]));
     const __m512i first =
         _mm512_add_epi32(_mm512_add_epi32(s[place(7)], _mm512_add_epi32(word, constant)),
                          _mm512_add_epi32(high, choice));
@@ -122,9 +112,7 @@ bool Sha256Lanes::available() {
 #endif
 
 Sha256Lanes::Sha256Lanes() {
-  constexpr uint32_t kStart[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  for (int i = 0; i < 8; ++i) std::fill(state_[i], state_[i] + kLanes, kStart[i]);
+  for (int i = 0; i < 8; ++i) std::fill(state_[i], state_[i] + kLanes, kShaStart[i]);
 }
 
 void Sha256Lanes::add(const std::array<const char*, kLanes>& messages, size_t blocks) {

@@ -303,6 +303,8 @@ struct SampleProduct {
   Element element;
   int64_t samples, numel;
   double factor;
+  int64_t side;     // of square matrices, whose diagonals are lengths; 0 for anything else
+  double rounding;  // for the square of the lengths' sum
   double* partial;  // samples * sample_norm_chunks(numel)
   double* totals;
   void* stream;

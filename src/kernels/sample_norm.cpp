@@ -5,7 +5,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/sort.h>
 
 #include <algorithm>
@@ -133,7 +132,10 @@ void add_sample_norms(const Tensor& x, const Tensor& totals) {
                     totals.view({1, samples}));
 }
 
-void add_sample_products(const Tensor& x, const Tensor& y, double factor, const Tensor& totals) {
+namespace {
+
+void add_products(const Tensor& x, const Tensor& y, double factor, int64_t side, double rounding,
+                  const Tensor& totals) {
   const int64_t samples = x.size(0), numel = samples ? x.numel() / samples : 0;
   VEIL_CHECK(x.is_contiguous() && y.is_contiguous() && y.numel() == x.numel() &&
                  y.scalar_type() == x.scalar_type() && sums_of(totals, samples),
@@ -143,8 +145,8 @@ void add_sample_products(const Tensor& x, const Tensor& y, double factor, const 
     const Tensor partial =
         empty_tensor({samples * launch::sample_norm_chunks(numel)}, at::kDouble, x.device());
     launch::add_sample_products({x.data_ptr(), y.data_ptr(), element_of(x), samples, numel, factor,
-                                 partial.data_ptr<double>(), totals.data_ptr<double>(),
-                                 Stream::current(x.device()).handle()});
+                                 side, rounding, partial.data_ptr<double>(),
+                                 totals.data_ptr<double>(), Stream::current(x.device()).handle()});
     return;
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(
@@ -153,47 +155,28 @@ void add_sample_products(const Tensor& x, const Tensor& y, double factor, const 
           for (int64_t i = begin; i < end; ++i) {
             const scalar_t *one = x.data_ptr<scalar_t>() + i * numel,
                            *other = y.data_ptr<scalar_t>() + i * numel;
+            auto product = [=](int64_t j) {
+              return static_cast<double>(one[j]) * static_cast<double>(other[j]);
+            };
+            double lengths = 0;
+            for (int64_t t = 0; t < side; ++t) lengths += std::sqrt(product(t * (side + 1)));
             totals.data_ptr<double>()[i] +=
-                factor * pieced_sum(numel, [=](int64_t j) {
-                  return static_cast<double>(one[j]) * static_cast<double>(other[j]);
-                });
+                factor * pieced_sum(numel, product) + rounding * lengths * lengths;
           }
         });
       });
 }
 
-int64_t length_products_scratch_bytes(int64_t samples, int64_t tokens, DType real, bool on_gpu) {
-  return on_gpu ? 2 * samples * tokens * dtype_bytes(real) : 0;
+}  // namespace
+
+void add_sample_products(const Tensor& x, const Tensor& y, double factor, const Tensor& totals) {
+  add_products(x, y, factor, /*side=*/0, /*rounding=*/0, totals);
 }
 
-void add_length_products(const Tensor& a, const Tensor& g, double factor, const Tensor& totals) {
-  const int64_t samples = a.size(0), tokens = a.size(1);
-  VEIL_CHECK(a.stride(2) == 1 && g.stride(2) == 1 && g.size(0) == samples && g.size(1) == tokens &&
-                 a.scalar_type() == g.scalar_type() && sums_of(totals, samples),
-             "lengths of strided tokens");
-  if (a.is_cuda()) {
-    CategoryScope scope(Category::temporary);
-    const DType real = real_of(a.scalar_type());
-    const Tensor lengths = at::linalg_vector_norm(a, 2, {-1}, /*keepdim=*/false, real)
-                               .mul_(at::linalg_vector_norm(g, 2, {-1}, /*keepdim=*/false, real))
-                               .sum(1, /*keepdim=*/false, at::kDouble);
-    Tensor(totals).add_(lengths.square(), factor);
-    return;
-  }
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kBFloat16, at::kHalf, a.scalar_type(), "add_length_products", [&] {
-        at::parallel_for(0, samples, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            double sum = 0;
-            for (int64_t t = 0; t < tokens; ++t) {
-              sum += std::sqrt(
-                  squares(a.data_ptr<scalar_t>() + i * a.stride(0) + t * a.stride(1), a.size(2)) *
-                  squares(g.data_ptr<scalar_t>() + i * g.stride(0) + t * g.stride(1), g.size(2)));
-            }
-            totals.data_ptr<double>()[i] += factor * sum * sum;
-          }
-        });
-      });
+void add_gram_products(const Tensor& x, const Tensor& y, double factor, double rounding,
+                       const Tensor& totals) {
+  VEIL_CHECK(x.dim() == 3 && x.size(1) == x.size(2), "a gram matrix is square");
+  add_products(x, y, factor, x.size(1), rounding, totals);
 }
 
 void add_outer_norms(const Tensor& a, const Tensor& g, const Tensor& totals) {

@@ -90,12 +90,20 @@ __global__ void __launch_bounds__(kThreads) product_kernel(SampleProduct p, bool
   if (threadIdx.x == 0) p.partial[static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads) product_finish_kernel(SampleProduct p, int64_t chunks) {
-  double sum = 0;
+  __shared__ double lanes[2 * 32];
+  double sums[2] = {0, 0};  // of products, and of lengths
   for (int64_t c = threadIdx.x; c < chunks; c += kThreads)
-    sum += p.partial[blockIdx.x * chunks + c];
-  sum = whole_block_sum(sum);
-  if (threadIdx.x == 0) p.totals[blockIdx.x] += p.factor * sum;
+    sums[0] += p.partial[blockIdx.x * chunks + c];
+  const T* x = static_cast<const T*>(p.x) + blockIdx.x * p.numel;
+  const T* y = static_cast<const T*>(p.y) + blockIdx.x * p.numel;
+  for (int64_t t = threadIdx.x; t < p.side; t += kThreads) {
+    const int64_t at = t * (p.side + 1);
+    sums[1] += sqrt(static_cast<double>(real(x[at])) * static_cast<double>(real(y[at])));
+  }
+  block_sum(sums, lanes);
+  if (threadIdx.x == 0) p.totals[blockIdx.x] += p.factor * sums[0] + p.rounding * sums[1] * sums[1];
 }
 
 template <typename T>
@@ -108,7 +116,7 @@ struct RunProducts {
     product_kernel<T><<<dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(p.samples)),
                         kThreads, 0, stream>>>(p, packed);
     check_launch("add_sample_products");
-    product_finish_kernel<<<static_cast<unsigned>(p.samples), kThreads, 0, stream>>>(p, chunks);
+    product_finish_kernel<T><<<static_cast<unsigned>(p.samples), kThreads, 0, stream>>>(p, chunks);
     check_launch("add_sample_products");
   }
 };

@@ -21,12 +21,11 @@ int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSeg
 void add_sample_norms(const Tensor& x, const Tensor& totals);
 // totals[i] += factor * the sum of x[i] y[i]. Contiguous, of one type.
 void add_sample_products(const Tensor& x, const Tensor& y, double factor, const Tensor& totals);
+// Of square matrices of products of tokens, whose diagonals are squared lengths: in addition
+// rounding * (the sum over t of sqrt(x[i, t, t] y[i, t, t]))^2. x, y [n, T, T].
+void add_gram_products(const Tensor& x, const Tensor& y, double factor, double rounding,
+                       const Tensor& totals);
 int64_t sample_norms_scratch_bytes(int64_t samples, int64_t numel, bool on_gpu);
-
-// totals[i] += factor * (the sum over t of |a[i, t]| |g[i, t]|)^2. a [n, T, d], g [n, T, p] of one
-// type, rows contiguous at any distance.
-void add_length_products(const Tensor& a, const Tensor& g, double factor, const Tensor& totals);
-int64_t length_products_scratch_bytes(int64_t samples, int64_t tokens, DType real, bool on_gpu);
 
 // totals[i] += norm(a[i])^2 norm(g[i])^2: a product of one token. a [n, d], g [n, p] of one type,
 // rows contiguous at any distance.

@@ -15,12 +15,14 @@
 namespace veil::privacy {
 namespace {
 
-// Products of a GPU's samples go through a buffer of about this size.
-constexpr int64_t kProductBytes = int64_t{64} << 20;
+// Products of a GPU's samples go through a buffer of about this size, in parts whose rows are a
+// multiple of 64 (of 8, if 64 do not fit): parts that begin at odd addresses take slow kernels.
+constexpr int64_t kProductBytes = int64_t{64} << 20, kWholeRows = 64, kFewestRows = 8;
 
 int64_t product_rows(int64_t samples, int64_t rows, int64_t columns, int64_t real_bytes) {
-  return std::clamp<int64_t>(kProductBytes / std::max<int64_t>(1, samples * columns * real_bytes),
-                             1, rows);
+  const int64_t fit = kProductBytes / std::max<int64_t>(1, samples * columns * real_bytes);
+  const int64_t unit = fit >= kWholeRows ? kWholeRows : kFewestRows;
+  return std::min(rows, std::max(unit, fit / unit * unit));
 }
 
 // One token per sample: scaled rows of g and selected rows of a, then one product over the samples.

@@ -14,8 +14,9 @@ namespace veil::privacy {
 namespace {
 
 // Of the last place, for each pair of tokens: two entries are rounded, each once, and what their
-// sums add.
-constexpr double kGramRounding = 2;
+// sums add. A little more, because the lengths are read off rounded entries too: sums of squares,
+// off by their number of terms in last places, which is below a 64th for 2^17 terms.
+constexpr double kGramRounding = 2 * (1 + 1.0 / 64);
 
 }  // namespace
 
@@ -40,49 +41,55 @@ Tensor NormSink::totals(ParamId param, int64_t first_sample, int64_t samples) co
   return squared_.select(0, param).narrow(0, first_sample, samples);
 }
 
-// One parameter's rows: a [n, T, d], g [n, T, p], both of one type.
-void NormSink::add_product(ParamId id, int64_t first_sample, const Tensor& a,
-                           const Tensor& g) const {
-  const NormParam& param = params_[static_cast<size_t>(id)];
-  const int64_t samples = a.size(0), tokens = a.size(1), columns = a.size(2), rows = g.size(2),
-                tile = options_.tile;
-  const Tensor sums = totals(id, first_sample, samples);
-  if (tokens == 1) {
-    add_outer_norms(a.select(1, 0), g.select(1, 0), sums);
-    return;
-  }
+// All pieces of a report share the gram matrix of its inputs. a [n, T, d], g [n, T, p].
+void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
+                         const std::vector<Piece>& pieces) const {
+  const int64_t samples = a.size(0), tokens = a.size(1), side = std::min(options_.tile, tokens);
   const DType real = real_of(a.scalar_type());
-  if (param.rule == NormRule::ghost) {
-    const int64_t side = std::min(tile, tokens);
-    const Tensor work = empty_tensor({2, samples * side * side}, real, a.device());
-    for (int64_t t = 0; t < tokens; t += side) {
-      const int64_t height = std::min(side, tokens - t);
-      for (int64_t s = t; s < tokens; s += side) {
-        const int64_t width = std::min(side, tokens - s);
-        auto gram = [&](const Tensor& x, int64_t which) {
-          Tensor out = work.select(0, which)
-                           .narrow(0, 0, samples * height * width)
-                           .view({samples, height, width});
-          product_into(out, x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2),
-                       /*add=*/false);
-          return out;
-        };
-        const Tensor of_a = gram(a, 0), of_g = gram(g, 1);
-        add_sample_products(of_a, of_g, s == t ? 1 : 2, sums);  // the matrix is symmetric
+  const Tensor work = empty_tensor({2, samples * side * side}, real, a.device());
+  // Entries are rounded before they cancel. What that can hide of a norm is added to it, so that no
+  // sample is clipped too little: a last place of (sum of |a_t| |g_t|)^2, which is at most the
+  // number of tiles on the diagonal times the sum of their own squares.
+  const double tiles = static_cast<double>((tokens + side - 1) / side),
+               rounding = tiles * kGramRounding * (real == at::kDouble ? 0x1p-52 : 0x1p-23);
+  for (int64_t t = 0; t < tokens; t += side) {
+    const int64_t height = std::min(side, tokens - t);
+    for (int64_t s = t; s < tokens; s += side) {
+      const int64_t width = std::min(side, tokens - s);
+      auto gram = [&](const Tensor& x, int64_t which) {
+        Tensor out = work.select(0, which)
+                         .narrow(0, 0, samples * height * width)
+                         .view({samples, height, width});
+        product_into(out, x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2),
+                     /*add=*/false);
+        return out;
+      };
+      const Tensor of_a = gram(a, 0);
+      for (const Piece& piece : pieces) {
+        const Tensor of_g = gram(g.narrow(2, piece.column, piece.count), 1);
+        const Tensor sums = totals(piece.param, first_sample, samples);
+        if (s == t) {
+          add_gram_products(of_a, of_g, 1, rounding, sums);
+        } else {
+          add_sample_products(of_a, of_g, 2, sums);  // the matrix is symmetric
+        }
       }
     }
-    // Entries are rounded before they cancel: what that can hide of a norm is added to it, so that
-    // no sample is clipped too little.
-    add_length_products(a, g, kGramRounding * (real == at::kDouble ? 0x1p-52 : 0x1p-23), sums);
-    return;
   }
-  const int64_t height = param.rule == NormRule::flash ? std::min(tile, rows) : rows;
-  const Tensor work = empty_tensor({samples * height * columns}, real, a.device());
+}
+
+// One parameter's rows: a [n, T, d], g [n, T, p], both of one type.
+void NormSink::add_tiles(ParamId id, int64_t first_sample, const Tensor& a, const Tensor& g) const {
+  const int64_t samples = a.size(0), columns = a.size(2), rows = g.size(2);
+  const bool flash = params_[static_cast<size_t>(id)].rule == NormRule::flash;
+  const int64_t height = flash ? std::min(options_.tile, rows) : rows;
+  const Tensor work =
+      empty_tensor({samples * height * columns}, real_of(a.scalar_type()), a.device());
   for (int64_t r = 0; r < rows; r += height) {
     const int64_t count = std::min(height, rows - r);
     Tensor out = work.narrow(0, 0, samples * count * columns).view({samples, count, columns});
     product_into(out, g.narrow(2, r, count).transpose(1, 2), a, /*add=*/false);
-    add_sample_norms(out, sums);
+    add_sample_norms(out, totals(id, first_sample, samples));
   }
 }
 
@@ -91,18 +98,28 @@ void NormSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   const Tensor factor_a = product_factor(samples_of(a)), factor_g = product_factor(samples_of(g));
   if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);
   // A report may run on into joined parameters, and it may be of some rows only.
+  std::vector<Piece> ghosts;
   ParamId param = of.param;
   int64_t row = of.row;
   for (int64_t column = 0; column < factor_g.size(2);) {
     VEIL_CHECK(param < static_cast<ParamId>(params_.size()),
                "a report runs on behind the last parameter");
-    const int64_t count =
-        std::min(params_[static_cast<size_t>(param)].rows - row, factor_g.size(2) - column);
-    add_product(param, of.first_sample, factor_a, factor_g.narrow(2, column, count));
+    const NormParam& shape = params_[static_cast<size_t>(param)];
+    const int64_t count = std::min(shape.rows - row, factor_g.size(2) - column);
+    const Tensor part = factor_g.narrow(2, column, count);
+    if (factor_a.size(1) == 1) {
+      add_outer_norms(factor_a.select(1, 0), part.select(1, 0),
+                      totals(param, of.first_sample, factor_a.size(0)));
+    } else if (shape.rule == NormRule::ghost) {
+      ghosts.push_back({param, column, count});
+    } else {
+      add_tiles(param, of.first_sample, factor_a, part);
+    }
     column += count;
     ++param;
     row = 0;
   }
+  if (!ghosts.empty()) add_ghost(of.first_sample, factor_a, factor_g, ghosts);
 }
 
 // Rows of the head's gradient at the sample's own input tokens, from a block of its rows: the sum
@@ -171,11 +188,8 @@ int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, in
     case NormRule::ghost: {
       const int64_t side = std::min(tile, tokens);
       return widened +
-             std::max(gathered,
-                      2 * samples * side * side * real +
-                          std::max(sample_norms_scratch_bytes(samples, side * side, on_gpu),
-                                   length_products_scratch_bytes(samples, tokens,
-                                                                 sum_dtype(compute), on_gpu)));
+             std::max(gathered, 2 * samples * side * side * real +
+                                    sample_norms_scratch_bytes(samples, side * side, on_gpu));
     }
     case NormRule::flash:
     case NormRule::materialize: {
