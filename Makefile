@@ -3,7 +3,8 @@
 #   JOBS=N        compilers at once (default: one per core, 2 GiB of memory each)
 #   CONFIGURE=... more arguments for cmake, such as CONFIGURE=-DVEIL_CUDA=OFF
 #   MINUTES=N     how long `make chaos` begins new runs (default 3); SEED=N: the same faults again
-#   SECONDS=N     how long `make fuzz` gives each target (default 20); INPUTS=N: inputs for each instead; ONLY="NAME ..."
+#   SECONDS=N     how long `make fuzz` gives each target (default 20); INPUTS=N: inputs for each instead; ONLY="NAME ...";
+#                 SEED=N: the same inputs again
 #   PREFIX=DIR    where `make install` puts the program (default ~/.local)
 SHELL := /bin/bash
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {jobs = int($$2 / 2097152); if (jobs < 1) jobs = 1; print jobs < cores ? jobs : cores}' /proc/meminfo)
@@ -16,7 +17,7 @@ TOOLS := . build/env.sh
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: fuzz mutants soak chaos clean setup-test test-release test-demo test-example test-chaos test-wheel test-asan test-fuzz
+.PHONY: fuzz mutants soak chaos clean setup-test test-release test-demo test-example test-chaos test-wheel test-asan test-threads test-fuzz
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
@@ -41,6 +42,7 @@ test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-demo
 	@$(MAKE) --no-print-directory test-example
 	@$(MAKE) --no-print-directory test-wheel
+	@$(MAKE) --no-print-directory test-fuzz
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
 
@@ -50,9 +52,13 @@ test-release: setup-test build
 test-asan: setup
 	@$(TOOLS) && scripts/build.sh asan $(JOBS) $(CONFIGURE) && scripts/run_tests.sh asan
 
-# A short run of every fuzz target, two at once.
+# Threads under the thread sanitizer (tests/threads). Not a part of `make test` yet.
+test-threads: setup
+	@$(TOOLS) && scripts/build.sh tsan $(JOBS) $(CONFIGURE) && scripts/run_tests.sh tsan
+
+# A short run of every fuzz target, with the same inputs each time: it fails for a change, and not by chance.
 test-fuzz:
-	@$(MAKE) --no-print-directory fuzz SECONDS=20
+	@$(MAKE) --no-print-directory fuzz SECONDS=20 SEED=1
 
 demo: program
 	@$(TOOLS) && scripts/demo.sh
@@ -122,7 +128,7 @@ chaos: program
 fuzz:
 	@scripts/setup.sh fuzz
 	@$(TOOLS) && scripts/build.sh fuzz $(JOBS) $(CONFIGURE) && \
-	  $$VEIL_PYTHON scripts/fuzz.py --jobs $(JOBS) --seconds $(SECONDS) $(if $(INPUTS),--inputs $(INPUTS)) $(if $(ONLY),--only $(ONLY))
+	  $$VEIL_PYTHON scripts/fuzz.py --jobs $(JOBS) --seconds $(SECONDS) $(if $(INPUTS),--inputs $(INPUTS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 clean:
-	@rm -rf build build-debug build-asan build-fuzz build-wheel build-configurations build-mutants
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-wheel build-configurations build-mutants

@@ -94,6 +94,7 @@ class Job:
             self.network = machine.Network()
         self.control = jobs.Control(self.folder / "control") if shim else None
         (self.place / "run").mkdir()
+        os.sync()  # the folder is there before the first fault, as a person's is
         self.starts, self.begun, self.what = 0, 0, ""
         self.segments = {}  # the step that each nonce began after, and the last that it made
 
@@ -225,7 +226,8 @@ class Job:
         executed = sum(last - first for first, last in self.segments.values())
         poisson = outcome.events and outcome.events[0]["sampler"] == "poisson"
         cost = (lambda steps: self.program.epsilon_of(outcome.events[0], steps)) if poisson else None
-        return check.at_end(self.reference.outcome, outcome, executed, cost)
+        fresh = list(self.segments.values())[1:]
+        return check.at_end(self.reference.outcome, outcome, executed, cost, any(last > first for first, last in fresh))
 
     def close(self, keep):
         """Removes everything, or keeps it where it can be looked at."""

@@ -44,7 +44,7 @@ def last(log, pattern):
     return int(found[-1]) if found else 0
 
 
-def run(target, out, limit, scratch):
+def run(target, out, limit, scratch, seed=0):
     """One target; what it did, as numbers, and its findings' paths."""
     name = target.name.removesuffix("_fuzz")
     corpus, findings = out / "corpus" / name, out / "findings" / name
@@ -59,7 +59,7 @@ def run(target, out, limit, scratch):
     if (DICTIONARIES / f"{name}.dict").is_file():
         command.append(f"-dict={DICTIONARIES / name}.dict")
     command += [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MIB}", f"-max_len={longest}",
-                f"-artifact_prefix={findings}/", "-print_final_stats=1", "-entropic=0", "-close_fd_mask=1", limit]
+                f"-artifact_prefix={findings}/", "-print_final_stats=1", "-entropic=0", "-close_fd_mask=1", f"-seed={seed}", limit]
     environment = dict(os.environ, TMPDIR=scratch, OMP_NUM_THREADS="1")
     # A huge allocation is a finding, not a null pointer. LibTorch keeps what it allocates once, so leaks are not looked for.
     # Short stacks of allocations, and less freed memory that is kept aside: parsers allocate much, and run twice as fast.
@@ -99,7 +99,7 @@ def run_once(targets, out, options, scratch):
     limit = f"-runs={options.inputs}" if options.inputs else f"-max_total_time={options.seconds}"
     totals, failed = {}, []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for target, (numbers, *rest) in zip(targets, pool.map(lambda one: run(one, out, limit, scratch), targets)):
+        for target, (numbers, *rest) in zip(targets, pool.map(lambda one: run(one, out, limit, scratch, options.seed), targets)):
             name = target.name.removesuffix("_fuzz")
             totals[name] = numbers
             print(row(name, numbers, out), flush=True)
@@ -148,6 +148,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=20, help="time for each target (default 20)")
     parser.add_argument("--inputs", type=int, default=0, help="inputs for each target, instead of a time")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs, the same ones in the same order; 0: others each time (default)")
     parser.add_argument("--campaign", type=int, default=0, metavar="SECONDS", help="all targets in turns, for so long in all")
     parser.add_argument("--least", type=int, default=200000, metavar="N", help="of a campaign: inputs that every target is to have (default 200000)")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="some of the targets")

@@ -185,6 +185,8 @@ std::string failure_text(const std::exception& error) {
         "out of memory: {} ({} of host memory are available); try a smaller --batch-size, a "
         "shorter --seq-length or a smaller model",
         *reason, format_bytes(available_host_bytes()));
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return fmt::format("'{}': {}", file->path1().string(), file->code().message());
   if (const auto* torch = dynamic_cast<const c10::Error*>(&error))
     return fmt::format("internal error: {}", torch->what_without_backtrace());
   return fmt::format("internal error: {}", error.what());
@@ -220,6 +222,8 @@ int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
     return work();
   } catch (const UserError& error) {
     world.fail(in_options(error), error.exit_code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    world.fail(failure_text(error), kExitUsage);
   } catch (const std::exception& error) {
     world.fail(out_of_memory_reason(error) ? failure_text(error) : error.what(), kExitFailed);
   }
@@ -231,6 +235,10 @@ int run_veil(const std::vector<std::string>& arguments) {
   } catch (const UserError& error) {
     complain(in_options(error));
     return error.exit_code();
+  } catch (const std::filesystem::filesystem_error&
+               error) {  // a full disk, a folder that is not allowed
+    complain(failure_text(error));
+    return kExitUsage;
   } catch (const std::exception& error) {
     complain(failure_text(error));
     return kExitFailed;

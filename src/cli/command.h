@@ -64,8 +64,8 @@ int on_ranks(const RankInfo& info, const std::optional<RankStart>& start,
 // at its begin and others in backquotes (`clip_norm`); here they become options (--clip-norm).
 std::string in_options(const UserError& error);
 
-// What an error that is no UserError tells a person: out of memory is an outcome, anything else an
-// internal error.
+// What an error that is no UserError tells a person: out of memory and what the file system refuses
+// are outcomes, anything else is an internal error.
 std::string failure_text(const std::exception& error);
 
 // What main does: finds the command, runs it, and turns what it throws into one line on stderr and

@@ -29,6 +29,10 @@ std::string cache_root_from_environment() {
   return join_path(join_path(variables.home, ".cache"), "veil");
 }
 
+std::string prices_file_from_environment() {
+  return join_path(cache_root_from_environment(), "prices.json");
+}
+
 HubVariables hub_variables_from_environment() {
   return {.hf_home = variable("HF_HOME"),
           .hf_hub_cache = variable("HF_HUB_CACHE"),

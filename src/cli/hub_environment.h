@@ -10,6 +10,7 @@ namespace veil {
 HubVariables hub_variables_from_environment();
 // Where Veil keeps what it can make again: XDG_CACHE_HOME/veil, else ~/.cache/veil.
 std::string cache_root_from_environment();
+std::string prices_file_from_environment();  // there: what `veil doctor --calibrate` measured
 
 // The folder of `--model NAME`, if NAME is no preset: a folder with config.json, or a hub's
 // model in the cache. UserError otherwise.

@@ -75,6 +75,15 @@ void remove_unfinished(const fs::path& parent) {
   for (const fs::path& folder : found) fs::remove_all(folder);
 }
 
+void remove_but_newest(const std::string& run_folder, int keep) {
+  const std::vector<fs::path> found = whole_checkpoints(run_folder);
+  for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) {
+    // No longer a checkpoint from the first moment on, even if the removal is cut short.
+    fs::rename(found[i], found[i].string() + kUnfinished);
+  }
+  remove_unfinished(fs::path(run_folder) / "checkpoints");
+}
+
 void barrier(Executor& executor) {
   if (Communicator* lane = executor.communicator()) lane->barrier();
 }
@@ -260,14 +269,15 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
     fs::rename(unfinished, whole);
     // The new one is on disk before an older one goes.
     sync_folder(parent.string());
-    std::vector<fs::path> found = whole_checkpoints(run_folder);
-    for (size_t i = 0; i + static_cast<size_t>(keep) < found.size(); ++i) {
-      // No longer a checkpoint from the first moment on, even if the removal is cut short.
-      fs::rename(found[i], found[i].string() + kUnfinished);
-    }
-    remove_unfinished(parent);
+    remove_but_newest(run_folder, keep);
   }
   barrier(executor);
+}
+
+void remove_old_checkpoints(const std::string& run_folder, Executor& executor, int keep) {
+  barrier(executor);  // no rank has found the newest one damaged
+  const Communicator* const lane = executor.communicator();
+  if (!lane || lane->rank() == 0) remove_but_newest(run_folder, keep);
 }
 
 void check_checkpoints_can_be_made(const std::string& run_folder) {

@@ -28,6 +28,10 @@ void save_checkpoint(const std::string& run_folder, Executor& executor,
                      nlohmann::ordered_json state, int keep, const WeightAverage* average = nullptr,
                      const std::function<void(const std::string& folder)>& before_whole = {});
 
+// All but the newest `keep`, and what a killed save left: it may have been killed before it removed
+// them. Every rank calls it, after load_checkpoint has found the newest one sound.
+void remove_old_checkpoints(const std::string& run_folder, Executor& executor, int keep);
+
 // UserError if something else has the name of the checkpoints' folder. Makes nothing.
 void check_checkpoints_can_be_made(const std::string& run_folder);
 

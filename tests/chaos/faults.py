@@ -64,6 +64,12 @@ def failed(launch, codes, allowed, what):
     return found + (one_line(launch) if any(code in (1, 2) for code in codes) else [])
 
 
+def alone(launch, made):
+    """How a rank on a machine of its own ends if rank 0 was gone before it listened: nobody answers there, as with a wrong
+    address."""
+    return {2} if launch.setup.transport == "net" and not made else set()
+
+
 class KillAll(Fault):
     def strike(self, job, launch, random):
         launch.kill_all()
@@ -86,7 +92,7 @@ class KillRank(Fault):
         return f"rank {rank}" if launch.send(signal.SIGKILL, launch.process_of(rank)) else None
 
     def judge(self, job, launch, codes, made):
-        return failed(launch, codes, {1, 137}, self.name)
+        return failed(launch, codes, {1, 137} | alone(launch, made), self.name)
 
 
 class StopSignal(Fault):
@@ -102,7 +108,7 @@ class StopSignal(Fault):
 
     def judge(self, job, launch, codes, made):
         # Before the program hears signals they end it as they end any other.
-        early = set() if made else {128 + number for number in SIGNALS} | {1}
+        early = set() if made else {128 + number for number in SIGNALS} | {1} | alone(launch, made)
         found = expect(codes, {0, 4} | early, self.name)
         if 4 in codes and made:
             steps, logged = check.whole_checkpoints(launch.run), check.logged_steps(launch.run)

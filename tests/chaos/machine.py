@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 LIBC = ctypes.CDLL(None, use_errno=True)
 MS_REMOUNT = 32
 EXT4_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
+PR_SET_PDEATHSIG = 1
 NO_LOG_FLUSH = 2  # what was not forced to disk is lost, as when the power is cut
 DISK_BYTES = 64 << 20
 
@@ -43,6 +45,11 @@ def enter_own_mounts():
     if subprocess.run(words + ["true"], capture_output=True).returncode == 0:
         os.environ["VEIL_CHAOS_MOUNTS"] = "1"
         os.execvp("unshare", words + [sys.executable] + sys.argv)
+
+
+def end_with_parent():
+    """In a child, before its program starts: it is killed when the thread that made it ends, however that ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def mount(source, place, kind, flags, options):
@@ -173,7 +180,8 @@ class Network:
             for _ in self.ADDRESSES:
                 holder = subprocess.Popen(
                     ["unshare", "--net", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                    preexec_fn=end_with_parent)
                 self.holders.append(holder)
                 if holder.stdout.readline() != "ready\n":
                     raise NotPossible("unshare --net: " + holder.stderr.read().strip())

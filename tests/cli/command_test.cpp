@@ -142,6 +142,9 @@ TEST(Command, OutOfMemoryIsAnOutcomeAndNoInternalError) {
   EXPECT_THAT(text, ::testing::StartsWith("out of memory: "));
   EXPECT_THAT(text, HasSubstr("of host memory are available); try a smaller --batch-size"));
   EXPECT_EQ(failure_text(std::runtime_error("broken")), "internal error: broken");
+  const auto full = std::make_error_code(std::errc::no_space_on_device);
+  EXPECT_EQ(failure_text(std::filesystem::filesystem_error("cannot create", "run/new", full)),
+            "'run/new': No space left on device");
 }
 
 }  // namespace

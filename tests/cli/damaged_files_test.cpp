@@ -96,6 +96,37 @@ TEST_F(ProgramDamage, OfDataIsNamedWithItsFile) {
   expect_kept(train("cut.jsonl"), "cut.jsonl:2", "JSON");
 }
 
+// As a run leaves them that is killed between its last checkpoint and the removal of the oldest.
+TEST_F(ProgramDamage, AtResumeOneCheckpointTooManyGoesOnlyIfTheNewestIsWhole) {
+  write("some.jsonl", "{\"text\": \"one two three\"}\n{\"text\": \"four five six\"}\n");
+  fs::create_directory(work() / "run");
+  const std::string line =
+      "train --model llama-tiny --from-scratch --seq-length 8 --device cpu --batch-size 1 "
+      "--held-out 0 --data some.jsonl --checkpoint-every 1 --keep-checkpoints 2 --resume run "
+      "--steps ";
+  const fs::path checkpoints = work() / "run" / "checkpoints",
+                 oldest = checkpoints / "step_00000001";
+  ASSERT_EQ(veil(line + "2").code, kExitDone);
+  fs::copy(oldest, work() / "oldest", fs::copy_options::recursive);
+  ASSERT_EQ(veil(line + "3").code, kExitDone);
+  ASSERT_FALSE(fs::exists(oldest));
+  fs::copy(work() / "oldest", oldest, fs::copy_options::recursive);
+
+  const fs::path newest = checkpoints / "step_00000003" / "rank_00000.safetensors";
+  const std::string whole = text(newest);
+  std::string damaged = whole;
+  damaged.back() ^= 1;
+  std::ofstream(newest, std::ios::binary) << damaged;
+  expect_kept(line + "3", "rank_00000.safetensors", "step_00000002");
+  std::ofstream(newest, std::ios::binary) << whole;
+
+  const Answer resumed = veil(line + "3");
+  EXPECT_EQ(resumed.code, kExitDone) << resumed.err;
+  EXPECT_FALSE(fs::exists(oldest));
+  EXPECT_TRUE(fs::exists(checkpoints / "step_00000002"));
+  EXPECT_TRUE(fs::exists(newest));
+}
+
 // Far deeper than a stack is: brackets that a parser by recursion would not survive.
 TEST_F(ProgramDamage, JsonThatNestsWithoutEndIsOneLine) {
   const std::string deep(300'000, '['), inside = "{\"text\": " + deep;

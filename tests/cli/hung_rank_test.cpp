@@ -5,6 +5,7 @@
 
 #include "cli/training.h"
 #include "comm/communicator.h"
+#include "tensor/device.h"
 
 namespace veil {
 namespace {
@@ -44,7 +45,12 @@ class ProgramHungRank : public TrainingTest {
 
   // Stops a rank of `launcher veil train`, reads what the others say, and resumes the run with the
   // same line.
-  void expect_named_and_resumed(const std::string& environment, int ranks, int hung, int speaker) {
+  void expect_named_and_resumed(const std::string& environment, int ranks, int hung, int speaker,
+                                const std::string& device = "cpu") {
+    const auto words = [&](const std::string& more) {
+      std::string line = TrainingTest::words(more);
+      return line.replace(line.find("--device cpu"), 12, "--device " + device);
+    };
     const fs::path run = work() / "run";
     fs::create_directory(run);
     const std::string settings =
@@ -93,6 +99,15 @@ TEST_F(ProgramHungRank, IsNamedAndTheRunResumesOverMpi) {
 
 TEST_F(ProgramHungRank, IsNamedAndTheRunResumesOverTcp) {
   expect_named_and_resumed("PATH=/nowhere", 4, 0, 1);
+}
+
+// Two ranks on one GPU, which go through MPI and pinned memory.
+class GpuHungRank : public ProgramHungRank {};
+
+TEST_F(GpuHungRank, ThatSharesTheGpuIsNamedAndTheRunResumes) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  if (!built_with_mpi()) GTEST_SKIP() << "this build has no MPI";
+  expect_named_and_resumed("", 2, 1, 0, "gpu --share-gpu");
 }
 
 }  // namespace
