@@ -64,7 +64,7 @@ int calibrate_machine(const std::string& json) {
     table.row({found.steps[s], format_ms(seen), format_ms(explained),
                fmt::format("{:+.1f} %", (explained / seen - 1) * 100)});
   }
-  const std::string file = prices_file(join_path(cache_root_from_environment(), "roofline.json"));
+  const std::string file = prices_file_from_environment();
   store_prices(file, found.prices);
   if (json == "-") {
     fmt::print("{}\n", calibration_json(found).dump(1));

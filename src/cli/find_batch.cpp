@@ -1,5 +1,5 @@
-// veil find-batch: the largest batch that fits, each trial a `veil profile` in a process of its
-// own.
+// veil find-batch: the largest batch that fits, predicted, then confirmed by two runs of `veil
+// profile`, each in a process of its own.
 #include <algorithm>
 
 #include "base/files.h"
@@ -112,15 +112,18 @@ class Search {
   }
 
   LargestBatch run(const std::function<void(const Trial&)>& on_trial) {
-    auto estimated = [&](int64_t batch) { return estimate(batch) <= limit_; };
-    predicted_ = largest_batch(c_.max_batch, estimated).largest;
-    const int64_t guess = std::max<int64_t>(1, predicted_);
-    auto tried = [&](int64_t batch) {
+    const auto estimated = [&](int64_t batch) { return estimate(batch); };
+    predicted_ = largest_batch(c_.max_batch, [&](int64_t batch) {
+                   return estimate(batch) <= limit_;
+                 }).largest;
+    const LargestBatch found = confirmed_batch(c_.max_batch, limit_, estimated, [&](int64_t batch) {
       trials_.push_back(attempt(batch));
       on_trial(trials_.back());
-      return trials_.back().fits;
-    };
-    return largest_batch(c_.max_batch, tried, guess);
+      return BatchRun{trials_.back().fits, trials_.back().peak_memory_bytes};
+    });
+    if (found.too_large > 0 && !trial(found.too_large))
+      trials_.push_back({{found.too_large, false, "estimate", estimate(found.too_large)}});
+    return found;
   }
 
   int64_t predicted() const { return predicted_; }
@@ -145,7 +148,8 @@ class Search {
     const ModelShape shape = model.shape(batch, step.compute, on_gpu_);
     const PrivacyConfig& privacy = experiment_.privacy;
     if (privacy.is_private())
-      step.clip = clip_method(privacy.method, shape, step, privacy.by_layer());
+      step.clip = clip_method(privacy.method, shape, step, privacy.by_layer(),
+                              step_prices(experiment_, on_gpu_));
     const MemoryEstimate estimate = estimate_memory(build_schedule(shape, step));
     return estimate.peak(on_gpu_ ? Space::device : Space::host).total();
   }
@@ -154,16 +158,9 @@ class Search {
     Trial trial;
     trial.batch_size = batch;
     experiment_.step.batch_size = batch;
-    trial.peak_memory_bytes = estimate(batch);
-    trial.by = "estimate";
-    // The prediction is confirmed by a run on each side of it.
-    if (trial.peak_memory_bytes > limit_ && batch != predicted_ + 1) return trial;
     const Record record = measure(batch);
     trial.by = "run";
-    if (record.outcome == "oom") {
-      trial.peak_memory_bytes = 0;
-      return trial;
-    }
+    if (record.outcome == "oom") return trial;
     double peak = *record.peak_memory_bytes;
     for (const RecordRank& rank : record.ranks)
       peak = std::max(peak, rank.peak_memory_bytes.value_or(0));

@@ -197,26 +197,19 @@ Json plan_json(const Schedule& schedule, const ModelShape& shape, const MemoryEs
 // Of a private step: every plan that is allowed, the one that is taken first.
 std::vector<MethodPrice> clip_prices(const PlanCommand& command, const ModelShape& shape,
                                      const StepOptions& step) {
-  const RunConfig& e = command.config;
-  if (!e.privacy.is_private()) return {};
-  const MethodWish wish =
-      method_wish(e.privacy.method, e.privacy.clip == privacy::ClipFunction::per_layer);
-  const bool here = !step.on_gpu || gpu_count() > 0;
-  const Roofline roofline =
-      here ? cached_roofline(e.placement.roofline_cache, step.on_gpu ? gpu_device(0) : cpu_device(),
-                             step.compute)
-           : assumed_roofline(step.on_gpu, step.compute);
+  const PrivacyConfig& privacy = command.config.privacy;
+  if (!privacy.is_private()) return {};
+  const StepPrices prices = planned_prices(command.time, command.config, step);
   if (command.prices() && !command.json)
-    fmt::print("priced with {:.3g} TFLOP/s and {:.3g} GB/s ({})\n\n",
-               roofline.flops_per_second / 1e12, roofline.bytes_per_second / 1e9, roofline.source);
-  return price_methods(shape, step, wish, roofline);
+    fmt::print("priced by {}: {}\n\n", prices.machine.machine, prices.machine.source);
+  return price_methods(shape, step, method_wish(privacy.method, privacy.by_layer()), prices);
 }
 
 void print_prices(const std::vector<MethodPrice>& prices, const ModelShape& shape) {
-  Table plans({"pass plan", "extra ms", "peak memory", "why"});
+  Table plans({"pass plan", "step", "peak memory", "why"});
   for (const MethodPrice& price : prices)
-    plans.row({name_of(price.method.pass), fmt::format("{:.2f}", price.extra_ms),
-               format_bytes(price.peak_bytes), price.reason});
+    plans.row({name_of(price.method.pass), format_ms(price.time.ms), format_bytes(price.peak_bytes),
+               price.reason});
   fmt::print("{}\n", plans.text());
   const MethodPrice& taken = prices.front();
   if (taken.rules.empty()) {
@@ -242,7 +235,7 @@ Json clip_json(const std::vector<MethodPrice>& prices, const ModelShape& shape) 
   Json list = Json::array();
   for (const MethodPrice& price : prices) {
     Json plan = {{"pass_plan", name_of(price.method.pass)},
-                 {"extra_ms", price.extra_ms},
+                 {"ms", price.time.ms},
                  {"peak_bytes", price.peak_bytes},
                  {"fits", price.fits},
                  {"reason", price.reason}};

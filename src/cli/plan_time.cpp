@@ -14,12 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-SimulatedLink planned_link(const RunConfig& config) {
-  SimulatedLink link;
-  link.bandwidth_bytes_per_s = config.placement.link_gb_per_s * 1e9;
-  return link;
-}
-
 double tokens_of_step(const ModelShape& shape, const StepOptions& step) {
   int64_t tokens = 1;
   for (const BlockShape& block : shape.blocks) {
@@ -67,7 +61,7 @@ std::vector<int64_t> micro_batches_of(int64_t samples) {
   return sizes;
 }
 
-std::vector<Way> ways(const RunConfig& asked, const MachinePrices& prices, int world, bool on_gpu,
+std::vector<Way> ways(const RunConfig& asked, const StepPrices& prices, int world, bool on_gpu,
                       int64_t room, int& too_large) {
   std::vector<Way> found;
   const int64_t total =
@@ -89,34 +83,40 @@ std::vector<Way> ways(const RunConfig& asked, const MachinePrices& prices, int w
         settle_batch(config, world);
         StepOptions step = step_options(config, world, on_gpu);
         const ModelShape shape = model.shape(batch, step.compute, on_gpu);
-        std::vector<std::optional<privacy::ClipMethod>> methods = {{}};
-        if (config.privacy.is_private()) {
-          methods.clear();
-          const MethodWish wish = method_wish(config.privacy.method, config.privacy.by_layer());
-          for (const MethodPrice& price :
-               price_methods(shape, step, wish, assumed_roofline(on_gpu, step.compute)))
-            methods.emplace_back(price.method);
-        }
-        const auto consider = [&](const std::optional<privacy::ClipMethod>& method, bool deferred) {
-          step.clip = method;
-          step.defer_update = deferred;
-          step.accumulate_in = deferred ? AccumulateIn::whole : config.step.accumulate_in;
-          const Schedule schedule = build_schedule(shape, step);
-          if (schedule.defers_update != deferred) return;
-          const int64_t peak =
-              estimate_memory(schedule).peak(on_gpu ? Space::device : Space::host).total();
+        const auto add = [&](const TimeEstimate& time, int64_t peak) {
           if (peak > room) {
             ++too_large;
             return;
           }
-          found.push_back({strategy, checkpointing, deferred,
-                           method ? std::optional(method->pass) : std::nullopt, batch,
-                           step.micro_batches, peak, tokens_of_step(shape, step),
-                           planned_time(config, schedule, shape, prices)});
+          found.push_back({strategy, checkpointing, step.defer_update,
+                           step.clip ? std::optional(step.clip->pass) : std::nullopt, batch,
+                           step.micro_batches, peak, tokens_of_step(shape, step), time});
         };
-        for (const auto& method : methods) {
-          consider(method, false);
-          if (world > 1) consider(method, true);
+        const auto consider = [&] {
+          const Schedule schedule = build_schedule(shape, step);
+          if (schedule.defers_update == step.defer_update)
+            add(estimate_time(schedule, shape, prices),
+                estimate_memory(schedule).peak(on_gpu ? Space::device : Space::host).total());
+        };
+        const auto consider_deferred = [&] {
+          if (world == 1) return;
+          step.defer_update = true;
+          step.accumulate_in = AccumulateIn::whole;
+          consider();
+        };
+        step.defer_update = false;
+        if (!config.privacy.is_private()) {
+          consider();
+          consider_deferred();
+          continue;
+        }
+        const MethodWish wish = method_wish(config.privacy.method, config.privacy.by_layer());
+        for (const MethodPrice& price : price_methods(shape, step, wish, prices)) {
+          step.clip = price.method;
+          step.defer_update = false;
+          step.accumulate_in = config.step.accumulate_in;
+          add(price.time, price.peak_bytes);
+          consider_deferred();
         }
       }
     }
@@ -175,24 +175,16 @@ void add_time_options(Options& options, TimeWish& wish) {
                .value = "USD"});
 }
 
-MachinePrices planned_prices(const TimeWish& wish, const RunConfig& config,
-                             const StepOptions& step) {
-  if (wish.gpu) return known_prices(*wish.gpu, step.compute);
-  const std::string file = prices_file(config.placement.roofline_cache);
-  if (!step.on_gpu) return prices_for(file, cpu_device(), step.compute);
-  return gpu_count() > 0 ? prices_for(file, gpu_device(0), step.compute)
-                         : known_prices(KnownGpu::h200, step.compute);
-}
-
-TimeEstimate planned_time(const RunConfig& config, const Schedule& schedule,
-                          const ModelShape& shape, const MachinePrices& prices) {
-  return estimate_time(schedule, shape, config.privacy.rng, prices, planned_link(config));
+StepPrices planned_prices(const TimeWish& wish, const RunConfig& config, const StepOptions& step) {
+  StepPrices prices = step_prices(config, step.on_gpu);
+  if (wish.gpu) prices.machine = known_prices(*wish.gpu, step.compute);
+  return prices;
 }
 
 void print_time(const TimeWish& wish, const RunConfig& config, const Schedule& schedule,
                 const ModelShape& shape) {
-  const MachinePrices prices = planned_prices(wish, config, schedule.options);
-  const TimeEstimate time = planned_time(config, schedule, shape, prices);
+  const StepPrices prices = planned_prices(wish, config, schedule.options);
+  const TimeEstimate time = estimate_time(schedule, shape, prices);
   fmt::print("time     {} per step, {} tokens/s; bound by {}\n", predicted_text(time),
              format_count(tokens_of_step(shape, schedule.options) / time.ms * 1e3), time.bound());
   fmt::print("         computing {}, memory {}, launches {}{}{}\n", format_ms(time.compute_ms),
@@ -202,14 +194,14 @@ void print_time(const TimeWish& wish, const RunConfig& config, const Schedule& s
                                format_ms(time.network_ms), config.placement.link_gb_per_s)
                  : "",
              time.copies_ms > 0 ? ", waiting for copies " + format_ms(time.copies_ms) : "");
-  fmt::print("         priced by {}: {}\n", prices.machine, prices.source);
+  fmt::print("         priced by {}: {}\n", prices.machine.machine, prices.machine.source);
   if (wish.steps) fmt::print("run      {}\n", run_text(wish, schedule.options.world, time));
 }
 
 Json time_json(const TimeWish& wish, const RunConfig& config, const Schedule& schedule,
                const ModelShape& shape) {
-  const MachinePrices prices = planned_prices(wish, config, schedule.options);
-  const TimeEstimate time = planned_time(config, schedule, shape, prices);
+  const StepPrices prices = planned_prices(wish, config, schedule.options);
+  const TimeEstimate time = estimate_time(schedule, shape, prices);
   return {{"ms", time.ms},
           {"low_ms", time.low_ms},
           {"high_ms", time.high_ms},
@@ -219,14 +211,14 @@ Json time_json(const TimeWish& wish, const RunConfig& config, const Schedule& sc
           {"network_ms", time.network_ms},
           {"copies_ms", time.copies_ms},
           {"bound", time.bound()},
-          {"machine", prices.machine},
-          {"source", prices.source}};
+          {"machine", prices.machine.machine},
+          {"source", prices.machine.source}};
 }
 
 void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, bool json) {
   const int world = *wish.gpus;
   const StepOptions step = step_options(config, world, on_gpu);
-  const MachinePrices prices = planned_prices(wish, config, step);
+  const StepPrices prices = planned_prices(wish, config, step);
   double gib = memory_gib(wish.gpu.value_or(KnownGpu::h200));
   if (!wish.gpu && on_gpu && gpu_count() > 0) gib = to_gib(gpus()[0].memory_bytes);
   if (!on_gpu) gib = to_gib(this_machine().memory_bytes);
@@ -271,8 +263,8 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
                way.time.bound()});
   }
   fmt::print("{}{} fit in {:.1f} GiB per GPU, {} do not; priced by {}: {}\n", table.text(),
-             quantity(static_cast<int64_t>(found.size()), "way"), gib, too_large, prices.machine,
-             prices.source);
+             quantity(static_cast<int64_t>(found.size()), "way"), gib, too_large,
+             prices.machine.machine, prices.machine.source);
   const Way& best = found.front();
   if (wish.steps) fmt::print("run      {}\n", run_text(wish, world, best.time));
   fmt::print("best     {}\n", command_of(config, best, world));

@@ -24,11 +24,8 @@ struct TimeWish {
 void add_time_options(Options& options, TimeWish& wish);
 
 // What the step is priced by: the GPU that the wish names, or this machine.
-MachinePrices planned_prices(const TimeWish& wish, const RunConfig& config,
-                             const StepOptions& step);
+StepPrices planned_prices(const TimeWish& wish, const RunConfig& config, const StepOptions& step);
 
-TimeEstimate planned_time(const RunConfig& config, const Schedule& schedule,
-                          const ModelShape& shape, const MachinePrices& prices);
 void print_time(const TimeWish& wish, const RunConfig& config, const Schedule& schedule,
                 const ModelShape& shape);
 nlohmann::ordered_json time_json(const TimeWish& wish, const RunConfig& config,

@@ -310,7 +310,7 @@ void add_clip_function_options(Options& options, PrivacyConfig& p, const char* f
 }
 
 void add_private_step_options(Options& options, RunConfig& c, const char* function) {
-  c.placement.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
+  c.placement.prices_file = prices_file_from_environment();
   c.privacy.sigma = c.privacy.sigma.value_or(1);
   c.privacy.clip_norm = c.privacy.clip_norm.value_or(1);
   c.privacy.rng = NoiseGenerator::philox;

@@ -123,7 +123,7 @@ void print_experiments(const Experiments& experiments, const SweepCommand& comma
   if (command.json) {
     fmt::print("{}\n", list.dump(1));
   } else {
-    fmt::print("\n{}{}, about {} in all (by a roofline, without communication); nothing was run\n",
+    fmt::print("\n{}{}, about {} in all (predicted); nothing was run\n",
                quantity(std::ssize(experiments), "experiment"),
                command.repeat > 1 ? fmt::format(", {} times each", command.repeat) : "",
                format_duration(sum));

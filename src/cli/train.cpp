@@ -51,7 +51,7 @@ struct TrainCommand {
 
 void add_train_options(Options& options, TrainCommand& command) {
   RunConfig& c = command.config;
-  c.placement.roofline_cache = join_path(cache_root_from_environment(), "roofline.json");
+  c.placement.prices_file = prices_file_from_environment();
   c.model.name = "";  // a person names the model
   add_data_options(options, c);
   add_corpus_options(options, c.data.corpus, "label-names");

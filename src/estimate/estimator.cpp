@@ -111,4 +111,40 @@ LargestBatch largest_batch(int64_t maximum, const std::function<bool(int64_t)>& 
   return found;
 }
 
+LargestBatch confirmed_batch(int64_t maximum, int64_t limit_bytes,
+                             const std::function<int64_t(int64_t)>& estimate,
+                             const std::function<BatchRun(int64_t)>& run) {
+  constexpr double kOutOfMemory = 1.03;
+  LargestBatch found;
+  int64_t tried = 1;
+  // of those below `most`, if real bytes are so many times the estimated ones
+  const auto predicted = [&](int64_t most, double times) {
+    const auto fits = [&](int64_t size) {
+      return static_cast<double>(estimate(size)) * times <= static_cast<double>(limit_bytes);
+    };
+    return std::max<int64_t>(1, largest_batch(most, fits, tried).largest);
+  };
+  const auto ask = [&](int64_t size) {
+    ++found.trials;
+    return run(size);
+  };
+  int64_t batch = predicted(maximum, 1);
+  for (BatchRun seen = ask(batch); !seen.fits; seen = ask(batch)) {
+    found.too_large = batch;
+    if (batch == 1) return found;
+    const double times = static_cast<double>(seen.bytes) / static_cast<double>(estimate(batch));
+    tried = batch;
+    batch = predicted(batch - 1, seen.bytes > 0 ? times : kOutOfMemory);
+  }
+  found.largest = batch;
+  if (found.too_large > 0 || batch == maximum) return found;
+  if (ask(batch + 1).fits) {
+    found.largest = batch + 1;
+    found.too_large = batch + 2 <= maximum ? batch + 2 : 0;  // by the estimate
+  } else {
+    found.too_large = batch + 1;
+  }
+  return found;
+}
+
 }  // namespace veil

@@ -45,4 +45,17 @@ struct LargestBatch {
 LargestBatch largest_batch(int64_t maximum, const std::function<bool(int64_t batch)>& fits,
                            int64_t guess = 1);
 
+// What a run of a batch took.
+struct BatchRun {
+  bool fits = false;
+  int64_t bytes = 0;  // 0: it ran out of memory
+};
+// The largest batch by the estimate, confirmed by a run of it and one of the next. If it does not
+// fit, the second run is of the largest that would with the difference seen, or with 3 % if it ran
+// out of memory; only if this does not fit either are there more runs, each smaller. So `too_large`
+// need not be one above `largest` here.
+LargestBatch confirmed_batch(int64_t maximum, int64_t limit_bytes,
+                             const std::function<int64_t(int64_t batch)>& estimate,
+                             const std::function<BatchRun(int64_t batch)>& run);
+
 }  // namespace veil

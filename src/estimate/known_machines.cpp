@@ -16,8 +16,8 @@ const Published& published(KnownGpu gpu) {
   return kTable[static_cast<int>(gpu)];
 }
 
-// `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-17: 27 steps,
-// docs/benchmarks/foresight_h200_2026-11-17.md.
+// `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-17: 27 steps.
+// The errors are those of the 45 steps in docs/benchmarks/foresight_h200_2026-11-17.md.
 MachinePrices measured_h200() {
   MachinePrices prices;
   prices.source = "measured on 27 steps on 2026-11-17";
@@ -25,34 +25,36 @@ MachinePrices measured_h200() {
   prices.spread = 0.11;
   constexpr std::pair<Amount, double> kSeconds[] = {
       {Amount::product_10m, 0.000154},
-      {Amount::product_1g, 4.51e-06},
-      {Amount::product_10g, 1.27e-06},
-      {Amount::product_100g, 1.44e-06},
-      {Amount::product_1t, 1.29e-06},
-      {Amount::attention_forward, 2.24e-06},
-      {Amount::attention_backward, 1.97e-06},
-      {Amount::gram, 2.82e-06},
-      {Amount::tile, 1.49e-06},
-      {Amount::clip, 2.57e-06},
-      {Amount::logits, 0.000983},
-      {Amount::moved_forward, 0.000444},
-      {Amount::moved_backward, 0.00151},
-      {Amount::gram_moved, 0.000169},
-      {Amount::clip_moved, 0.000241},
-      {Amount::kept, 0.00013},
-      {Amount::combined, 0.000228},
-      {Amount::updated, 0.000282},
+      {Amount::product_100m, 1.18e-06},
+      {Amount::product_1g, 4.73e-06},
+      {Amount::product_10g, 1.19e-06},
+      {Amount::product_100g, 1.35e-06},
+      {Amount::product_1t, 1.26e-06},
+      {Amount::attention_forward, 1.98e-06},
+      {Amount::attention_backward, 2.08e-06},
+      {Amount::gram, 2.42e-06},
+      {Amount::tile, 1.37e-06},
+      {Amount::clip, 1.46e-06},
+      {Amount::logits, 0.00184},
+      {Amount::moved_forward, 0.000587},
+      {Amount::moved_backward, 0.00132},
+      {Amount::gram_moved, 0.000232},
+      {Amount::tile_moved, 0.000161},
+      {Amount::clip_moved, 0.000288},
+      {Amount::kept, 0.000162},
+      {Amount::combined, 0.000227},
+      {Amount::updated, 0.000258},
       {Amount::copied, 0.04},
-      {Amount::updated_numbers, 0.000735},
-      {Amount::noise_secure, 0.00316},
-      {Amount::noise_hardened, 0.00377},
-      {Amount::forward_rows, 2.01e-05},
-      {Amount::backward_rows, 4.53e-05},
-      {Amount::loss_rows, 2.71e-05},
-      {Amount::update_rows, 1.46e-05},
-      {Amount::other_rows, 1.47e-05},
-      {Amount::norm_launches, 5.05e-06},
-      {Amount::steps, 1.19e-05},
+      {Amount::updated_numbers, 0.000903},
+      {Amount::noise_secure, 0.00319},
+      {Amount::noise_hardened, 0.00353},
+      {Amount::forward_rows, 1.7e-05},
+      {Amount::backward_rows, 4.79e-05},
+      {Amount::loss_rows, 2.99e-05},
+      {Amount::update_rows, 1.45e-05},
+      {Amount::other_rows, 1.29e-05},
+      {Amount::norm_launches, 3.19e-06},
+      {Amount::steps, 1.1e-05},
   };
   for (const auto& [amount, seconds] : kSeconds)
     prices.seconds[static_cast<size_t>(amount)] = seconds;
@@ -90,8 +92,14 @@ MachinePrices known_prices(KnownGpu gpu, DType compute) {
   return prices;
 }
 
-MachinePrices known_cpu_prices(DType compute) {
-  return assumed_prices(/*on_gpu=*/false, compute);
+MachinePrices known_cpu_prices(const std::string& processor, int threads, DType compute) {
+  MachinePrices prices = assumed_prices(/*on_gpu=*/false, compute);
+  for (const auto& entry : names(Amount{})) {
+    if (bound_of(entry.value) == Bound::compute)
+      prices.seconds[static_cast<size_t>(entry.value)] /= threads;
+  }
+  prices.machine = fmt::format("{}, {} threads {}", processor, threads, dtype_name(compute));
+  return prices;
 }
 
 }  // namespace veil

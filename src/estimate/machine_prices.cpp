@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_model.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "estimate/roofline.h"
 
 namespace veil {
 
@@ -126,7 +126,11 @@ MachinePrices fitted_prices(const std::vector<Observation>& observations,
 }
 
 MachinePrices assumed_prices(bool on_gpu, DType compute) {
-  const Roofline roofline = assumed_roofline(on_gpu, compute);
+  // About an H200, or one core: operations and bytes per second, seconds per launch.
+  const double flops = on_gpu                   ? dtype_bytes(compute) == 2 ? 650e12 : 45e12
+                       : compute == at::kDouble ? 8e9
+                                                : 16e9,
+               bytes = on_gpu ? 4.0e12 : 8e9, launch = on_gpu ? 3e-6 : 2e-6;
   MachinePrices prices;
   prices.machine = fmt::format("{} {}", on_gpu ? "a GPU" : "cpu", dtype_name(compute));
   prices.source = "assumed";
@@ -138,8 +142,7 @@ MachinePrices assumed_prices(bool on_gpu, DType compute) {
     prices.seconds[static_cast<size_t>(amount)] = 1e9 / per_second;
   };
   for (size_t i = 0; i < std::size(kReached); ++i)
-    prices.seconds[i] = 1e9 / (roofline.flops_per_second * (on_gpu ? kReached[i] : 1));
-  const double flops = roofline.flops_per_second, bytes = roofline.bytes_per_second;
+    prices.seconds[i] = 1e9 / (flops * (on_gpu ? kReached[i] : 1));
   set(Amount::attention_forward, flops / 2);
   set(Amount::attention_backward, flops / 2);
   set(Amount::gram, flops / 2);
@@ -159,14 +162,14 @@ MachinePrices assumed_prices(bool on_gpu, DType compute) {
   for (const Amount amount :
        {Amount::forward_rows, Amount::backward_rows, Amount::loss_rows, Amount::update_rows,
         Amount::other_rows, Amount::norm_launches, Amount::steps})
-    prices.seconds[static_cast<size_t>(amount)] = 10 * roofline.launch_seconds;
+    prices.seconds[static_cast<size_t>(amount)] = 10 * launch;
   return prices;
 }
 
 std::string priced_machine(Device device, DType compute) {
   const std::string name = device.is_cuda()
                                ? gpus().at(static_cast<size_t>(device.index())).name
-                               : fmt::format("cpu with {} threads", at::get_num_threads());
+                               : fmt::format("{}, {} threads", cpu_model(), at::get_num_threads());
   return fmt::format("{} {}", name, dtype_name(compute));
 }
 
@@ -222,15 +225,10 @@ void store_prices(const std::string& path, const MachinePrices& prices) {
   write_file_atomically(path, stored.dump(1) + "\n");
 }
 
-std::string prices_file(const std::string& roofline_cache) {
-  if (roofline_cache.empty()) return "";
-  return (std::filesystem::path(roofline_cache).parent_path() / "prices.json").string();
-}
-
 MachinePrices prices_for(const std::string& prices_file, Device device, DType compute) {
   if (const auto stored = stored_prices(prices_file, priced_machine(device, compute)))
     return *stored;
-  if (!device.is_cuda()) return known_cpu_prices(compute);
+  if (!device.is_cuda()) return known_cpu_prices(cpu_model(), at::get_num_threads(), compute);
   const std::string name = canonical(gpus().at(static_cast<size_t>(device.index())).name);
   for (const auto& entry : names(KnownGpu{})) {
     if (name.find(entry.name) != std::string::npos) return known_prices(entry.value, compute);

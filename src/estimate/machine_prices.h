@@ -44,8 +44,9 @@ enum class KnownGpu { h200, h100, a100 };
 const NameTable<KnownGpu>& names(KnownGpu);
 double memory_gib(KnownGpu gpu);  // that a program can use
 MachinePrices known_prices(KnownGpu gpu, DType compute);
-// Two cores of a server, in fp32 or fp64.
-MachinePrices known_cpu_prices(DType compute);
+// Of a processor by its name and the threads that compute. None was measured for the program yet:
+// they are assumed, the threads' computing as many times one core's.
+MachinePrices known_cpu_prices(const std::string& processor, int threads, DType compute);
 
 // The machine's name in a file of prices.
 std::string priced_machine(Device device, DType compute);
@@ -55,10 +56,8 @@ std::optional<MachinePrices> stored_prices(const std::string& path, const std::s
 // Adds to the file, or replaces what it has of this machine.
 void store_prices(const std::string& path, const MachinePrices& prices);
 
-// Where measured prices are kept: next to the measured rooflines. "" if those are not kept.
-std::string prices_file(const std::string& roofline_cache);
-// What steps on this device are priced by: what was measured here, what is known of such a device,
-// or what is assumed.
+// What steps on this device are priced by: what was measured here and is in the file ("": none),
+// what is known of such a device, or what is assumed.
 MachinePrices prices_for(const std::string& prices_file, Device device, DType compute);
 
 }  // namespace veil

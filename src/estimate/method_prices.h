@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "estimate/roofline.h"
-#include "step/schedule.h"
+#include "estimate/time_estimate.h"
 
 namespace veil {
 
@@ -20,8 +19,8 @@ struct RulePrice {
 
 struct MethodPrice {
   privacy::ClipMethod method;
-  double extra_ms = 0;     // beyond the step that is not private, by the roofline
-  int64_t peak_bytes = 0;  // of the whole step, by the estimator
+  TimeEstimate time;       // of the whole step
+  int64_t peak_bytes = 0;  // likewise, by the estimator
   bool fits = true;
   std::string reason;
   std::vector<RulePrice> rules;  // none for keep, which norms what it keeps
@@ -38,6 +37,6 @@ struct MethodWish {
 // Every method that the wish allows; the first one is to be taken: the fastest that fits, or the
 // smallest if none does.
 std::vector<MethodPrice> price_methods(const ModelShape& shape, const StepOptions& step,
-                                       const MethodWish& wish, const Roofline& roofline);
+                                       const MethodWish& wish, const StepPrices& prices);
 
 }  // namespace veil

@@ -30,9 +30,10 @@ std::string TimeEstimate::bound() const {
   return std::max_element(std::begin(parts), std::end(parts))->second;
 }
 
-TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape, NoiseGenerator noise,
-                           const MachinePrices& prices, const SimulatedLink& link) {
-  const StepWork step(schedule, shape, noise);
+TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape,
+                           const StepPrices& prices) {
+  const StepWork step(schedule, shape, prices.noise);
+  const MachinePrices& machine = prices.machine;
   TimeEstimate estimate;
   StepTime times;
   auto play = [&](Part part, int micro_batch) {
@@ -44,17 +45,17 @@ TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape, No
       row.micro_batch = micro_batch;
       row.lane = static_cast<int>(ops[i].lane);
       if (ops[i].lane == Lane::gather || ops[i].lane == Lane::reduce) {
-        row.modelled_ms = collective_ms(ops[i], schedule, link);
+        row.modelled_ms = collective_ms(ops[i], schedule, prices.link);
         times.rows.push_back(row);
         continue;
       }
       const Work work = step.of(ops[i]);
-      row.end_ms = prices.seconds_of(work) * 1e3;
+      row.end_ms = machine.seconds_of(work) * 1e3;
       times.rows.push_back(row);
       if (ops[i].lane != Lane::compute) continue;
       for (const auto& entry : names(Amount{})) {
         const double ms =
-            work[entry.value] * prices.seconds[static_cast<size_t>(entry.value)] * 1e3;
+            work[entry.value] * machine.seconds[static_cast<size_t>(entry.value)] * 1e3;
         switch (bound_of(entry.value)) {
           case Bound::compute:
             estimate.compute_ms += ms;
@@ -78,8 +79,8 @@ TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape, No
   estimate.ms = replayed.ms;
   for (const auto& [lane, ms] : replayed.exposed_ms)
     (lane == name_of(Lane::copy) ? estimate.copies_ms : estimate.network_ms) += ms;
-  estimate.low_ms = estimate.ms / (1 + prices.spread);
-  estimate.high_ms = estimate.ms * (1 + prices.spread);
+  estimate.low_ms = estimate.ms / (1 + machine.spread);
+  estimate.high_ms = estimate.ms * (1 + machine.spread);
   return estimate;
 }
 

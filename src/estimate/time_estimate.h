@@ -7,6 +7,14 @@
 
 namespace veil {
 
+// What a step is priced by: a machine, the link that carries the collectives of a world larger than
+// one, and the generator that a private step draws its noise from.
+struct StepPrices {
+  MachinePrices machine;
+  SimulatedLink link = {};
+  NoiseGenerator noise = NoiseGenerator::hardened;
+};
+
 struct TimeEstimate {
   double ms = 0, low_ms = 0, high_ms = 0;  // nine of ten steps lie between the last two
   // where the compute lane's time goes, and how long it waits for the others
@@ -14,8 +22,7 @@ struct TimeEstimate {
   std::string bound() const;  // the largest of them
 };
 
-// `link` carries the collectives of a world larger than one.
-TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape, NoiseGenerator noise,
-                           const MachinePrices& prices, const SimulatedLink& link);
+TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape,
+                           const StepPrices& prices);
 
 }  // namespace veil

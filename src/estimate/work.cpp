@@ -7,8 +7,28 @@ namespace veil {
 namespace {
 
 constexpr double kGiga = 1e9;
-// A product of fewer is bound by its operands, not by its FLOPs (adapters of a small rank).
+// A product of fewer is bound by its operands on a GPU, not by its FLOPs (adapters of a small rank).
 constexpr double kThin = 64;
+
+// `pieces`: made as so many products, one after another or as a batch. `share`: of its FLOPs.
+void add_product(Work& work, const WeightProduct& product, const StepOptions& step,
+                 double pieces = 1, double share = 1) {
+  const double flops = product.flops() * share;
+  if (flops <= 0) return;
+  const double rows = product.samples * product.tokens;
+  if (step.on_gpu && std::min({rows, product.rows, product.columns}) <= kThin) {
+    work[Amount::moved_forward] +=
+        (rows * (product.rows + product.columns) + product.rows * product.columns) *
+        static_cast<double>(dtype_bytes(step.compute)) * share / kGiga;
+    return;
+  }
+  constexpr double kSmallest = 7, kLargest = 12;  // log10 of Amount::product_10m and _1t
+  const double size = std::clamp(std::log10(flops / pieces), kSmallest, kLargest) - kSmallest;
+  const auto below = static_cast<int>(std::min(size, kLargest - kSmallest - 1));
+  const double part = size - below;
+  work.of[static_cast<size_t>(below)] += (1 - part) * flops / kGiga;
+  work.of[static_cast<size_t>(below) + 1] += part * flops / kGiga;
+}
 
 double created_bytes(const std::vector<Buffer>& buffers) {
   double sum = 0;
@@ -65,6 +85,52 @@ Work& Work::operator+=(const Work& other) {
   return *this;
 }
 
+std::vector<WeightProduct> normed_products(const ModelShape& shape) {
+  std::vector<WeightProduct> products;
+  auto collect = [&](const BlockShape& block) {
+    for (const Report& report : block.reports) {
+      if (report.by != Report::By::linear || report.tokens <= 1) continue;
+      const ParamShape& param = shape.params[static_cast<size_t>(report.param)];
+      // One piece of the loss's rows stands for all of them.
+      const auto whole = static_cast<double>(std::max(param.numel(), report.rows * report.columns));
+      products.push_back({report.param, static_cast<double>(shape.batch),
+                          static_cast<double>(report.tokens),
+                          whole / static_cast<double>(report.columns),
+                          static_cast<double>(report.columns), !param.frozen});
+    }
+  };
+  for (const BlockShape& block : shape.blocks) collect(block);
+  collect(shape.loss);
+  return products;
+}
+
+Work norm_work(const WeightProduct& p, privacy::NormRule rule, int64_t tile_side,
+               const StepOptions& step) {
+  const auto tile = static_cast<double>(tile_side);
+  constexpr double kReal = 4;
+  Work work;
+  switch (rule) {
+    case privacy::NormRule::materialize:
+      add_product(work, p, step, p.samples);
+      work[Amount::kept] += 2 * p.numbers() * kReal / kGiga;
+      break;
+    case privacy::NormRule::flash:
+      work[Amount::tile] += p.flops() / kGiga;
+      work[Amount::tile_moved] += 2 * p.numbers() * kReal / kGiga;
+      work[Amount::norm_launches] += 3 * std::max(1.0, p.rows / tile);
+      break;
+    case privacy::NormRule::ghost: {
+      const double side = std::max(1.0, p.tokens / tile),
+                   pairs = p.samples * p.tokens * p.tokens / 2;
+      work[Amount::gram] += 2 * pairs * (p.rows + p.columns) / kGiga;
+      work[Amount::gram_moved] += 4 * pairs * kReal / kGiga;
+      work[Amount::norm_launches] += 4 * side * (side + 1) / 2;
+      break;
+    }
+  }
+  return work;
+}
+
 StepWork::StepWork(const Schedule& schedule, const ModelShape& shape, NoiseGenerator noise)
     : schedule_(schedule), shape_(shape), noise_(noise) {
   auto most_tokens = [&](const BlockShape& block) {
@@ -100,17 +166,17 @@ StepWork::BlockWork StepWork::block_work(const BlockShape& block) const {
         {id, static_cast<double>(shape_.batch), tokens, rows, columns, !param.frozen});
   }
   double sum = 0;
-  for (const Product& product : work.products) sum += product.flops();
+  for (const WeightProduct& product : work.products) sum += product.flops();
   const auto flops = static_cast<double>(block.forward_flops - block.repeated_flops);
   if (sum > flops * 1.001) {  // some are tables, which are looked up
-    std::erase_if(work.products, [&](const Product& product) {
+    std::erase_if(work.products, [&](const WeightProduct& product) {
       return std::any_of(block.reports.begin(), block.reports.end(), [&](const Report& report) {
         return report.by == Report::By::embedding && report.param == product.param;
       });
     });
     sum = 0;
-    for (const Product& product : work.products) sum += product.flops();
-    for (Product& product : work.products) {
+    for (const WeightProduct& product : work.products) sum += product.flops();
+    for (WeightProduct& product : work.products) {
       if (sum > flops * 1.001) product.tokens *= flops / sum;
     }
   } else if (&block != &shape_.loss) {
@@ -119,70 +185,26 @@ StepWork::BlockWork StepWork::block_work(const BlockShape& block) const {
   return work;
 }
 
-// `pieces`: made as so many products, one after another or as a batch. `share`: of its FLOPs.
-void StepWork::add_product(Work& work, const Product& product, double pieces, double share) const {
-  const double flops = product.flops() * share;
-  if (flops <= 0) return;
-  const double rows = product.samples * product.tokens;
-  if (std::min({rows, product.rows, product.columns}) <= kThin) {
-    work[Amount::moved_forward] +=
-        (rows * (product.rows + product.columns) + product.rows * product.columns) *
-        static_cast<double>(dtype_bytes(schedule_.options.compute)) * share / kGiga;
-    return;
-  }
-  constexpr double kSmallest = 7, kLargest = 12;  // log10 of Amount::product_10m and _1t
-  const double size = std::clamp(std::log10(flops / pieces), kSmallest, kLargest) - kSmallest;
-  const auto below = static_cast<int>(std::min(size, kLargest - kSmallest - 1));
-  const double part = size - below;
-  work.of[static_cast<size_t>(below)] += (1 - part) * flops / kGiga;
-  work.of[static_cast<size_t>(below) + 1] += part * flops / kGiga;
-}
-
 void StepWork::add_forward(Work& work, const BlockWork& block) const {
-  for (const Product& product : block.products) add_product(work, product);
+  for (const WeightProduct& product : block.products) add_product(work, product, schedule_.options);
   work[Amount::attention_forward] += block.attention / kGiga;
   work[Amount::moved_forward] += block.moved / kGiga;
 }
 
 void StepWork::add_input_grads(Work& work, const BlockWork& block) const {
-  for (const Product& product : block.products) add_product(work, product);
+  for (const WeightProduct& product : block.products) add_product(work, product, schedule_.options);
   work[Amount::attention_backward] += 2.5 * block.attention / kGiga;
   work[Amount::moved_backward] += block.moved / kGiga;
 }
 
-bool StepWork::booked(const Product& product) const {
+bool StepWork::booked(const WeightProduct& product) const {
   const auto& booked = schedule_.booked_param;
   return static_cast<size_t>(product.param) < booked.size() &&
          booked[static_cast<size_t>(product.param)];
 }
 
-void StepWork::add_norm(Work& work, const Product& p) const {
-  const privacy::ClipMethod& method = *schedule_.options.clip;
-  const auto tile = static_cast<double>(method.tile);
-  constexpr double kReal = 4;
-  switch (method.rules[static_cast<size_t>(p.param)]) {
-    case privacy::NormRule::materialize:
-      add_product(work, p, p.samples);
-      work[Amount::kept] += 2 * p.numbers() * kReal / kGiga;
-      break;
-    case privacy::NormRule::flash:
-      work[Amount::tile] += p.flops() / kGiga;
-      work[Amount::tile_moved] += 2 * p.numbers() * kReal / kGiga;
-      work[Amount::norm_launches] += 3 * std::max(1.0, p.rows / tile);
-      break;
-    case privacy::NormRule::ghost: {
-      const double side = std::max(1.0, p.tokens / tile),
-                   pairs = p.samples * p.tokens * p.tokens / 2;
-      work[Amount::gram] += 2 * pairs * (p.rows + p.columns) / kGiga;
-      work[Amount::gram_moved] += 4 * pairs * kReal / kGiga;
-      work[Amount::norm_launches] += 4 * side * (side + 1) / 2;
-      break;
-    }
-  }
-}
-
 // A product for each sample, added to the sum with its coefficient.
-void StepWork::add_clipped(Work& work, const Product& p) const {
+void StepWork::add_clipped(Work& work, const WeightProduct& p) const {
   const auto sum_bytes = static_cast<double>(dtype_bytes(schedule_.grad_dtype));
   work[Amount::clip] += p.flops() / kGiga;
   work[Amount::clip_moved] += 2 * p.numbers() * sum_bytes / kGiga;
@@ -190,25 +212,27 @@ void StepWork::add_clipped(Work& work, const Product& p) const {
 
 void StepWork::add_weight_grads(Work& work, const BlockWork& block, GradUse use) const {
   const auto element = static_cast<double>(dtype_bytes(schedule_.options.compute));
+  const std::optional<privacy::ClipMethod>& clip = schedule_.options.clip;
   if (use == GradUse::norm || use == GradUse::book || use == GradUse::keep)
     work[Amount::norm_launches] += block.reports;
-  for (const Product& product : block.products) {
+  for (const WeightProduct& product : block.products) {
     if (!product.trained) continue;
     switch (use) {
       case GradUse::sum:
-        add_product(work, product);
+        add_product(work, product, schedule_.options);
         break;
       case GradUse::clip:
         add_clipped(work, product);
         break;
       case GradUse::keep:
         if (booked(product)) break;
-        add_product(work, product, product.samples);
+        add_product(work, product, schedule_.options, product.samples);
         work[Amount::kept] += 2 * product.numbers() * element / kGiga;
         break;
       case GradUse::norm:
       case GradUse::book:
-        add_norm(work, product);
+        work += norm_work(product, clip->rules[static_cast<size_t>(product.param)], clip->tile,
+                          schedule_.options);
         break;
       case GradUse::none:
         break;
@@ -283,9 +307,9 @@ Work StepWork::of(const Op& op) const {
       const auto forward = static_cast<double>(shape_.loss.forward_flops),
                  once = forward - static_cast<double>(shape_.loss.repeated_flops);
       work[Amount::loss_rows] = 1;
-      for (const Product& product : loss.products) {
-        add_product(work, product, 1, once > 0 ? forward / once : 1);
-        add_product(work, product);  // the gradient of its input
+      for (const WeightProduct& product : loss.products) {
+        add_product(work, product, schedule_.options, 1, once > 0 ? forward / once : 1);
+        add_product(work, product, schedule_.options);  // the gradient of its input
         if (product.columns > 0)
           work[Amount::logits] += product.flops() / (2 * product.columns) / kGiga;
       }
@@ -300,7 +324,7 @@ Work StepWork::of(const Op& op) const {
       break;
     case OpKind::weight_grad:
       work[Amount::other_rows] = 1;
-      for (const Product& product : block(op.block).products) {
+      for (const WeightProduct& product : block(op.block).products) {
         if (product.trained && (schedule_.booked_param.empty() || booked(product) ||
                                 schedule_.options.clip->pass != privacy::PassKind::keep))
           add_clipped(work, product);

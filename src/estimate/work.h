@@ -64,6 +64,20 @@ struct Work {
   bool operator==(const Work&) const = default;
 };
 
+// A weight's product with its input: [rows, columns] at `tokens` tokens of each sample.
+struct WeightProduct {
+  ParamId param;
+  double samples, tokens, rows, columns;
+  bool trained;
+  double flops() const { return 2 * samples * tokens * rows * columns; }
+  double numbers() const { return samples * rows * columns; }  // of all samples' gradients
+};
+// Those whose per-sample norms a rule finds: of several tokens each.
+std::vector<WeightProduct> normed_products(const ModelShape& shape);
+// What the rule does for it; `tile` as in ClipMethod.
+Work norm_work(const WeightProduct& product, privacy::NormRule rule, int64_t tile,
+               const StepOptions& step);
+
 // The work of a step's rows on the compute and copy lanes; rows of the others have none. `noise`:
 // what a private step draws from.
 class StepWork {
@@ -72,31 +86,21 @@ class StepWork {
   Work of(const Op& op) const;
 
  private:
-  // A weight's product with its input: [rows, columns] at `tokens` tokens of each sample.
-  struct Product {
-    ParamId param;
-    double samples, tokens, rows, columns;
-    bool trained;
-    double flops() const { return 2 * samples * tokens * rows * columns; }
-    double numbers() const { return samples * rows * columns; }  // of all samples' gradients
-  };
   struct BlockWork {
-    std::vector<Product> products;
+    std::vector<WeightProduct> products;
     double attention = 0;  // FLOPs
     double moved = 0;      // bytes
     int reports = 0;
   };
   BlockWork block_work(const BlockShape& block) const;
   const BlockWork& block(int b) const { return blocks_[static_cast<size_t>(b)]; }
-  void add_product(Work& work, const Product& product, double pieces = 1, double share = 1) const;
   void add_forward(Work& work, const BlockWork& block) const;
   void add_input_grads(Work& work, const BlockWork& block) const;
   void add_weight_grads(Work& work, const BlockWork& block, GradUse use) const;
-  void add_norm(Work& work, const Product& product) const;
-  void add_clipped(Work& work, const Product& product) const;
+  void add_clipped(Work& work, const WeightProduct& product) const;
   Work update(const Op& op) const;
   Work combine(const Op& op) const;
-  bool booked(const Product& product) const;
+  bool booked(const WeightProduct& product) const;
 
   const Schedule& schedule_;
   const ModelShape& shape_;

@@ -96,6 +96,12 @@ bool holds_journal(const std::string& folder) {
   return fs::exists(fs::path(folder) / kLedgerFile);
 }
 
+Json journal_settings(const std::string& folder) {
+  if (!holds_journal(folder)) return {};
+  const Json found = try_json(read_file(join_path(folder, kLedgerFile)));
+  return found.is_object() ? found.value("settings", Json()) : Json();
+}
+
 std::string Journal::path(const char* name) const {
   return join_path(input_.folder, name);
 }

@@ -100,5 +100,8 @@ class Journal {
 
 // Whether the folder holds a private run's journal.
 bool holds_journal(const std::string& folder);
+// JournalInput::settings of its last segment, as the file has them and without a check; null if
+// there is none that can be read.
+nlohmann::json journal_settings(const std::string& folder);
 
 }  // namespace veil::privacy

@@ -1,6 +1,7 @@
 #include "run/calibrate.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "run/machine.h"
@@ -12,7 +13,8 @@ namespace {
 // A model cut to few layers, and how it is run.
 struct Cut {
   const char* model;
-  int layers, batch, tokens;  // no tokens: images
+  int layers, batch;
+  int tokens;  // of a diffusion transformer: the side of its images, 0: the usual one
   Mode mode;
   NoiseGenerator noise = NoiseGenerator::philox;
   Checkpointing checkpointing = Checkpointing::none;
@@ -62,34 +64,46 @@ const std::vector<Cut>& gpu_cuts() {
   return cuts;
 }
 
+// Tables of real vocabularies are in few of them: drawing noise for one takes seconds.
 const std::vector<Cut>& cpu_cuts() {
+  constexpr auto kPhilox = NoiseGenerator::philox, kSecure = NoiseGenerator::secure,
+                 kHardened = NoiseGenerator::hardened;
+  constexpr auto kNone = Checkpointing::none, kFull = Checkpointing::full;
   static const std::vector<Cut> cuts = {
       {"gpt2", 1, 2, 32, Mode::no_dp},
-      {"gpt2", 1, 2, 128, Mode::no_dp},
-      {"gpt2", 1, 2, 128, Mode::no_dp, NoiseGenerator::philox, Checkpointing::full},
+      {"gpt2", 1, 2, 128, Mode::no_dp, kPhilox, kFull},
+      {"gpt2", 1, 1, 48, Mode::no_dp, kPhilox, kNone, false},
       {"gpt2", 1, 2, 64, Mode::materialize},
-      {"gpt2", 1, 2, 128, Mode::materialize, NoiseGenerator::secure},
-      {"gpt2", 1, 2, 128, Mode::bookkeeping, NoiseGenerator::hardened},
-      {"gpt2", 1, 2, 64, Mode::flash},
-      {"gpt2", 1, 2, 64, Mode::ghost},
-      {"llama-tiny", 4, 4, 64, Mode::no_dp, NoiseGenerator::philox, Checkpointing::none, false,
-       true},
-      {"llama-tiny", 4, 4, 64, Mode::automatic, NoiseGenerator::hardened, Checkpointing::none,
-       false, true},
-      {"llama-tiny", 4, 8, 128, Mode::materialize, NoiseGenerator::secure, Checkpointing::none,
-       false, false, 4},
-      {"llama-tiny", 4, 8, 128, Mode::bookkeeping, NoiseGenerator::philox, Checkpointing::none,
-       false},
-      {"dit-s/4", 2, 4, 0, Mode::no_dp},
-      {"dit-s/4", 2, 4, 0, Mode::automatic}};
+      {"dit-s/4", 2, 2, 64, Mode::no_dp},
+      {"dit-s/4", 2, 2, 64, Mode::materialize, kSecure},
+      {"dit-s/4", 2, 2, 64, Mode::bookkeeping, kHardened},
+      {"dit-s/4", 2, 3, 48, Mode::flash},
+      {"dit-s/4", 2, 3, 48, Mode::ghost, kPhilox, kFull},
+      {"dit-s/4", 1, 1, 128, Mode::no_dp},
+      {"llama-tiny", 4, 4, 48, Mode::no_dp, kPhilox, kNone, false, true},
+      {"llama-tiny", 4, 4, 48, Mode::automatic, kHardened, kNone, false, true},
+      {"llama-tiny", 3, 8, 96, Mode::materialize, kSecure, kNone, false, false, 4},
+      {"llama-tiny", 3, 2, 192, Mode::bookkeeping, kPhilox, kNone, false},
+      {"llama-tiny", 4, 8, 160, Mode::no_dp, kPhilox, kFull, false},
+      {"llama-tiny", 4, 2, 96, Mode::flash, kHardened, kNone, false},
+      {"gpt2-tiny", 4, 2, 48, Mode::no_dp, kPhilox, kNone, false},
+      {"gpt2-tiny", 3, 4, 96, Mode::materialize, kHardened, kNone, false},
+      {"gpt2-tiny", 3, 8, 192, Mode::bookkeeping, kSecure, kNone, false},
+      {"gpt2-tiny", 4, 2, 160, Mode::ghost, kPhilox, kNone, false}};
   return cuts;
+}
+
+bool is_diffusion(const Cut& cut) {
+  return std::string_view(cut.model).starts_with("dit");
 }
 
 RunConfig config_of(const Cut& cut, bool on_gpu, Precision compute) {
   RunConfig config;
   config.model.name = cut.model;
   config.model.layers = cut.layers;
-  if (cut.tokens > 0) {
+  if (is_diffusion(cut)) {
+    if (cut.tokens > 0) config.model.diffusion.image_size = cut.tokens;
+  } else {
     config.model.seq_length = cut.tokens;
     config.model.task = cut.classifies ? Task::sequence_classification : Task::causal_lm;
   }
@@ -105,7 +119,9 @@ RunConfig config_of(const Cut& cut, bool on_gpu, Precision compute) {
   config.measure.profile = {ProfileKind::phases};
   // A GPU slows down to its power limit within the first second.
   config.measure.warmup = on_gpu ? 15 : 1;
-  config.measure.iterations = on_gpu ? 9 : 4;
+  // A CPU's steps take milliseconds or seconds.
+  const bool tiny = std::string_view(cut.model).ends_with("tiny");
+  config.measure.iterations = on_gpu || tiny ? 9 : 3;
   return config;
 }
 
@@ -145,8 +161,10 @@ void observe(const Executor& executor, const std::vector<StepTime>& steps, Noise
 std::vector<CalibrationStep> calibration_steps(bool on_gpu, Precision compute) {
   std::vector<CalibrationStep> steps;
   for (const Cut& cut : on_gpu ? gpu_cuts() : cpu_cuts()) {
-    const std::string size = cut.tokens > 0 ? fmt::format("{} x {}", cut.batch, cut.tokens)
-                                            : fmt::format("{} images", cut.batch);
+    std::string size = fmt::format("{} x {}", cut.batch, cut.tokens);
+    if (is_diffusion(cut))
+      size = fmt::format("{} images{}", cut.batch,
+                         cut.tokens > 0 ? fmt::format(" of {} pixels", cut.tokens) : "");
     steps.push_back(
         {fmt::format("{} of {} layers, {}, {}{}", cut.model, cut.layers, size, name_of(cut.mode),
                      cut.checkpointing == Checkpointing::none ? "" : ", checkpointed"),

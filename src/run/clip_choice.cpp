@@ -67,11 +67,11 @@ MethodWish method_wish(const ClipChoice& choice, bool by_layer) {
 
 privacy::ClipMethod clip_method(const ClipChoice& choice, const ModelShape& shape,
                                 const StepOptions& step, bool by_layer,
-                                const std::optional<Roofline>& roofline) {
+                                const std::optional<StepPrices>& prices) {
   const MethodWish wish = method_wish(choice, by_layer);
   const MethodPrice taken =
       price_methods(shape, step, wish,
-                    roofline.value_or(assumed_roofline(step.on_gpu, step.compute)))
+                    prices ? *prices : StepPrices{assumed_prices(step.on_gpu, step.compute)})
           .front();
   if (!taken.fits) {
     field_error(

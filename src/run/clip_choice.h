@@ -38,10 +38,10 @@ struct ClipChoice {
 // What the mode and its parts leave to be chosen by price. UserError if the parts contradict each
 // other. `by_layer`: ClipFunction::per_layer.
 MethodWish method_wish(const ClipChoice& choice, bool by_layer);
-// The method of a private step: what is set, and the rest by price. Without a roofline an assumed
-// one is used.
+// The method of a private step: what is set, and the rest by predicted time. Without prices, by
+// assumed ones, which are the same on every machine.
 privacy::ClipMethod clip_method(const ClipChoice& choice, const ModelShape& shape,
                                 const StepOptions& step, bool by_layer,
-                                const std::optional<Roofline>& roofline = {});
+                                const std::optional<StepPrices>& prices = {});
 
 }  // namespace veil

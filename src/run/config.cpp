@@ -72,11 +72,11 @@ StepOptions step_options(const RunConfig& config, int world, bool on_gpu) {
 }
 
 PrivateParts measured_privacy(const RunConfig& config, const ModelShape& shape,
-                              const StepOptions& step, const std::optional<Roofline>& roofline) {
+                              const StepOptions& step, const privacy::ClipMethod& method) {
   const PrivacyConfig& p = config.privacy;
   const int layers = privacy::clip_layers(shape, p.by_layer()).count;
   PrivateParts parts;
-  parts.method = clip_method(p.method, shape, step, p.by_layer(), roofline);
+  parts.method = method;
   parts.step.clip = p.clip;
   parts.step.clip_norms = privacy::equal_layer_norms(p.clip_norm.value_or(1), layers);
   parts.step.noise_multiplier = p.sigma.value_or(1);
@@ -85,6 +85,18 @@ PrivateParts measured_privacy(const RunConfig& config, const ModelShape& shape,
   parts.step.noise.key.word[0] = static_cast<uint32_t>(config.seed);
   parts.step.noise.key.word[1] = static_cast<uint32_t>(config.seed >> 32);
   return parts;
+}
+
+StepPrices step_prices(const RunConfig& config, bool on_gpu) {
+  const DType compute = dtype_of(config.step.compute);
+  StepPrices prices;
+  prices.machine = on_gpu && gpu_count() == 0
+                       ? known_prices(KnownGpu::h200, compute)
+                       : prices_for(config.placement.prices_file,
+                                    on_gpu ? gpu_device(0) : cpu_device(), compute);
+  prices.link.bandwidth_bytes_per_s = config.placement.link_gb_per_s * 1e9;
+  prices.noise = config.privacy.rng;
+  return prices;
 }
 
 ExecutorOptions executor_options(const RunConfig& config, int world, Device device,

@@ -162,7 +162,7 @@ struct PlacementConfig {
   int simulate_rank = 0;
   double link_gb_per_s = 200;  // of a simulated world
   bool ignore_memory = false;  // start a step on a CPU although its estimate exceeds the memory
-  std::string roofline_cache;  // where the device's measured speed is kept; "": an assumed speed
+  std::string prices_file;     // what `veil doctor --calibrate` measured; "": nothing
 };
 
 // How long a step is measured, and what is watched.
@@ -210,10 +210,12 @@ struct PrivateParts {
   // of every step, if it does not and the configuration's is another
   std::optional<int> micro_batches = {};
 };
-// Of a measured step, which protects nobody: its key is the seed's. Without a roofline, methods are
-// priced by an assumed one.
+// Of a measured step, which protects nobody: its key is the seed's.
 PrivateParts measured_privacy(const RunConfig& config, const ModelShape& shape,
-                              const StepOptions& step, const std::optional<Roofline>& roofline);
+                              const StepOptions& step, const privacy::ClipMethod& method);
+// What its steps are priced by, to choose among clip methods and to predict their time: this
+// machine's prices, or those of an H200 for a GPU if there is none here.
+StepPrices step_prices(const RunConfig& config, bool on_gpu);
 // The one place where an executor's options are filled; `initial` remains to be set where the
 // parameters come from a file.
 ExecutorOptions executor_options(const RunConfig& config, int world, Device device,

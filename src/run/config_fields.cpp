@@ -42,7 +42,7 @@ nlohmann::json settings_json(const RunConfig& config) {
 const std::vector<std::string>& idle_fields() {
   static const std::vector<std::string> names = {
       // where files are
-      "data", "hub_cache", "output_dir", "resume", "export", "secret_file", "roofline_cache",
+      "data", "hub_cache", "output_dir", "resume", "export", "secret_file", "prices_file",
       // what is reported, kept or refused
       "evaluate_every", "evaluation_samples", "checkpoint_every", "keep_checkpoints",
       "profile_step", "held_out_required", "overwrite", "merge", "ignore_memory",

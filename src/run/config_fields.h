@@ -143,7 +143,7 @@ void visit_fields(Config& config, Visit&& visit) {
   }
   {
     auto& [device, ranks, share_gpu, simulate_world, simulate_rank, link_gb_per_s, ignore_memory,
-           roofline_cache] = placement;
+           prices_file] = placement;
     visit("device", device);
     visit("ranks", ranks);
     visit("share_gpu", share_gpu);
@@ -151,7 +151,7 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("simulate_rank", simulate_rank);
     visit("link", link_gb_per_s);
     visit("ignore_memory", ignore_memory);
-    visit("roofline_cache", roofline_cache);
+    visit("prices_file", prices_file);
   }
   {
     auto& [warmup, iterations, profile] = measure;

@@ -9,6 +9,7 @@
 #include "privacy/invariants.h"
 #include "privacy/sampler.h"
 #include "run/config_fields.h"
+#include "run/ranks.h"
 #include "run/replay_facts.h"
 #include "run/train_config.h"
 #include "train/checkpoint.h"
@@ -100,12 +101,45 @@ std::optional<int> constant_micro_batches(const RunConfig& config, int world,
 
 privacy::ClipMethod method_of(const RunConfig& config, int world,
                               const privacy::Mechanism& mechanism, const ModelShape& shape,
-                              Device device, const std::optional<Roofline>& roofline) {
+                              Device device) {
   StepOptions step = step_options(config, world, device.is_cuda());
   step.varying = varies(mechanism);
   step.micro_batches =
       constant_micro_batches(config, world, mechanism).value_or(step.micro_batches);
-  return clip_method(config.privacy.method, shape, step, config.privacy.by_layer(), roofline);
+  return clip_method(config.privacy.method, shape, step, config.privacy.by_layer(),
+                     step_prices(config, device.is_cuda()));
+}
+
+constexpr const char* kClipPlan = "the clip plan";
+
+nlohmann::json method_json(const privacy::ClipMethod& method) {
+  std::vector<std::string> rules;
+  for (const privacy::NormRule rule : method.rules) rules.push_back(name_of(rule));
+  return {name_of(method.pass), rules, method.tile, method.layers};
+}
+
+// Prices may have been measured since the run's last segment, and another plan would be the fastest
+// now. The one that the segment had is kept if all else is as it was: another one rounds otherwise,
+// so nothing could be replayed. Nothing if there is none to keep.
+std::optional<privacy::ClipMethod> plan_to_keep(const std::string& folder,
+                                                const nlohmann::json& settings) {
+  nlohmann::json before = privacy::journal_settings(folder);
+  if (!before.is_object() || !before.contains(kClipPlan)) return {};
+  const nlohmann::json plan = before[kClipPlan];
+  before.erase(kClipPlan);
+  if (before != settings) return {};
+  try {
+    privacy::ClipMethod method;
+    if (!find_name(plan.at(0).get<std::string>(), method.pass)) return {};
+    for (const nlohmann::json& name : plan.at(1)) {
+      if (!find_name(name.get<std::string>(), method.rules.emplace_back())) return {};
+    }
+    method.tile = plan.at(2).get<int64_t>();
+    method.layers = plan.at(3).get<bool>();
+    return method;
+  } catch (const nlohmann::json::exception&) {  // what is damaged is told by the journal
+    return {};
+  }
 }
 
 }  // namespace
@@ -193,19 +227,25 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
 
 PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
                        const TrainTask& task, const Model& model, Device device,
-                       const std::optional<Roofline>& roofline, const RunOrigin& origin,
-                       Communicator* lane)
+                       const RunOrigin& origin, Communicator* lane)
     : config_(config),
       info_(info),
       origin_(origin),
       together_(together_with(origin.base, config.privacy, task)),
       mechanism_(mechanism_of(config, info.world, task, shape_of(config, model, device),
                               together_.phases)),
-      method_(method_of(config, info.world, mechanism_, shape_of(config, model, device), device,
-                        roofline)),
+      method_(method_of(config, info.world, mechanism_, shape_of(config, model, device), device)),
       users_(task.users()),
       last_step_(steps()) {
   const std::string all_ranks = facts_of_all_ranks(lane, device, rank_facts(info_, device));
+  nlohmann::json settings = deciding_settings(device, all_ranks);
+  if (keeps_journal() && computes_alike(device)) {
+    const auto kept = plan_to_keep(folder, settings);
+    if (kept && kept->rules.size() == method_.rules.size()) method_ = *kept;
+  }
+  method_ = method_of_rank_0(method_, device, lane);
+  // Which rule and pass computes a sum decides how it is rounded.
+  settings[kClipPlan] = method_json(method_);
   const auto checkpoint = checkpoint_of(config, folder);
   if (computes_alike(device) && !checkpoint)
     weights_digest_ =
@@ -229,7 +269,7 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
           event.data_size, mechanism_.request().data_size);
     }
   }
-  input.settings = deciding_settings(device, all_ranks);
+  input.settings = settings;
   input.data = digest_text(task.data_digest());
   input.replayable = replayable_;
   input.generator = p.rng;
@@ -268,15 +308,7 @@ nlohmann::json PrivateRun::deciding_settings(Device device, const std::string& a
   settings["the plan"] = mechanism_.json();
   if (origin_.base)
     settings["the model's statement"] = digest_text(sha256(origin_.base->json.dump()));
-  // Which rule and pass computes a sum decides how it is rounded.
-  settings["the clip plan"] = method_json();
   return settings;
-}
-
-nlohmann::json PrivateRun::method_json() const {
-  std::vector<std::string> rules;
-  for (const privacy::NormRule rule : method_.rules) rules.push_back(name_of(rule));
-  return {name_of(method_.pass), rules, method_.tile, method_.layers};
 }
 
 void PrivateRun::share(Communicator* lane, Device device, const TrainTask& task) {
@@ -292,9 +324,9 @@ void PrivateRun::share(Communicator* lane, Device device, const TrainTask& task)
   keys_ = shared.keys;
   keys_sent_ = shared.sent;
   // Tell data, parameters and settings apart, and keep nothing secret.
-  const Sha256Digest digests[] = {
-      task.data_digest(), sha256(weights_digest_),
-      sha256(deciding_json(config_).dump() + mechanism_.json().dump() + method_json().dump())};
+  const Sha256Digest digests[] = {task.data_digest(), sha256(weights_digest_),
+                                  sha256(deciding_json(config_).dump() + mechanism_.json().dump() +
+                                         method_json(method_).dump())};
   const auto size = static_cast<int64_t>(digests[0].size());
   // Where nothing arrives, -1 stays and fits no digest.
   Tensor numbers = empty_tensor({3 * size + 1}, at::kDouble, cpu_device()).fill_(-1);

@@ -77,8 +77,8 @@ class PrivateRun {
   // outlives it, as `origin` does. UserError if the configuration asks for what cannot be, or
   // what was done before in `folder` does not allow it. Nothing is written.
   PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
-             const TrainTask& task, const Model& model, Device device,
-             const std::optional<Roofline>& roofline, const RunOrigin& origin, Communicator* lane);
+             const TrainTask& task, const Model& model, Device device, const RunOrigin& origin,
+             Communicator* lane);
 
   int64_t steps() const { return *mechanism_.request().steps; }
 
@@ -101,10 +101,10 @@ class PrivateRun {
 
  private:
   bool keeps_journal() const { return info_.rank == 0; }
+  // All that decides, but for the clip plan.
   nlohmann::json deciding_settings(Device device, const std::string& all_ranks) const;
   // Whether the device computes alike each time: only then is anything hashed.
   bool computes_alike(Device device) const;
-  nlohmann::json method_json() const;
 
   const RunConfig& config_;
   RankInfo info_;

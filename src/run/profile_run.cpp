@@ -213,8 +213,9 @@ class Run {
     Ranks ranks = make_ranks(config_, place_.info, device_);
     std::optional<PrivateParts> privacy;
     if (config_.privacy.is_private())
-      privacy = measured_privacy(config_, shape, step,
-                                 measured_roofline(config_, device_, ranks.reduce.get()));
+      privacy = measured_privacy(
+          config_, shape, step,
+          method_of_rank_0(chosen_method(shape, step), device_, ranks.reduce.get()));
     describe_clipping(privacy, shape);
     ExecutorOptions settings = executor_options(config_, world_, device_, privacy);
     const InitialWeights initial = initial_weights(source, model);
@@ -327,9 +328,13 @@ class Run {
     if (device_.is_cuda()) return "";
     StepOptions step = step_options(config_, world_, /*on_gpu=*/false);
     const ModelShape shape = model.shape(batch, step.compute, /*on_gpu=*/false);
-    if (config_.privacy.is_private())
-      step.clip = clip_method(config_.privacy.method, shape, step, config_.privacy.by_layer());
+    if (config_.privacy.is_private()) step.clip = chosen_method(shape, step);
     return beyond_host_memory_text(config_, build_schedule(shape, step), place_.info.local_world);
+  }
+
+  privacy::ClipMethod chosen_method(const ModelShape& shape, const StepOptions& step) const {
+    return clip_method(config_.privacy.method, shape, step, config_.privacy.by_layer(),
+                       step_prices(config_, device_.is_cuda()));
   }
 
   void add_notice(const std::string& line) {
@@ -417,13 +422,10 @@ class Run {
 
   // What `veil plan --time` would have said of this step.
   void predict(const Executor& executor) {
-    if (config_.placement.roofline_cache.empty()) return;
-    SimulatedLink link;
-    link.bandwidth_bytes_per_s = config_.placement.link_gb_per_s * 1e9;
-    const MachinePrices prices = prices_for(prices_file(config_.placement.roofline_cache), device_,
-                                            executor.schedule().options.compute);
-    record_.predicted_step_ms =
-        estimate_time(executor.schedule(), executor.shape(), config_.privacy.rng, prices, link).ms;
+    if (config_.placement.prices_file.empty()) return;
+    record_.predicted_step_ms = estimate_time(executor.schedule(), executor.shape(),
+                                              step_prices(config_, device_.is_cuda()))
+                                    .ms;
   }
 
   // Collectives as the link would carry them; a batch is loaded before the first row, so its time

@@ -60,26 +60,25 @@ Ranks make_ranks(const RunConfig& config, const RankInfo& info, Device device) {
   return {std::move(gather), std::move(reduce)};
 }
 
-std::optional<Roofline> measured_roofline(const RunConfig& config, Device device,
-                                          Communicator* lane) {
-  if (config.placement.roofline_cache.empty()) return {};
-  const DType compute = dtype_of(config.step.compute);
-  if (!lane || lane->backend() == "simulated")
-    return cached_roofline(config.placement.roofline_cache, device, compute);
-  Roofline roofline;
-  if (lane->rank() == 0)
-    roofline = cached_roofline(config.placement.roofline_cache, device, compute);
-  Tensor numbers = empty_tensor({3}, at::kDouble, cpu_device());
-  double* values = numbers.data_ptr<double>();
-  values[0] = roofline.flops_per_second;
-  values[1] = roofline.bytes_per_second;
-  values[2] = roofline.launch_seconds;
-  numbers = numbers.to(device);
-  lane->broadcast(numbers, 0)->wait();
-  numbers = numbers.cpu();
-  values = numbers.data_ptr<double>();
-  return Roofline{values[0], values[1], values[2],
-                  lane->rank() == 0 ? roofline.source : "rank 0's"};
+privacy::ClipMethod method_of_rank_0(const privacy::ClipMethod& mine, Device device,
+                                     Communicator* lane) {
+  if (!lane || lane->backend() == "simulated") return mine;
+  std::vector<double> numbers = {static_cast<double>(mine.pass), static_cast<double>(mine.tile),
+                                 mine.layers ? 1.0 : 0.0};
+  for (const privacy::NormRule rule : mine.rules) numbers.push_back(static_cast<double>(rule));
+  Tensor values = empty_tensor({std::ssize(numbers)}, at::kDouble, cpu_device());
+  std::copy(numbers.begin(), numbers.end(), values.data_ptr<double>());
+  values = values.to(device);
+  lane->broadcast(values, 0)->wait();
+  values = values.cpu();
+  const double* number = values.data_ptr<double>();
+  privacy::ClipMethod method;
+  method.pass = static_cast<privacy::PassKind>(*number++);
+  method.tile = static_cast<int64_t>(*number++);
+  method.layers = *number++ != 0;
+  for (size_t i = 0; i < mine.rules.size(); ++i)
+    method.rules.push_back(static_cast<privacy::NormRule>(*number++));
+  return method;
 }
 
 }  // namespace veil

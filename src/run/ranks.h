@@ -2,7 +2,6 @@
 #pragma once
 
 #include "comm/launch.h"
-#include "estimate/roofline.h"
 #include "run/config.h"
 
 namespace veil {
@@ -16,9 +15,8 @@ Device choose_device(const RunConfig& config, const RankInfo& info);
 void set_arithmetic(const RunConfig& config);
 // A communicator for each lane; none in a world of one.
 Ranks make_ranks(const RunConfig& config, const RankInfo& info, Device device);
-// What clip methods are priced by: rank 0's measured (or cached) roofline on every rank, so that
-// all choose alike. Nothing if the configuration names no cache: then an assumed one is taken.
-std::optional<Roofline> measured_roofline(const RunConfig& config, Device device,
-                                          Communicator* lane);
+// Rank 0's method on every rank: what it was chosen by need not be the same on their machines.
+privacy::ClipMethod method_of_rank_0(const privacy::ClipMethod& mine, Device device,
+                                     Communicator* lane);
 
 }  // namespace veil

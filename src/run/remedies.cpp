@@ -9,64 +9,34 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "estimate/estimator.h"
-#include "estimate/method_prices.h"
-#include "estimate/roofline.h"
 #include "models/dit.h"
-#include "optim/optimizer.h"
 #include "run/machine.h"
 #include "tensor/out_of_memory.h"
 
 namespace veil {
 namespace {
 
-constexpr double kHostBytesPerSecond = 25e9;  // a PCIe 4 link, for what is offloaded
 constexpr int64_t kLoraRank = 16;
 constexpr int64_t kShortestSequence = 8;
 constexpr int64_t kMostMicroBatches = 1000000;  // that the option takes
 
 struct StepPrice {
   int64_t bytes = 0;
-  double seconds = 0;  // per sample
+  double ms = 0;  // per sample
 };
 
-// By the estimator and an assumed roofline; communication counts where computing cannot hide it.
 StepPrice price_of_step(RunConfig config, int world, bool on_gpu) {
   settle_batch(config, world);
   const Model model = make_model(config, model_source(config), world);
   StepOptions step = step_options(config, world, on_gpu);
   const ModelShape shape = model.shape(config.step.batch_size, step.compute, on_gpu);
-  const Roofline roofline = assumed_roofline(on_gpu, step.compute);
-  const double parts = config.step.accumulation;
-  const auto params = static_cast<double>(shape.param_count()),
-             trained = static_cast<double>(shape.trained_count()),
-             ranks = static_cast<double>(world);
-  // Forward, the inputs' gradients, and those of the weights that are trained.
-  double seconds = (2.0 + trained / params) * static_cast<double>(shape.model_flops());
-  if (step.checkpointing == Checkpointing::full)
-    seconds += static_cast<double>(shape.forward_flops());
-  seconds *= parts / roofline.flops_per_second;
-  if (config.privacy.is_private()) {
-    const MethodPrice taken =
-        price_methods(shape, step, method_wish(config.privacy.method, config.privacy.by_layer()),
-                      roofline)
-            .front();
-    step.clip = taken.method;
-    seconds += taken.extra_ms / 1e3;
-  }
-  const double stored = params * static_cast<double>(dtype_bytes(step.storage));
-  const bool sharded = world > 1 && config.step.strategy != Strategy::ddp;
-  const double owned = (sharded ? stored / ranks : stored) * trained / params;
-  const double states = 1 + optimizer_states(config.optimizer.kind);
-  seconds += 2 * owned * states / roofline.bytes_per_second;  // the update reads and writes them
-  if (config.step.cpu_offload) seconds += 2 * owned / kHostBytesPerSecond;
-  if (world > 1) {
-    const double gathers = config.step.strategy == Strategy::zero3 ? 2 * parts : 1;
-    const double sent = stored * (1 - 1 / ranks) * (gathers + (sharded ? parts : 1));
-    seconds = std::max(seconds, sent / (config.placement.link_gb_per_s * 1e9));
-  }
-  const MemoryEstimate estimate = estimate_memory(build_schedule(shape, step));
-  return {estimate.peak(on_gpu ? Space::device : Space::host).total(),
-          seconds / (static_cast<double>(config.step.batch_size) * parts)};
+  const StepPrices prices = step_prices(config, on_gpu);
+  if (config.privacy.is_private())
+    step.clip = clip_method(config.privacy.method, shape, step, config.privacy.by_layer(), prices);
+  const Schedule schedule = build_schedule(shape, step);
+  const double samples = static_cast<double>(config.step.batch_size) * config.step.accumulation;
+  return {estimate_memory(schedule).peak(on_gpu ? Space::device : Space::host).total(),
+          estimate_time(schedule, shape, prices).ms / samples};
 }
 
 class Remedies {
@@ -129,7 +99,7 @@ class Remedies {
                     .note = note,
                     .bytes = price.bytes,
                     .fits = price.bytes <= room_,
-                    .time = now_.seconds > 0 ? price.seconds / now_.seconds : 1,
+                    .time = now_.ms > 0 ? price.ms / now_.ms : 1,
                     .same_work = same_work};
     } catch (const UserError&) {
       return {};

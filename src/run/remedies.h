@@ -1,5 +1,5 @@
 // What a person can do when a step does not fit in memory: each remedy with the bytes that it would
-// need by the estimator, whether that fits, and what it costs in time by the roofline.
+// need by the estimator, whether that fits, and what it costs in predicted time.
 #pragma once
 
 #include <string>

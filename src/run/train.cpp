@@ -229,9 +229,8 @@ class TrainRun {
       frozen_digest_ = digest_text(frozen_digest(origin_.initial, model.params, config_.seed));
     std::optional<PrivateParts> parts;
     if (config_.privacy.is_private()) {
-      privacy_ = std::make_unique<PrivateRun>(
-          config_, info_, folder_, *task_, model, device_,
-          measured_roofline(config_, device_, ranks.reduce.get()), origin_, ranks.reduce.get());
+      privacy_ = std::make_unique<PrivateRun>(config_, info_, folder_, *task_, model, device_,
+                                              origin_, ranks.reduce.get());
       privacy_->share(ranks.reduce.get(), device_, *task_);
       parts = privacy_->parts();
     }
@@ -296,6 +295,7 @@ class TrainRun {
       if (checkpoint) load_average(*checkpoint, *average_);
       options.average = average_.get();
     }
+    if (checkpoint) remove_old_checkpoints(folder_, *executor_, config_.training.keep_checkpoints);
     if (privacy_) {
       options.privacy = privacy_->training(state);
       if (config_.privacy.clip == privacy::ClipFunction::adaptive)

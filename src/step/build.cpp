@@ -294,7 +294,7 @@ void Builder::build_prologue() {
   begin(Part::prologue);
   emit_zero();
   for (int u = 0; u < units(); ++u) {
-    if (access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step) gather(u);
+    if (gathered_once(u)) gather(u);
   }
 }
 
@@ -347,9 +347,7 @@ void Builder::finish(int u) {
     }
     const int ready = finishing_[updated_];
     emit_update(ready);
-    const bool once =
-        access(ready) == ParamAccess::refreshed || access(ready) == ParamAccess::per_step;
-    if (part_ == Part::turn && once) gather(ready);
+    if (part_ == Part::turn && gathered_once(ready)) gather(ready);
   }
 }
 
@@ -367,8 +365,7 @@ void Builder::build_turn() {
   }
   begin_body();
   for (int u = 0; u < units(); ++u) {
-    const bool once = access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step;
-    if (once && frozen(u)) gather(u);
+    if (gathered_once(u) && frozen(u)) gather(u);
   }
   build_forward(forward_visits());
   finish_all();

@@ -80,6 +80,10 @@ class Builder {
   int blocks() const { return static_cast<int>(shape_.blocks.size()); }
   bool frozen(int u) const { return unit(u).frozen; }
   ParamAccess access(int u) const { return schedule_.stored(u).access; }
+  // Brought into reach once per step, whatever the number of micro-batches.
+  bool gathered_once(int u) const {
+    return access(u) == ParamAccess::refreshed || access(u) == ParamAccess::per_step;
+  }
   // The units whose gradients block b adds to.
   std::vector<int> trained_units(int b) const {
     std::vector<int> list;

@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "estimate/method_prices.h"
-#include "estimate/roofline.h"
+#include "estimate/time_estimate.h"
 #include "models/family.h"
 #include "run/profile_run.h"
 #include "run/ranks.h"
@@ -121,19 +120,12 @@ double estimated_seconds(RunConfig config) {
   const int world = config.placement.simulate_world.value_or(config.placement.ranks.value_or(1));
   settle_batch(config, world);
   const Model model = make_model(config, model_source(config), world);
-  const StepOptions step = step_options(config, world, gpu);
+  StepOptions step = step_options(config, world, gpu);
   const ModelShape shape = model.shape(config.step.batch_size, step.compute, gpu);
-  const Roofline roofline = assumed_roofline(gpu, step.compute);
-  double step_seconds = 3.0 * static_cast<double>(shape.model_flops()) * config.step.accumulation /
-                        roofline.flops_per_second;
-  if (config.privacy.is_private()) {
-    const bool by_layer = config.privacy.clip == privacy::ClipFunction::per_layer;
-    step_seconds +=
-        price_methods(shape, step, method_wish(config.privacy.method, by_layer), roofline)
-            .front()
-            .extra_ms /
-        1e3;
-  }
+  const StepPrices prices = step_prices(config, gpu);
+  if (config.privacy.is_private())
+    step.clip = clip_method(config.privacy.method, shape, step, config.privacy.by_layer(), prices);
+  const double step_seconds = estimate_time(build_schedule(shape, step), shape, prices).ms / 1e3;
   const double fill =
       static_cast<double>(shape.param_count() * dtype_bytes(step.storage)) / kFillBytesPerSecond;
   return kStartSeconds + fill +

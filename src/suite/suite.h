@@ -91,8 +91,8 @@ void check_shared(const RunConfig& config);
 // CPU was requested.
 void check_machine(const RunConfig& config, const std::string& suite);
 
-// A rough estimate of how long an experiment takes, without running it: steps by the roofline and
-// the price of the clip method, the start by the size of the model. Communication is left out.
+// A rough estimate of how long an experiment takes, without running it: steps as they are
+// predicted, the start by the size of the model.
 double estimated_seconds(RunConfig config);
 
 // Appends `common` to the arguments of each experiment. UserError if two have the same name; `what`

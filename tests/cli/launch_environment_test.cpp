@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "cli/program.h"
+#include "estimate/skewed_prices.h"
 
 namespace veil {
 namespace {
@@ -10,15 +11,17 @@ namespace {
 class ProgramLaunchEnvironment : public ProgramTest {
  protected:
   // `veil WORDS` as ranks 0 and 1, without a launcher's other variables. Exit codes of both.
-  std::pair<int, int> two_ranks(const std::string& words) const {
+  // `environment`: what else the process of rank $R knows.
+  std::pair<int, int> two_ranks(const std::string& words,
+                                const std::string& environment = "HOME=\"$HOME\"") const {
     const int port = 20000 + static_cast<int>(getpid()) % 12000;
     std::string line = fmt::format("cd '{}' || exit 255; ", work().string());
     for (int rank = 0; rank < 2; ++rank)
       line += fmt::format(
-          "env -i PATH=\"$PATH\" HOME=\"$HOME\" OMP_NUM_THREADS=1 MASTER_ADDR=127.0.0.1 "
+          "R={0}; env -i PATH=\"$PATH\" {4} OMP_NUM_THREADS=1 MASTER_ADDR=127.0.0.1 "
           "MASTER_PORT={1} WORLD_SIZE=2 RANK={0} LOCAL_RANK={0} '{2}' {3} > out.{0} 2> err.{0} & "
           "p{0}=$!; ",
-          rank, port, veil_program(), words);
+          rank, port, veil_program(), words, environment);
     line += "wait $p0; a=$?; wait $p1; b=$?; exit $((16 * a + b))";
     const int status = std::system(line.c_str());
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -66,6 +69,42 @@ TEST_F(ProgramLaunchEnvironment, FiveVariablesTrainOnTwoRanks) {
   };
   EXPECT_EQ(losses("launched").size(), 3u);
   EXPECT_EQ(losses("launched"), losses("local"));
+}
+
+// Each rank's machine may have been calibrated, or not, with other prices.
+TEST_F(ProgramLaunchEnvironment, RanksWithOtherPricesTakeRank0sPlan) {
+  const auto price = [&](int rank, bool keeping_pays) {
+    write_skewed_prices((work() / fmt::format("home{}/.cache/veil/prices.json", rank)).string(),
+                        keeping_pays);
+  };
+  {
+    std::ofstream file(work() / "text.jsonl");
+    for (int i = 0; i < 40; ++i) file << Json{{"text", fmt::format("document {}", i)}} << "\n";
+  }
+  const std::string environment = "HOME=\"" + (work() / "home$R").string() +
+                                  "\" VEIL_JOB_TOKEN=0123456789abcdef0123456789abcdef";
+  for (const bool keeping_pays : {true, false}) {
+    SCOPED_TRACE(keeping_pays);
+    price(0, keeping_pays);
+    price(1, !keeping_pays);
+    ASSERT_EQ(two_ranks("profile --model llama-tiny --device cpu --mode auto --batch-size 4 "
+                        "--seq-length 16 --iterations 1 --warmup 0 --overwrite --output plan.json",
+                        environment),
+              std::pair(0, 0))
+        << text(work() / "err.0") << text(work() / "err.1");
+    EXPECT_EQ(read(work() / "plan.json")["clip"]["pass_plan"] == "keep", keeping_pays);
+    const std::string folder = keeping_pays ? "kept" : "other";
+    ASSERT_EQ(two_ranks("train --model llama-tiny --from-scratch --data text.jsonl --device cpu "
+                        "--tokenizer bytes --held-out 0 --sigma 1 --delta 1e-4 --accountant rdp "
+                        "--seq-length 16 --total-batch-size 8 --batch-size 2 --steps 2 "
+                        "--output-dir " +
+                            folder,
+                        environment),
+              std::pair(0, 0))
+        << text(work() / "err.0") << text(work() / "err.1");
+    EXPECT_EQ(text(work() / "out.0").find("keep (mode auto)") != std::string::npos, keeping_pays)
+        << text(work() / "out.0");
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "data/content_hash.h"
 #include "data/image_file.h"
+#include "estimate/skewed_prices.h"
 #include "privacy/accountant.h"
 #include "privacy/secret.h"
 
@@ -86,6 +87,36 @@ TEST_F(ProgramReplay, SoDoTokenStoresWhoseFilesClaimTheSameHashes) {
   const std::string settings = "--sigma 1 --steps 1" + secret_file();
   EXPECT_NE(nonce_of(privately("one.tokens", settings), "a"),
             nonce_of(privately("other.tokens", settings), "b"));
+}
+
+// `veil doctor --calibrate` between two parts of a run, or another machine's prices.
+TEST_F(ProgramReplay, PricesThatWereMeasuredSinceDoNotChangeTheClipPlanOfARun) {
+  write_documents("data", kOneText);
+  const std::string cache = "XDG_CACHE_HOME=" + (work() / "cache").string(),
+                    prices = (work() / "cache/veil/prices.json").string();
+  const auto train = [&](const std::string& run, const std::string& more) {
+    fs::create_directories(work() / run);
+    const Answer answer = veil(privately("data", "--steps 4 --resume " + run + more), cache);
+    EXPECT_EQ(answer.code, kExitDone) << answer.err;
+    return answer.out;
+  };
+  const auto lose_two_steps = [&] {
+    fs::remove_all(work() / "run" / "checkpoints" / "step_00000004");
+  };
+  write_skewed_prices(prices, /*keeping_pays=*/true);
+  EXPECT_THAT(train("run", " --sigma 1"), HasSubstr("keep (mode auto)"));
+  lose_two_steps();
+  write_skewed_prices(prices, /*keeping_pays=*/false);
+  EXPECT_THAT(train("new", " --sigma 1"), Not(HasSubstr("keep (mode auto)")))
+      << "by these prices another plan is chosen";
+  const std::string again = train("run", " --sigma 1");
+  EXPECT_THAT(again, HasSubstr("keep (mode auto)"));
+  EXPECT_THAT(again, HasSubstr("exact replay"));
+  // A run that is another for other reasons takes what is the fastest now.
+  lose_two_steps();
+  const std::string other = train("run", " --sigma 1.5");
+  EXPECT_THAT(other, HasSubstr("fresh nonce"));
+  EXPECT_THAT(other, Not(HasSubstr("keep (mode auto)")));
 }
 
 TEST_F(ProgramReplay, ADocumentThatWasExchangedIsNoExactReplay) {

@@ -88,5 +88,64 @@ TEST(LargestBatch, AnswersThatAreNotMonotoneStillEndBesideOneThatDoesNotFit) {
   }
 }
 
+// A machine whose bytes are `times` the estimated ones.
+struct Confirmed {
+  LargestBatch found;
+  int runs = 0;
+};
+Confirmed confirm(double times, bool measures = true, int64_t maximum = kMaximum) {
+  constexpr int64_t kModel = 5'000'000, kSample = 70'001, kLimit = 80'000'000;
+  const auto estimate = [](int64_t batch) { return kModel + batch * kSample; };
+  Confirmed confirmed;
+  confirmed.found = confirmed_batch(maximum, kLimit, estimate, [&](int64_t batch) {
+    ++confirmed.runs;
+    const auto bytes = static_cast<int64_t>(times * static_cast<double>(estimate(batch)));
+    return BatchRun{bytes <= kLimit, bytes > kLimit && !measures ? 0 : bytes};
+  });
+  EXPECT_EQ(confirmed.found.trials, confirmed.runs);
+  return confirmed;
+}
+
+TEST(ConfirmedBatch, APredictionThatIsRightTakesARunOnEachSide) {
+  for (const bool measures : {true, false}) {
+    const Confirmed exact = confirm(1, measures);
+    EXPECT_EQ(exact.runs, 2);
+    EXPECT_EQ(exact.found.largest, 1071);
+    EXPECT_EQ(exact.found.too_large, 1072);
+  }
+}
+
+TEST(ConfirmedBatch, OneThatIsOffByThreePercentTakesTwoRunsToo) {
+  for (const double times : {0.97, 0.99, 1.001, 1.01, 1.02, 1.029}) {
+    for (const bool measures : {true, false}) {
+      SCOPED_TRACE(testing::Message() << times << (measures ? "" : ", out of memory"));
+      const Confirmed off = confirm(times, measures);
+      EXPECT_EQ(off.runs, 2);
+      EXPECT_GT(off.found.largest, 1030);
+      EXPECT_GT(off.found.too_large, off.found.largest);
+    }
+  }
+  // Where the bytes were seen, the second run is of the largest that fits.
+  EXPECT_EQ(confirm(1.02).found.largest, 1049);
+}
+
+TEST(ConfirmedBatch, OneThatIsFarOffEndsWithABatchThatRan) {
+  const Confirmed far = confirm(2, /*measures=*/false);
+  EXPECT_GT(far.runs, 2);
+  EXPECT_GT(far.found.largest, 0);
+  EXPECT_LE(2 * (5'000'000 + far.found.largest * 70'001), 80'000'000);
+  EXPECT_EQ(confirm(2).runs, 2) << "its bytes were seen";
+}
+
+TEST(ConfirmedBatch, NothingIsRunBeyondTheMaximumAndOneRunIsEnoughWhereNotEvenOneFits) {
+  const Confirmed most = confirm(1, true, 100);
+  EXPECT_EQ(most.runs, 1);
+  EXPECT_EQ(most.found.largest, 100);
+  EXPECT_EQ(most.found.too_large, 0);
+  const Confirmed none = confirm(20);
+  EXPECT_EQ(none.found.largest, 0);
+  EXPECT_EQ(none.found.too_large, 1);
+}
+
 }  // namespace
 }  // namespace veil

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <map>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "estimate/estimator.h"
 #include "models/family.h"
 #include "run/clip_choice.h"
@@ -23,25 +22,52 @@ class AutoPlan : public testing::Test {
       : shape_(language_model(*preset_config("llama-tiny"), {.tokens = 64})
                    .shape(4, at::kFloat, /*on_gpu=*/false)) {}
   std::vector<MethodPrice> prices(const MethodWish& wish) const {
-    return price_methods(shape_, step_, wish, assumed_roofline(/*on_gpu=*/false, at::kFloat));
+    return price_methods(shape_, step_, wish, prices_);
   }
   ModelShape shape_;
   StepOptions step_;
+  StepPrices prices_ = {assumed_prices(/*on_gpu=*/false, at::kFloat)};
 };
 
 TEST_F(AutoPlan, WithoutABudgetTheFastestIsTaken) {
   const std::vector<MethodPrice> found = prices({});
   ASSERT_EQ(found.size(), 3u);
-  for (size_t i = 1; i < found.size(); ++i) EXPECT_LE(found[i - 1].extra_ms, found[i].extra_ms);
+  for (size_t i = 1; i < found.size(); ++i) EXPECT_LE(found[i - 1].time.ms, found[i].time.ms);
   for (const MethodPrice& price : found) EXPECT_TRUE(price.fits);
 }
 
-TEST_F(AutoPlan, BytesAreTheSchedulesOwn) {
+TEST_F(AutoPlan, AMachineThatMovesSlowlyTakesAnotherPlan) {
+  const auto slow_at = [&](std::initializer_list<Amount> amounts) {
+    StepPrices slow = prices_;
+    for (const Amount amount : amounts) slow.machine.seconds[static_cast<size_t>(amount)] *= 1000;
+    return price_methods(shape_, step_, {}, slow).front().method.pass;
+  };
+  EXPECT_NE(slow_at({Amount::kept, Amount::combined}), PassKind::keep);
+  EXPECT_EQ(slow_at({Amount::gram, Amount::tile, Amount::clip}), PassKind::keep);
+}
+
+TEST_F(AutoPlan, ExposedCommunicationCounts) {
+  const auto slower = [&](double bandwidth) {
+    StepOptions two = step_;
+    two.world = 2;
+    StepPrices prices = prices_;
+    prices.link = {.bandwidth_bytes_per_s = bandwidth, .latency_s = 0};
+    std::map<PassKind, double> ms;
+    for (const MethodPrice& price : price_methods(shape_, two, {}, prices))
+      ms[price.method.pass] = price.time.ms;
+    return ms[PassKind::two_pass] - ms[PassKind::book];
+  };
+  // The second backward gathers the parameters once more.
+  EXPECT_GT(slower(1e6), 2 * slower(1e15));
+}
+
+TEST_F(AutoPlan, TimeAndBytesAreTheSchedulesOwn) {
   for (const MethodPrice& price : prices({})) {
     StepOptions with = step_;
     with.clip = price.method;
     EXPECT_EQ(price.peak_bytes,
               estimate_memory(build_schedule(shape_, with)).peak(Space::host).total());
+    EXPECT_EQ(price.time.ms, estimate_time(build_schedule(shape_, with), shape_, prices_).ms);
   }
 }
 
@@ -82,7 +108,7 @@ TEST_F(AutoPlan, LongSequencesTurnFromPairsOfTokensToTilesOfTheGradient) {
     step.compute = at::kBFloat16;
     step.on_gpu = true;
     const MethodPrice price = price_methods(shape, step, {.pass = PassKind::book},
-                                            assumed_roofline(/*on_gpu=*/true, at::kBFloat16))
+                                            {known_prices(KnownGpu::h200, at::kBFloat16)})
                                   .front();
     return price.rules.front().rule;
   };
@@ -95,24 +121,6 @@ TEST_F(AutoPlan, ABudgetThatNothingFitsIsAnErrorBeforeTheStep) {
   choice.mode = Mode::automatic;
   choice.memory_budget_gib = 1e-6;
   EXPECT_THROW(clip_method(choice, shape_, step_, /*by_layer=*/false), UserError);
-}
-
-TEST(Roofline, IsMeasuredOnceAndKept) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "veil_roofline_test";
-  std::filesystem::remove_all(folder);
-  const std::string file = (folder / "roofline.json").string();
-  const Roofline first = cached_roofline(file, cpu_device(), at::kFloat);
-  EXPECT_EQ(first.source, "measured");
-  EXPECT_GT(first.flops_per_second, 1e7);
-  EXPECT_GT(first.bytes_per_second, 1e7);
-  EXPECT_GT(first.launch_seconds, 0);
-  const Roofline again = cached_roofline(file, cpu_device(), at::kFloat);
-  EXPECT_EQ(again.source, "cached");
-  EXPECT_EQ(again.flops_per_second, first.flops_per_second);
-  write_file_atomically(file, "{ damaged");
-  EXPECT_EQ(cached_roofline(file, cpu_device(), at::kFloat).source, "measured");
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -113,8 +113,8 @@ class TimeOf : public testing::Test {
     return estimate(step, link).ms;
   }
   TimeEstimate estimate(const StepOptions& step, SimulatedLink link = {}) const {
-    return estimate_time(build_schedule(shape_, step), shape_, NoiseGenerator::philox, prices_,
-                         link);
+    return estimate_time(build_schedule(shape_, step), shape_,
+                         {prices_, link, NoiseGenerator::philox});
   }
   ModelShape shape_ = two_layers("smollm2-135m", 2, 96);
   MachinePrices prices_ = assumed_prices(/*on_gpu=*/true, at::kFloat);
@@ -206,9 +206,7 @@ TEST(MachinePricesTest, ASmallerGpuIsSlowerAndItsSpreadWider) {
   const ModelShape shape = two_layers("smollm2-135m", 2, 96);
   const Schedule schedule = build_schedule(shape, {});
   auto ms = [&](KnownGpu gpu) {
-    return estimate_time(schedule, shape, NoiseGenerator::philox, known_prices(gpu, at::kBFloat16),
-                         {})
-        .ms;
+    return estimate_time(schedule, shape, {known_prices(gpu, at::kBFloat16)}).ms;
   };
   EXPECT_LT(ms(KnownGpu::h200), ms(KnownGpu::h100));
   EXPECT_LT(ms(KnownGpu::h100), ms(KnownGpu::a100));
