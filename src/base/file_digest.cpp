@@ -217,7 +217,8 @@ Sha256Digest digest_of_file(const std::string& path) {
   struct stat facts {};
   if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0)
     user_error("cannot read '{}': {}", path, std::strerror(errno));
-  FileHash hash(path, file.descriptor, cores() - 1);
+  // A core is left to whoever reads the file at the same time.
+  FileHash hash(path, file.descriptor, cores() - 2);
   hash.grow_to(facts.st_size);
   return hash.digest();
 }

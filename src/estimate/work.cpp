@@ -10,6 +10,16 @@ constexpr double kGiga = 1e9;
 // A product of fewer is bound by its operands on a GPU, not by its FLOPs (adapters of a small rank).
 constexpr double kThin = 64;
 
+// Of products of `one` FLOPs each.
+void add_flops(Work& work, double flops, double one) {
+  constexpr double kSmallest = 7, kLargest = 12;  // log10 of Amount::product_10m and _1t
+  const double size = std::clamp(std::log10(one), kSmallest, kLargest) - kSmallest;
+  const auto below = static_cast<int>(std::min(size, kLargest - kSmallest - 1));
+  const double part = size - below;
+  work.of[static_cast<size_t>(below)] += (1 - part) * flops / kGiga;
+  work.of[static_cast<size_t>(below) + 1] += part * flops / kGiga;
+}
+
 // `pieces`: made as so many products, one after another or as a batch. `share`: of its FLOPs.
 void add_product(Work& work, const WeightProduct& product, const StepOptions& step,
                  double pieces = 1, double share = 1) {
@@ -22,12 +32,16 @@ void add_product(Work& work, const WeightProduct& product, const StepOptions& st
         static_cast<double>(dtype_bytes(step.compute)) * share / kGiga;
     return;
   }
-  constexpr double kSmallest = 7, kLargest = 12;  // log10 of Amount::product_10m and _1t
-  const double size = std::clamp(std::log10(flops / pieces), kSmallest, kLargest) - kSmallest;
-  const auto below = static_cast<int>(std::min(size, kLargest - kSmallest - 1));
-  const double part = size - below;
-  work.of[static_cast<size_t>(below)] += (1 - part) * flops / kGiga;
-  work.of[static_cast<size_t>(below) + 1] += part * flops / kGiga;
+  add_flops(work, flops, flops / pieces);
+}
+
+// Attention by whole matrices of scores: `products` in the place of forward's two, and how often
+// the matrices are read or written.
+void add_scores(Work& work, const Scores& scores, double products, double passes, Amount moved) {
+  if (scores.matrices == 0) return;
+  const double product = static_cast<double>(scores.flops) / 2;
+  add_flops(work, products * product, product / static_cast<double>(scores.matrices));
+  work[moved] += passes * static_cast<double>(scores.bytes) / kGiga;
 }
 
 double created_bytes(const std::vector<Buffer>& buffers) {
@@ -180,7 +194,8 @@ StepWork::BlockWork StepWork::block_work(const BlockShape& block) const {
       if (sum > flops * 1.001) product.tokens *= flops / sum;
     }
   } else if (&block != &shape_.loss) {
-    work.attention = flops - sum;
+    if (block.scores.matrices == 0) work.attention = flops - sum;
+    work.scores = block.scores;
   }
   return work;
 }
@@ -188,12 +203,17 @@ StepWork::BlockWork StepWork::block_work(const BlockShape& block) const {
 void StepWork::add_forward(Work& work, const BlockWork& block) const {
   for (const WeightProduct& product : block.products) add_product(work, product, schedule_.options);
   work[Amount::attention_forward] += block.attention / kGiga;
+  // made, scaled, hidden, normalised, read
+  add_scores(work, block.scores, 2, 8, Amount::moved_forward);
   work[Amount::moved_forward] += block.moved / kGiga;
 }
 
 void StepWork::add_input_grads(Work& work, const BlockWork& block) const {
   for (const WeightProduct& product : block.products) add_product(work, product, schedule_.options);
   work[Amount::attention_backward] += 2.5 * block.attention / kGiga;
+  // as in forward, but for the last reading; their gradient is made, multiplied, summed by rows,
+  // lessened, multiplied and scaled; and three products read them
+  add_scores(work, block.scores, 5, 22, Amount::moved_backward);
   work[Amount::moved_backward] += block.moved / kGiga;
 }
 
@@ -294,7 +314,7 @@ Work StepWork::of(const Op& op) const {
       break;
     case OpKind::recompute: {
       BlockWork again = block(op.block);
-      if (selective) again.attention = 0;
+      if (selective) again.attention = 0, again.scores = {};
       if (shape_.blocks[static_cast<size_t>(op.block)].recompute_skips_output &&
           !again.products.empty())
         again.products.pop_back();

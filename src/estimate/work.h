@@ -89,6 +89,7 @@ class StepWork {
   struct BlockWork {
     std::vector<WeightProduct> products;
     double attention = 0;  // FLOPs
+    Scores scores;         // instead of them, if attention holds matrices of scores
     double moved = 0;      // bytes
     int reports = 0;
   };

@@ -15,6 +15,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -106,6 +107,31 @@ Tensor probabilities(const Attention& a, const Tensor& q, const Tensor& k, const
   return at::softmax(scores, -1);
 }
 
+// What attention by whole matrices holds, in bytes.
+struct MathBytes {
+  int64_t scores, result, row_sums;  // [tokens, tokens], [tokens, head_dim] and [tokens], all heads
+  int64_t group = 0;                 // keys or values for all heads, if some share one
+  // LibTorch copies heads that do not lie behind each other: of queries and gradients, and of keys
+  // and values that are not copied for all heads before.
+  int64_t copied_heads = 0, copied_group = 0;
+  int64_t hidden;  // what a position does not see
+
+  MathBytes(const Attention& a, int64_t batch, int64_t tokens, DType compute)
+      : row_sums(batch * a.heads * tokens * dtype_bytes(compute)) {
+    scores = row_sums * tokens;
+    result = row_sums * a.head_dim;
+    if (batch > 1) copied_heads = result;
+    const bool repeated = a.kv_heads > 1 && a.kv_heads < a.heads;  // others are views
+    if (repeated) group = result;
+    if (!repeated && batch > 1) copied_group = result;
+    hidden = !a.causal ? 0 : (a.slides(tokens) ? 2 : 1) * tokens * tokens;
+  }
+  // probabilities() at its largest, without keys that were made for all heads
+  int64_t probabilities() const {
+    return scores + std::max({copied_heads + copied_group, hidden, scores});
+  }
+};
+
 }  // namespace
 
 const NameTable<AttentionKind>& names(AttentionKind) {
@@ -189,7 +215,8 @@ Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& k
     }
     case Library::math: {
       CategoryScope scope(Category::temporary);
-      out = at::matmul(probabilities(*this, h.q, grouped(h.k, heads), mask), grouped(h.v, heads));
+      const Tensor p = probabilities(*this, h.q, grouped(h.k, heads), mask);
+      out = at::matmul(p, grouped(h.v, heads));
       kept = {{}};
       break;
     }
@@ -238,8 +265,9 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::ve
     case Library::math: {
       const Tensor k = grouped(h.k, heads), v = grouped(h.v, heads),
                    p = probabilities(*this, h.q, k, mask);
-      const Tensor dp = at::matmul(grad, v.transpose(-1, -2));
-      const Tensor ds = (dp - (dp * p).sum(-1, /*keepdim=*/true)).mul_(p).mul_(score_scale());
+      Tensor ds = at::matmul(grad, v.transpose(-1, -2));  // first those of the probabilities
+      const Tensor row_sums = (ds * p).sum(-1, /*keepdim=*/true);
+      ds.sub_(row_sums).mul_(p).mul_(score_scale());
       dq = at::matmul(ds, k);
       dk = summed_over_group(at::matmul(ds.transpose(-1, -2), h.q).contiguous(), kv_heads);
       dv = summed_over_group(at::matmul(p.transpose(-1, -2), grad).contiguous(), kv_heads);
@@ -255,9 +283,7 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::ve
 int64_t Attention::kept_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu,
                               bool masked) const {
   const int64_t out = batch * tokens * width() * dtype_bytes(compute);
-  const bool by_math =
-      on_gpu && (dtype_bytes(compute) > 2 || masked || (slides(tokens) && head_dim % 8 != 0));
-  if (kind == AttentionKind::math || by_math) return out;
+  if (holds_scores(compute, on_gpu, masked)) return out;
   const int64_t lse =
       batch * heads * tokens * dtype_bytes(compute == at::kDouble ? at::kDouble : at::kFloat);
   return out + lse + (on_gpu ? 2 * dtype_bytes(at::kLong) : 0);  // and what dropout would draw from
@@ -267,6 +293,35 @@ int64_t Attention::window_bytes(int64_t tokens, DType compute) const {
   // the mask; while it is made, two of booleans
   return kind == AttentionKind::math || !slides(tokens) ? 0
                                                         : tokens * tokens * dtype_bytes(compute);
+}
+
+bool Attention::holds_scores(DType compute, bool on_gpu, bool masked) const {
+  const bool refused = dtype_bytes(compute) > 2 || masked || head_dim % 8 != 0;
+  return kind == AttentionKind::math || (on_gpu && refused);
+}
+
+Scores Attention::scores(int64_t batch, int64_t tokens, DType compute, bool on_gpu,
+                         bool masked) const {
+  if (!holds_scores(compute, on_gpu, masked)) return {};
+  return {batch * heads, batch * heads * tokens * tokens * dtype_bytes(compute),
+          4 * batch * tokens * tokens * width()};
+}
+
+// probabilities() and forward() above, line by line.
+int64_t Attention::forward_score_bytes(int64_t batch, int64_t tokens, DType compute) const {
+  const MathBytes b(*this, batch, tokens, compute);
+  const int64_t applied = b.scores + b.group + b.copied_group + b.result;
+  return std::max({b.group + b.probabilities(), applied, 2 * b.result});
+}
+
+int64_t Attention::backward_score_bytes(int64_t batch, int64_t tokens, DType compute) const {
+  const MathBytes b(*this, batch, tokens, compute);
+  const int64_t keys = b.result / (heads / kv_heads);  // the gradient of k, or of v
+  const int64_t made = 2 * b.scores + b.row_sums;      // p and ds, and what ds was made of
+  const int64_t last =
+      2 * b.result + keys + std::max(b.copied_heads, keys);  // dq, dk, and dv's sum
+  return 2 * b.group + std::max({b.probabilities(), 2 * b.scores + b.copied_heads + b.copied_group,
+                                 b.scores + made, made + b.copied_group + b.result, made + last});
 }
 
 int64_t Attention::flops(int64_t batch, int64_t tokens) const {

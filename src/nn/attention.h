@@ -7,6 +7,7 @@
 
 #include "base/names.h"
 #include "kernels/rope_frequencies.h"
+#include "nn/scores.h"
 #include "tensor/device.h"
 
 namespace veil {
@@ -51,6 +52,15 @@ struct Attention {
                      bool masked = false) const;
   // What forward and backward take for the window on CPU.
   int64_t window_bytes(int64_t tokens, DType compute) const;
+  // Whether scores are whole matrices, which forward and backward hold: on a GPU also for types and
+  // masks that no library there takes.
+  bool holds_scores(DType compute, bool on_gpu, bool masked = false) const;
+  Scores scores(int64_t batch, int64_t tokens, DType compute, bool on_gpu,
+                bool masked = false) const;
+  // Then, the most that is held at once: by forward with its result, and by backward until the
+  // gradients of q, k and v are there, they included.
+  int64_t forward_score_bytes(int64_t batch, int64_t tokens, DType compute) const;
+  int64_t backward_score_bytes(int64_t batch, int64_t tokens, DType compute) const;
   // of forward: two products, half of them if causal
   int64_t flops(int64_t batch, int64_t tokens) const;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/grad_sink.h"
+#include "nn/scores.h"
 #include "nn/tape.h"
 #include "tensor/device.h"
 
@@ -58,6 +59,10 @@ struct BlockShape {
   bool reports_output_grad = true;  // its reports hold the gradient of its output
   // recompute() makes neither the output nor forward's temporaries
   bool recompute_skips_output = false;
+  // What attention that holds whole matrices of scores has at once, with what the tape holds by
+  // then, beyond the whole tape.
+  int64_t score_scratch_bytes = 0;
+  Scores scores;
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory
 };

@@ -156,6 +156,12 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
       l_.modulation.bytes(batch, compute) + 5 * hidden + joint + feed + 4 * rows * real;
   shape.kept_bytes = l_.attention.kept_bytes(batch, l_.tokens, compute, on_gpu);
   shape.keeps_input = true;
+  shape.scores = l_.attention.scores(batch, l_.tokens, compute, on_gpu);
+  if (shape.scores.matrices > 0) {
+    const int64_t after = 4 * hidden + feed + 2 * rows * real;  // of the tape
+    const int64_t held = l_.attention.forward_score_bytes(batch, l_.tokens, compute);
+    shape.score_scratch_bytes = std::max<int64_t>(0, held - after - shape.kept_bytes);
+  }
   // the output is made when the activation is gone
   shape.forward_scratch_bytes = std::max<int64_t>(0, feed - hidden);
   shape.reports_output_grad = false;
@@ -187,6 +193,8 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
   moment(hidden + context + hidden + bias_grad + norm);
   reports(l_.attention_out, hidden + context + hidden + bias_grad);
   held += hidden + bias_grad;
+  if (shape.scores.matrices > 0)
+    moment(hidden + context + l_.attention.backward_score_bytes(batch, l_.tokens, compute));
   moment(hidden + context + 2 * joint);
   moment(hidden + joint + l_.qkv.report_scratch_bytes(batch, l_.tokens, compute, on_gpu));
   reports(l_.qkv, hidden + joint, qkv_sums);

@@ -295,6 +295,8 @@ void TransformerBlock::add_moments(BlockShape& shape, int64_t batch, DType compu
     heads = moments.make(joint);
     moments.pass(l_.head_norms.forward_scratch_bytes(l_.attention, rows, compute));
   }
+  if (shape.scores.matrices > 0)
+    moments.pass(l_.attention.backward_score_bytes(batch, l_.tokens, compute));
   moments.pass(joint + std::max(joint, mask));  // the library's gradients, and those joined
   moments.drop(d_attended);
   moments.drop(heads);
@@ -365,6 +367,16 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
                 at_down = feed + l_.down.adapter_bytes(rows, compute) -
                           (ends_with_norm() ? hidden + last_stats : 0) + residual;
   shape.recompute_scratch_bytes = at_up;
+  shape.scores = l_.attention.scores(batch, l_.tokens, compute, on_gpu, l_.masks_padding);
+  if (shape.scores.matrices > 0) {
+    const Norm& norm = l_.attention_norm;
+    const int64_t before =
+        joint * (l_.head_norms.exist() ? 2 : 1) + (l_.masks_padding ? row : 0) +
+        (norm.exists() ? hidden - normed + norm.statistics_bytes(rows, compute) : 0);
+    const int64_t held = l_.attention.forward_score_bytes(batch, l_.tokens, compute);
+    shape.score_scratch_bytes =
+        std::max<int64_t>(0, before + held - shape.saved_bytes - shape.kept_bytes);
+  }
   shape.forward_scratch_bytes = std::max({int64_t{0}, at_up - after_up, at_down, residual});
   std::erase_if(shape.reports, [&](const Report& report) {
     return !trained_.empty() && !trained_[static_cast<size_t>(report.param)];

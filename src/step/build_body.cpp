@@ -123,7 +123,8 @@ void Builder::emit_forward(int b) {
         .block = b,
         .after = waits_for_params(b),
         .creates = {flow(b)},
-        .scratch_bytes = block.forward_scratch_bytes};
+        .scratch_bytes = std::max(block.forward_scratch_bytes,
+                                  block.score_scratch_bytes - block.output_bytes)};
   if (tapes(b)) {
     add(op.creates, tape(b));
   } else {
@@ -240,11 +241,15 @@ void Builder::emit_recompute(int b, bool revives) {
         .scratch_bytes = block.recompute_skips_output ? block.recompute_scratch_bytes
                                                       : block.forward_scratch_bytes};
   add(op.creates, tape(b));
+  int64_t output_made = 0;
   if (block.keeps_output && revives) {
     op.creates.push_back(flow(b));
+    output_made = block.output_bytes;
   } else if (!block.recompute_skips_output) {
     op.scratch_bytes += block.output_bytes;  // where flow(b) lives, it takes its place
   }
+  if (!selective())  // else attention's result is there
+    op.scratch_bytes = std::max(op.scratch_bytes, block.score_scratch_bytes - output_made);
   emit(std::move(op));
 }
 

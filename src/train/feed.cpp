@@ -1,7 +1,6 @@
 #include "train/feed.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "data/image_batches.h"
 
@@ -18,7 +17,7 @@ namespace {
 
 Tensor whole_numbers(const std::vector<int64_t>& values, c10::IntArrayRef dims) {
   Tensor tensor = empty_tensor(dims, at::kLong, cpu_device());
-  std::memcpy(tensor.data_ptr<int64_t>(), values.data(), values.size() * sizeof(int64_t));
+  std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
   return tensor;
 }
 

@@ -113,6 +113,27 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfLanguageModelsAreTheLedgersAtEveryRow) 
   }
 }
 
+// Attention by whole matrices of scores, which are most of the memory at 70 tokens; at 12, copies of
+// heads are larger. The heads of one sample are not copied.
+TEST_F(ExecutorTest, TheEstimatorsBytesHoldWithMatricesOfScores) {
+  for (const int64_t tokens : {12, 70}) {
+    std::vector<TestCase> grid = language_grid(1, at::kFloat);
+    const std::vector<TestCase> diffusion = diffusion_grid(1, at::kFloat);
+    grid.insert(grid.end(), diffusion.begin(), diffusion.end());
+    for (size_t i = 0; i < grid.size(); ++i) {
+      TestCase& test = grid[i];
+      test.attention = AttentionKind::math;
+      test.tokens = tokens;
+      const bool classifies = test.task != Task::causal_lm;
+      if (i % 3 == 1 && tokens == 70 && !classifies) test.batch = 1;
+      if (i % 4 == 3) test.heads = 4, test.kv_heads = 2;
+      if (i % 5 == 2) test.step.compute = at::kBFloat16;
+      expect_bytes_as_estimated(test);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_F(ExecutorTest, TheEstimatorsBytesOfDiffusionModelsAreTheLedgersAtEveryRow) {
   for (int world : {1, 3}) {
     std::vector<TestCase> grid = diffusion_grid(world, at::kFloat);

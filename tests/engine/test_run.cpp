@@ -21,9 +21,10 @@ StepOptions TestCase::all_of(DType dtype) {
 std::string TestCase::name() const {
   return (lora ? fmt::format("adapters of {} on {} ", lora->rank, join(lora->targets, ",")) : "") +
          (frozen.empty() ? "" : fmt::format("without {} ", join(frozen, ","))) +
-         (model.empty() ? ""
-                        : fmt::format("{} {} pieces of {} clipped at {} ", model, name_of(task),
-                                      logit_piece_bytes, max_grad_norm)) +
+         (model.empty()
+              ? ""
+              : fmt::format("{} {} {} tokens {} pieces of {} clipped at {} ", model, name_of(task),
+                            tokens, name_of(attention), logit_piece_bytes, max_grad_norm)) +
          (clipped ? fmt::format("{} {} {} tile {} noise {} ", name_of(clipped->pass),
                                 name_of(clipped->rule), name_of(clipped->clip), clipped->tile,
                                 clipped->noise_multiplier)
@@ -51,22 +52,24 @@ Model test_model(const TestCase& test) {
     config->heads = 3;
     config->time_features = 10;
     config->zero_deviation = 0.2;
-    return dit_model(*config);
+    return dit_model(*config, test.attention);
   }
   LanguageConfig config = preset_config(test.model).value();
   config.task = test.task;
   config.padding_id = 7;
   // as small as shows everything: two layers, grouped heads, sizes that no world divides evenly
   config.hidden = 24;
-  config.heads = 3;
-  config.kv_heads = config.family == Family::gpt2 || config.family == Family::roberta ? 3 : 1;
+  const bool ungrouped = config.family == Family::gpt2 || config.family == Family::roberta;
+  config.heads = ungrouped ? 3 : test.heads;
+  config.kv_heads = ungrouped ? 3 : test.kv_heads;
   config.head_dim = 8;
   config.feed = 20;
   config.vocabulary = 37;
   config.initial_deviation = 0.2;
-  return language_model(
-      config,
-      {.tokens = test.tokens, .logit_piece_bytes = test.logit_piece_bytes, .lora = test.lora});
+  return language_model(config, {.tokens = test.tokens,
+                                 .attention = test.attention,
+                                 .logit_piece_bytes = test.logit_piece_bytes,
+                                 .lora = test.lora});
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ struct TestCase {
   Task task = Task::causal_lm;
   int64_t tokens = 12;  // in its sequences
   int64_t logit_piece_bytes = 0;
+  AttentionKind attention = AttentionKind::automatic;
+  int64_t heads = 3, kv_heads = 1;  // of families whose heads can be grouped
   double max_grad_norm = 0;  // taken if it is set
   struct Private {
     privacy::PassKind pass = privacy::PassKind::two_pass;

@@ -2,8 +2,12 @@
 // 1e-2. pld must never answer less than the exact epsilon. Two things are known about that one: for
 // a single step a closed form, and for several a lower bound that shares no code with pld.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <random>
 
 #include "base/error.h"
@@ -162,34 +166,78 @@ double between(std::mt19937_64& random, double low, double high) {  // uniform i
   return std::exp(std::uniform_real_distribution(std::log(low), std::log(high))(random));
 }
 
-// Anything that the command line accepts, far beyond what grids resolve. Other draws:
-// --gtest_random_seed.
-TEST(AccountantCorners, RandomExtremesAreNeverBelowAProvenBound) {
-  const int seed = GTEST_FLAG_GET(random_seed);
-  std::mt19937_64 random(static_cast<uint64_t>(seed));
-  int inside = 0;
-  for (int draw = 0; draw < 60; ++draw) {
+// Draws of anything that the command line accepts, far beyond what grids resolve.
+class ExtremeDraws {
+ public:
+  explicit ExtremeDraws(int seed) : seed_(seed), random_(static_cast<uint64_t>(seed)) {}
+
+  void check_next() {
+    const int draw = draws_++;
     const bool usual = draw % 2 == 0;
-    const double sigma = usual ? between(random, 0.01, 100) : between(random, 1e-300, 1e8),
-                 delta = usual ? between(random, 1e-40, 0.1) : between(random, 1e-300, 0.9),
-                 rate = usual ? between(random, 1e-8, 1) : between(random, 1e-16, 1),
+    const double sigma = usual ? between(random_, 0.01, 100) : between(random_, 1e-300, 1e8),
+                 delta = usual ? between(random_, 1e-40, 0.1) : between(random_, 1e-300, 0.9),
+                 rate = usual ? between(random_, 1e-8, 1) : between(random_, 1e-16, 1),
                  q = draw % 5 == 0 ? 1 - rate : rate;
-    const auto steps = static_cast<int64_t>(between(random, 1, 1e6));
-    SCOPED_TRACE(
-        fmt::format("seed {} sigma {} q {} steps {} delta {}", seed, sigma, q, steps, delta));
-    if (!(q > 0)) continue;
+    const auto steps = static_cast<int64_t>(between(random_, 1, 1e6));
+    const std::string what = fmt::format("seed {} draw {}: sigma {} q {} steps {} delta {}", seed_,
+                                         draw, sigma, q, steps, delta);
+    SCOPED_TRACE(what);
+    if (!(q > 0)) return;
+    const double began = processor_seconds();
     const Bounds bounds = pld_epsilon_bounds({{sigma, q, steps}}, delta, 1e-3);
+    const double took = processor_seconds() - began;
+    EXPECT_LT(took, 5) << "seconds";
+    if (took > slowest_) slowest_ = took, slowest_is_ = what;
     ASSERT_FALSE(std::isnan(bounds.upper));
     EXPECT_LE(bounds.lower, bounds.upper);
-    if (std::isinf(bounds.upper)) continue;  // says nothing, which is never false
+    inside_ += bounds.lower > 0;
+    if (std::isinf(bounds.upper)) return;  // says nothing, which is never false
+    ++finite_;
     EXPECT_LE(certain_delta(sigma, q, bounds.upper), Real{delta}) << "epsilon " << bounds.upper;
     if (bounds.upper < 10'000) {
       EXPECT_LE(one_step_delta(sigma, q, bounds.upper), Real{delta} * (1 + Real{1e-12}))
           << "epsilon " << bounds.upper;
     }
-    inside += bounds.lower > 0;
   }
-  EXPECT_GE(inside, 5) << "grids that are hardly used";
+
+  int inside() const { return inside_; }
+  std::string summary() const {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return fmt::format(
+        "{} draws, {} with a finite epsilon, {} with a lower bound above 0; slowest "
+        "{:.2f} s ({}); {} MiB at most",
+        draws_, finite_, inside_, slowest_, slowest_is_, used.ru_maxrss / 1024);
+  }
+
+ private:
+  static double processor_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+  int seed_, draws_ = 0, finite_ = 0, inside_ = 0;
+  std::mt19937_64 random_;
+  double slowest_ = 0;
+  std::string slowest_is_;
+};
+
+// Other draws: --gtest_random_seed.
+TEST(AccountantCorners, RandomExtremesAreNeverBelowAProvenBound) {
+  ExtremeDraws draws(GTEST_FLAG_GET(random_seed));
+  for (int i = 0; i < 60; ++i) draws.check_next();
+  EXPECT_GE(draws.inside(), 5) << "grids that are hardly used";
+}
+
+// VEIL_DRAWS of them (10,000), of the seed in VEIL_DRAWS_SEED (1): --gtest_also_run_disabled_tests.
+TEST(DISABLED_AccountantCornersCampaign, RandomExtremesAreNeverBelowAProvenBound) {
+  const char *const count = std::getenv("VEIL_DRAWS"), *const seed = std::getenv("VEIL_DRAWS_SEED");
+  ExtremeDraws draws(seed ? std::atoi(seed) : 1);
+  for (int i = 0; i < (count ? std::atoi(count) : 10'000); ++i) draws.check_next();
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  EXPECT_LT(used.ru_maxrss, int64_t{1} << 20) << "KiB";
+  std::printf("%s\n", draws.summary().c_str());
 }
 
 TEST(AccountantCorners, ArithmeticThatFailsNeverLooksPrivate) {
