@@ -41,8 +41,10 @@ test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-release
 	@$(MAKE) --no-print-directory test-demo
 	@$(MAKE) --no-print-directory test-example
+	@$(MAKE) --no-print-directory test-chaos
 	@$(MAKE) --no-print-directory test-wheel
 	@$(MAKE) --no-print-directory test-fuzz
+	@$(MAKE) --no-print-directory test-threads
 	@$(MAKE) --no-print-directory test-asan
 	@echo 'make test: all passed'
 
@@ -52,7 +54,7 @@ test-release: setup-test build
 test-asan: setup
 	@$(TOOLS) && scripts/build.sh asan $(JOBS) $(CONFIGURE) && scripts/run_tests.sh asan
 
-# Threads under the thread sanitizer (tests/threads). Not a part of `make test` yet.
+# Threads under the thread sanitizer (tests/threads).
 test-threads: setup
 	@$(TOOLS) && scripts/build.sh tsan $(JOBS) $(CONFIGURE) && scripts/run_tests.sh tsan
 
@@ -84,9 +86,9 @@ test-example: program
 	@$(TOOLS) && VEIL='$(CURDIR)/build/veil' examples/synthetic_text/run.sh --small build/synthetic_text >build/example.log 2>&1 || { tail -n 40 build/example.log >&2; exit 1; }
 	@echo 'example: done'
 
-# Three minutes of faults, and the check of the checks.
+# Three minutes of faults, of the same kinds in the same order each time, and the check of the checks.
 test-chaos: program
-	@$(TOOLS) && { $$VEIL_PYTHON scripts/chaos.py --self-test && $$VEIL_PYTHON scripts/chaos.py --minutes 3; } >build/chaos.log 2>&1 || { tail -n 60 build/chaos.log >&2; exit 1; }
+	@$(TOOLS) && { $$VEIL_PYTHON scripts/chaos.py --self-test && $$VEIL_PYTHON scripts/chaos.py --minutes 3 --seed 1; } >build/chaos.log 2>&1 || { tail -n 60 build/chaos.log >&2; exit 1; }
 	@tail -n 1 build/chaos.log
 
 test-wheel: wheel

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 
@@ -171,6 +172,8 @@ struct HttpClient::State {
     curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, kSlowest);
     curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(slow_s));
     curl_easy_setopt(handle, CURLOPT_USERAGENT, "veil");
+    if (const char* const authorities = std::getenv("SSL_CERT_FILE"); authorities && *authorities)
+      curl_easy_setopt(handle, CURLOPT_CAINFO, authorities);
     curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, message);
     curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, header_callback);
     curl_easy_setopt(handle, CURLOPT_HEADERDATA, &transfer);

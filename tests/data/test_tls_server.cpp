@@ -66,6 +66,10 @@ std::string TestTlsServer::address() const {
   return fmt::format("https://127.0.0.1:{}", port_);
 }
 
+std::string TestTlsServer::certificate() const {
+  return (folder_ / "cert.pem").string();
+}
+
 std::string TestTlsServer::heard() const {
   std::ostringstream all;
   all << std::ifstream(folder_ / "heard").rdbuf();

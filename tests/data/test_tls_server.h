@@ -18,6 +18,7 @@ class TestTlsServer {
 
   bool runs() const { return port_ > 0; }  // false if there is no such program
   std::string address() const;             // "https://127.0.0.1:PORT"
+  std::string certificate() const;         // its file
   std::string heard() const;               // what came, deciphered, and its own notes
 
  private:
