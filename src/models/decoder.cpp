@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "nn/embedding.h"
 
 namespace veil {
@@ -24,9 +25,9 @@ std::vector<double> read_factors(const Fields& rope, const std::string& where, c
       factors.push_back(factor.is_number() ? factor.get<double>() : 0);
   }
   const bool sound =
-      std::all_of(factors.begin(), factors.end(), [](double f) { return f > 0 && f < 1e12; });
+      std::all_of(factors.begin(), factors.end(), [](double f) { return f >= 1e-6 && f < 1e12; });
   if (std::ssize(factors) != count || !sound)
-    user_error("{}: {} must be {} positive numbers", where, name, count);
+    user_error("{}: {} must be {} numbers from 1e-6 to 1e12", where, name, count);
   return factors;
 }
 
@@ -44,6 +45,8 @@ void read_longrope(const Fields& rope, const std::string& where, const LanguageC
                   : std::sqrt(1 + std::log(factor) /
                                       std::log(static_cast<double>(scaling.original_positions)));
   scaling.attention_factor = rope.real("attention_factor", 1e-6, 1e6, usual);
+  if (!std::isfinite(scaling.attention_factor))
+    user_error("{}: original_max_position_embeddings 1 needs an attention_factor", where);
 }
 
 // Both spellings: rope_theta and rope_scaling, or rope_parameters. Gemma's form of the latter, with
@@ -59,11 +62,13 @@ void read_rope(const Fields& fields, const std::string& where, double theta,
                                                     : nullptr;
   if (group) {
     if (!fields.at(group).is_object()) user_error("{}: {} is not an object", where, group);
-    if (fields.at(group).contains("full_attention")) return;
     const std::string inner = where + ": " + group;
     const Fields rope(fields.at(group), inner);
     config.rope_fraction = rope.real("partial_rotary_factor", 0, 1, config.rope_fraction);
-    read_rope_entry(rope, inner, config.rope_theta, &config.rope_scaling, config);
+    const bool each_kind = fields.at(group).contains("full_attention");
+    if (each_kind && config.family != Family::gemma3)
+      user_error("{}: full_attention is not supported for {}", inner, fields.text("model_type"));
+    if (!each_kind) read_rope_entry(rope, inner, config.rope_theta, &config.rope_scaling, config);
   }
   if (turning_pairs(config) < 1)
     user_error("{}: partial_rotary_factor {} leaves nothing of a head of {} to turn", where,
@@ -99,11 +104,11 @@ void read_rope_entry(const Fields& rope, const std::string& where, double& theta
                            : rope.has("type")    ? rope.text("type")
                                                  : "default";
   if (kind == "default") return;
-  if (!scaling) user_error("{}: rope type '{}' is not supported here", where, kind);
+  if (!scaling) user_error("{}: rope type '{}' is not supported here", where, printable(kind));
   if (kind == "longrope" || kind == "su") return read_longrope(rope, where, config, *scaling);
   if (kind != "llama3" && kind != "linear")
     user_error("{}: rope type '{}' is not supported; allowed are default, linear, llama3, longrope",
-               where, kind);
+               where, printable(kind));
   scaling->factor = rope.real("factor", 1, 1e6, 1);
   if (kind == "linear") {
     scaling->kind = RopeScaling::Kind::linear;
@@ -149,7 +154,7 @@ void read_decoder(const Fields& fields, const std::string& where, const DecoderD
   const std::string activation = fields.text(defaults.activation_field);
   if (!activation.empty() && activation != defaults.activation)
     user_error("{}: {} '{}' is not supported; allowed is {}", where, defaults.activation_field,
-               activation, defaults.activation);
+               printable(activation), defaults.activation);
   read_rope(fields, where, defaults.rope_theta, config);
 }
 
@@ -187,7 +192,7 @@ void read_sliding(const Fields& fields, const std::string& where,
         user_error(
             "{}: layer type '{}' is not supported; allowed are full_attention, "
             "sliding_attention",
-            where, type);
+            where, printable(type));
       sliding[i] = type == "sliding_attention";
     }
   }

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -104,6 +105,13 @@ void check_config(const DitConfig& config, const std::string& where) {
   if (!(config.beta_begin > 0 && config.beta_begin <= config.beta_end && config.beta_end < 1))
     user_error("{}: betas from {} to {}: allowed is 0 < begin <= end < 1", where, config.beta_begin,
                config.beta_end);
+  // A sampler divides by the roots of both, in fp32.
+  const NoiseSchedule schedule = noise_schedule(config);
+  if (schedule.kept.front() >= 1 || schedule.kept.back() < std::numeric_limits<float>::min())
+    user_error(
+        "{}: betas from {} to {} in {} timesteps leave no noise in the first or no image in the "
+        "last; allowed are others or fewer timesteps",
+        where, config.beta_begin, config.beta_end, config.timesteps);
 }
 
 bool is_dit_config(const nlohmann::ordered_json& json) {
@@ -116,7 +124,7 @@ DitConfig parse_dit_config(const nlohmann::ordered_json& json, const std::string
   const ConfigFields fields(json, where);
   if (fields.text("model_type") != "dit")
     user_error("{}: model_type '{}' is not a diffusion transformer's; allowed is dit", where,
-               fields.text("model_type"));
+               printable(fields.text("model_type")));
   DitConfig config;
   config.image_size = fields.whole("image_size", 1, kMostSize);
   config.patch = fields.whole("patch_size", 1, kMostSize);
@@ -141,7 +149,8 @@ DitConfig parse_dit_config(const nlohmann::ordered_json& json, const std::string
     const ConfigFields diffusion(fields.at("diffusion"), inner);
     const std::string schedule = diffusion.text("beta_schedule");
     if (!schedule.empty() && schedule != "linear")
-      user_error("{}: beta_schedule '{}' is not supported; allowed is linear", inner, schedule);
+      user_error("{}: beta_schedule '{}' is not supported; allowed is linear", inner,
+                 printable(schedule));
     config.timesteps = diffusion.whole("num_steps", 2, kMostSteps, config.timesteps);
     config.beta_begin = diffusion.real("beta_start", 0, 1, config.beta_begin);
     config.beta_end = diffusion.real("beta_end", 0, 1, config.beta_end);

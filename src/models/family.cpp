@@ -19,7 +19,7 @@ const LanguageFamily& family_of_type(const std::string& type, const std::string&
   for (const LanguageFamily* family : language_families()) {
     if (family->model_type == type) return *family;
   }
-  user_error("{}: model_type '{}' is not supported; allowed are {}", where, type,
+  user_error("{}: model_type '{}' is not supported; allowed are {}", where, printable(type),
              join(all_names<Family>(), ", "));
 }
 
@@ -103,12 +103,15 @@ Json config_json(const LanguageConfig& config) {
     const bool fits =
         json.contains("id2label") && static_cast<int64_t>(json["id2label"].size()) == config.labels;
     if (!fits) {
-      json["id2label"] = Json::object();
-      json["label2id"] = Json::object();
+      // Members are appended, not assigned: each assignment would look through all before it.
+      Json::object_t names, numbers;
       for (int64_t i = 0; i < config.labels; ++i) {
-        json["id2label"][std::to_string(i)] = fmt::format("LABEL_{}", i);
-        json["label2id"][fmt::format("LABEL_{}", i)] = i;
+        const std::string name = fmt::format("LABEL_{}", i);
+        names.emplace_back(std::to_string(i), name);
+        numbers.emplace_back(name, i);
       }
+      json["id2label"] = std::move(names);
+      json["label2id"] = std::move(numbers);
     }
   }
   family.write(config, json);

@@ -1,5 +1,6 @@
 // GPT-2: learned positions, LayerNorm, biases everywhere, weights stored [in, out].
 #include "base/error.h"
+#include "base/text.h"
 #include "models/family.h"
 #include "nn/embedding.h"
 #include "nn/transformer_block.h"
@@ -23,7 +24,7 @@ void read_gpt2(const ConfigFields& fields, const std::string& where, LanguageCon
   const std::string activation = fields.text("activation_function");
   if (!activation.empty() && activation != "gelu_new" && activation != "gelu_pytorch_tanh")
     user_error("{}: activation_function '{}' is not supported; allowed is gelu_new", where,
-               activation);
+               printable(activation));
   if (fields.flag("scale_attn_by_inverse_layer_idx", false))
     user_error("{}: scale_attn_by_inverse_layer_idx is not supported", where);
 }

@@ -65,7 +65,7 @@ void check_peft_options(const Json& json, const std::string& where) {
     user_error(
         "{}: {} ({}) is not supported: Veil reads adapters of plain LoRA, with one rank, "
         "without DoRA, biases and quantisation",
-        where, name, printable(value.dump(), 40));
+        where, printable(name), printable(value.dump(), 40));
   }
   if (json.contains("bias") && !is_off(json["bias"]))
     user_error("{}: bias {} is not supported; allowed is none", where, json["bias"].dump());
@@ -121,7 +121,12 @@ PeftAdapter read_adapter(const std::string& folder) {
       if (tensor.dims.size() != 2 || tensor.dims[0] != lora.rank)
         user_error("{}: {} has not the rank {} that {} says; ranks that differ are not supported",
                    weights_path, printable(tensor.name), lora.rank, kAdapterConfig);
-      lora.targets.push_back(name.substr(0, name.size() - std::string(kLoraA).size()));
+      const std::string module = name.substr(0, name.size() - std::string(kLoraA).size());
+      // As a target, these would mean other modules too.
+      if (module.empty() || module == "all" || module == "attention" ||
+          module.find('*') != std::string::npos)
+        user_error("{}: tensor {} names no module", weights_path, printable(tensor.name));
+      lora.targets.push_back(module);
     } else if (name.find(".lora_") != std::string::npos && !name.ends_with(kLoraB)) {
       user_error("{}: tensor {} is not supported; adapters have lora_A and lora_B", weights_path,
                  printable(tensor.name));

@@ -1,6 +1,7 @@
 // RoBERTa for sequence classification: an encoder that sees text in both directions and no padding,
 // with norms of the sums.
 #include "base/error.h"
+#include "base/text.h"
 #include "models/family.h"
 #include "nn/encoder_classifier.h"
 #include "nn/encoder_embedding.h"
@@ -26,6 +27,9 @@ void read_roberta(const ConfigFields& fields, const std::string& where, Language
   config.norm_epsilon = fields.real("layer_norm_eps", 0, 1, 1e-12);
   config.token_types = fields.whole("type_vocab_size", 1, kMostWidth, 2);
   config.padding_id = fields.whole("pad_token_id", 0, config.vocabulary - 1, kRobertaPadding);
+  if (config.padding_id >= config.vocabulary)
+    user_error("{}: pad_token_id {} (its default) must be below vocab_size {}", where,
+               config.padding_id, config.vocabulary);
   const int64_t rows = fields.whole("max_position_embeddings", 1, kMostPositions, 512);
   if (rows <= config.padding_id + 1)
     user_error("{}: max_position_embeddings {} must be above pad_token_id {} + 1", where, rows,
@@ -43,11 +47,12 @@ void read_roberta(const ConfigFields& fields, const std::string& where, Language
                config.head_dim);
   const std::string activation = fields.text("hidden_act");
   if (!activation.empty() && activation != "gelu")
-    user_error("{}: hidden_act '{}' is not supported; allowed is gelu", where, activation);
+    user_error("{}: hidden_act '{}' is not supported; allowed is gelu", where,
+               printable(activation));
   const std::string positions = fields.text("position_embedding_type");
   if (!positions.empty() && positions != "absolute")
     user_error("{}: position_embedding_type '{}' is not supported; allowed is absolute", where,
-               positions);
+               printable(positions));
   for (const char* name : {"is_decoder", "add_cross_attention"}) {
     if (fields.flag(name, false)) user_error("{}: {} is not supported", where, name);
   }

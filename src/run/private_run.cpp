@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/quantity.h"
 #include "base/units.h"
 #include "privacy/invariants.h"
@@ -46,8 +47,8 @@ privacy::JournalStart start_of(const RunConfig& config, const std::string& folde
   start.steps = state.value("steps", int64_t{0});
   const nlohmann::json stored = state.value("privacy", nlohmann::json::object());
   start.segment = stored.value("segment", std::string());
-  start.ledger =
-      privacy::ledger_from_json(stored.value("events", nlohmann::json::array()), *checkpoint);
+  start.ledger = privacy::ledger_from_json(stored.value("events", nlohmann::json::array()),
+                                           join_path(*checkpoint, kStateFile));
   return start;
 }
 

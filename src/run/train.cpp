@@ -272,7 +272,7 @@ class TrainRun {
     }
     const nlohmann::json state = checkpoint_state(*checkpoint);
     if (!state.contains("base")) return {};
-    return privacy::statement_from_json(state["base"], *checkpoint);
+    return privacy::statement_from_json(state["base"], join_path(*checkpoint, kStateFile));
   }
 
   data::Position resume(TrainOptions& options) {

@@ -3,9 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -14,7 +12,6 @@
 #include "base/file_digest.h"
 #include "base/files.h"
 #include "base/folders.h"
-#include "base/json.h"
 #include "models/weight_tensors.h"
 
 namespace veil {
@@ -24,45 +21,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnfinished = ".unfinished";
-constexpr const char* kStateFile = "state.json";
 
 constexpr int kAverage = -2;
 
-std::string checkpoint_name(int64_t step) {
-  return fmt::format("step_{:08}", step);
-}
-
 std::string kind_name(int kind) {
   return kind == kAverage ? "average" : kind < 0 ? "params" : fmt::format("state{}", kind);
-}
-
-// -1 if the name is not exactly that of a checkpoint.
-int64_t step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  if (name.rfind("step_", 0) != 0) return -1;
-  const int64_t step = std::strtoll(name.c_str() + 5, nullptr, 10);
-  return step >= 0 && name == checkpoint_name(step) ? step : -1;
-}
-
-// All that were made whole and have got their names, whatever has happened to them since; oldest
-// first.
-std::vector<fs::path> named_checkpoints(const std::string& run_folder) {
-  std::vector<fs::path> found;
-  const fs::path parent = fs::path(run_folder) / "checkpoints";
-  if (!fs::is_directory(parent)) return found;
-  for (const auto& entry : fs::directory_iterator(parent)) {
-    if (step_of(entry.path()) >= 0 && fs::is_directory(entry.path()) && !fs::is_empty(entry.path()))
-      found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
-  return found;
-}
-
-std::vector<fs::path> whole_checkpoints(const std::string& run_folder) {
-  std::vector<fs::path> found = named_checkpoints(run_folder);
-  std::erase_if(found, [](const fs::path& folder) { return !fs::exists(folder / kStateFile); });
-  return found;
 }
 
 // What a killed save or removal left.
@@ -86,77 +49,6 @@ void remove_but_newest(const std::string& run_folder, int keep) {
 
 void barrier(Executor& executor) {
   if (Communicator* lane = executor.communicator()) lane->barrier();
-}
-
-constexpr const char* kDigests = "sha256";     // of the other files, by name
-constexpr const char* kStateDigest = "check";  // of everything else in the state
-
-constexpr const char* kSchema = "schema";
-constexpr int64_t kOurSchema = 1;
-constexpr int64_t kMostSteps = int64_t{1} << 53;  // what JSON's numbers hold exactly everywhere
-
-std::string file_digest(const fs::path& path) {
-  return digest_text(digest_of_file(path.string()));
-}
-
-std::string state_digest(Json state) {
-  state.erase(kStateDigest);
-  return digest_text(sha256(state.dump()));
-}
-
-// The state, if it is as it was written; nothing otherwise. Earlier versions wrote no digest.
-std::optional<Json> sound_state(const fs::path& folder) {
-  if (!fs::exists(folder / kStateFile)) return {};
-  Json state = try_json<Json>(read_file((folder / kStateFile).string()));
-  if (!state.is_object() || !state.contains("steps")) return {};
-  if (state.contains(kStateDigest) && state[kStateDigest] != state_digest(state)) return {};
-  return state;
-}
-
-// The first file that is not as it was written, of every `world`-th from the `rank`-th on; "" if
-// there is none.
-std::string damaged_file(const fs::path& folder, const Json& state, int rank, int world) {
-  int number = 0;
-  const Json digests = state.value(kDigests, Json::object());
-  for (const auto& [name, digest] : digests.items()) {
-    if (number++ % world != rank) continue;
-    const fs::path path = folder / fs::path(name).filename();
-    if (!fs::exists(path) || digest != file_digest(path)) return path.string();
-  }
-  return "";
-}
-
-// As a word of a shell's line.
-std::string shell_word(const fs::path& path) {
-  const std::string text = path.string();
-  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || std::strchr("/._-+", c);
-  });
-  if (plain && !text.empty()) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
-// Continuing from an older checkpoint is as safe as continuing after a crash: the journal knows
-// which steps were begun (privacy/journal.h), and replays them or counts them in addition. That is
-// a person's decision all the same, for a bad disk may have more to tell.
-[[noreturn]] void damaged_checkpoint(const fs::path& folder, const std::string& file) {
-  const fs::path run = folder.parent_path().parent_path();
-  const std::string move = fmt::format("mv {} {}", shell_word(folder),
-                                       shell_word(run / ("damaged_" + folder.filename().string())));
-  std::string way_out = "no other whole checkpoint is there";
-  std::vector<fs::path> others = whole_checkpoints(run.string());
-  for (; !others.empty(); others.pop_back()) {
-    if (fs::equivalent(others.back(), folder)) continue;
-    const auto state = sound_state(others.back());
-    if (!state || !damaged_file(others.back(), *state, 0, 1).empty()) continue;
-    way_out = fmt::format("{} is whole: to continue from it, run `{}` and resume again",
-                          others.back().filename().string(), move);
-    break;
-  }
-  if (!fs::exists(file)) user_error("{}: missing, and the checkpoint needs it; {}", file, way_out);
-  user_error("{}: damaged, its bytes are not those that Veil wrote; {}", file, way_out);
 }
 
 // All ranks' pieces, found by model-wide index.
@@ -257,12 +149,12 @@ void save_checkpoint(const std::string& run_folder, Executor& executor, Json sta
       if (entry.path().extension() == ".sha256") made.push_back(entry.path());
     }
     std::sort(made.begin(), made.end());
-    state[kDigests] = Json::object();
+    state[kStateDigests] = Json::object();
     for (const fs::path& digest : made) {
-      state[kDigests][digest.stem().string() + ".safetensors"] = read_file(digest.string());
+      state[kStateDigests][digest.stem().string() + ".safetensors"] = read_file(digest.string());
       fs::remove(digest);
     }
-    state[kStateDigest] = state_digest(state);
+    state[kStateCheck] = state_check(state);
     write_file_atomically((unfinished / kStateFile).string(), state.dump(1), /*owner_only=*/true);
     if (before_whole) before_whole(unfinished.string());
     fs::remove_all(whole);
@@ -278,41 +170,6 @@ void remove_old_checkpoints(const std::string& run_folder, Executor& executor, i
   barrier(executor);  // no rank has found the newest one damaged
   const Communicator* const lane = executor.communicator();
   if (!lane || lane->rank() == 0) remove_but_newest(run_folder, keep);
-}
-
-void check_checkpoints_can_be_made(const std::string& run_folder) {
-  const fs::path parent = fs::path(run_folder) / "checkpoints";
-  std::error_code ignored;
-  if (fs::exists(parent, ignored) && !fs::is_directory(parent, ignored))
-    user_error("'{}' is a file, and checkpoints go into a folder of this name: move it away",
-               parent.string());
-}
-
-std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
-  const std::vector<fs::path> found = named_checkpoints(run_folder);
-  if (found.empty()) return std::nullopt;
-  return found.back().string();
-}
-
-Json checkpoint_state(const std::string& folder) {
-  const auto state = sound_state(folder);
-  const std::string file = join_path(folder, kStateFile);
-  if (!state) damaged_checkpoint(folder, file);
-  const Json schema = state->value(kSchema, Json(kOurSchema));
-  if (schema != kOurSchema)
-    user_error("{}: its schema is {}, this version of Veil reads {}", file, schema.dump(),
-               kOurSchema);
-  const Json& steps = (*state)["steps"];
-  if (!steps.is_number_integer() || steps < 0 || steps > kMostSteps)
-    user_error("{}: steps {}: allowed is a whole number from 0 to {}", file, steps.dump(),
-               kMostSteps);
-  return *state;
-}
-
-std::string checkpoint_digest(const std::string& folder) {
-  const Json state = checkpoint_state(folder);
-  if (!state.contains(kDigests)) return digest_text(digest_of_files(folder));
-  return file_digest(fs::path(folder) / kStateFile);  // as it is written, to the last space
 }
 
 Json load_checkpoint(const std::string& folder, Executor& executor) {
@@ -344,11 +201,8 @@ void load_average(const std::string& folder, WeightAverage& average) {
   const Json state = checkpoint_state(folder);
   if (!state.contains("average_updates"))
     user_error("{}: the checkpoint holds no average of the weights", folder);
-  const Json& updates = state["average_updates"];
-  if (!updates.is_number_integer() || updates.get<int64_t>() < 0)
-    user_error("{}: average_updates is not a number of steps", folder);
   const Pieces pieces(folder);
-  average.restore(updates.get<int64_t>(),
+  average.restore(state["average_updates"].get<int64_t>(),
                   [&](int64_t first, const Tensor& out) { pieces.read(kAverage, first, out); });
 }
 

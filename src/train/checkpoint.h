@@ -13,10 +13,10 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "engine/executor.h"
+#include "train/checkpoint_files.h"
 #include "train/weight_average.h"
 
 namespace veil {
@@ -32,23 +32,11 @@ void save_checkpoint(const std::string& run_folder, Executor& executor,
 // them. Every rank calls it, after load_checkpoint has found the newest one sound.
 void remove_old_checkpoints(const std::string& run_folder, Executor& executor, int keep);
 
-// UserError if something else has the name of the checkpoints' folder. Makes nothing.
-void check_checkpoints_can_be_made(const std::string& run_folder);
-
-// The newest checkpoint's folder; nothing if there is none. What a killed save left is not one; one
-// that was damaged since is, so that reading it tells.
-std::optional<std::string> newest_checkpoint(const std::string& run_folder);
-
 // Fills the executor and answers the state that was saved. Every rank calls it, with the same
 // folder. UserError if a file is not as it was written, which names it and the newest checkpoint
 // that is whole, and if the checkpoint is of another model; the executor is of no use then.
 nlohmann::ordered_json load_checkpoint(const std::string& folder, Executor& executor);
 // The average of the weights that was saved with them. UserError if there is none.
 void load_average(const std::string& folder, WeightAverage& average);
-// state.json alone.
-nlohmann::ordered_json checkpoint_state(const std::string& folder);
-// Of a checkpoint: of its state, which holds the SHA-256 of every other file, so that nothing is
-// hashed twice. What load_checkpoint has accepted is then as it was when this was computed.
-std::string checkpoint_digest(const std::string& folder);
 
 }  // namespace veil

@@ -186,6 +186,10 @@ TEST_F(ProgramDamage, ACheckpointWithAFlippedBitIsRefusedAndAWholeOneNamed) {
     changed("steps", steps);
     expect_kept(more, file, "steps " + steps.dump() + ": allowed is a whole number");
   }
+  for (const char* field : {"position", "global_batch", "privacy", "frozen"}) {
+    changed(field, Json::array());
+    expect_kept(more, file, std::string(field) + " []: allowed is");
+  }
   write(file, state);
   // what the message says works
   fs::rename(work() / newest, work() / "aside");

@@ -28,19 +28,21 @@ std::string input_file(const std::string& name, std::string_view bytes);
 // before it. What does not begin with "{" is the file as it is.
 std::string safetensors_bytes(std::string_view input);
 
-template <typename Parse>
-void allow_user_error(Parse&& parse) {
-  try {
-    parse();
-  } catch (const UserError&) {
-  }
-}
-
 // What a parser promises about what it has accepted.
 inline void require(bool holds, const char* promise) {
   if (holds) return;
   std::fprintf(stderr, "broken promise: %s\n", promise);
   std::abort();
+}
+
+template <typename Parse>
+void allow_user_error(Parse&& parse) {
+  try {
+    parse();
+  } catch (const UserError& error) {
+    require(std::string_view(error.what()).find('\n') == std::string_view::npos,
+            "a refusal is one line");
+  }
 }
 
 }  // namespace veil::fuzz

@@ -1,7 +1,12 @@
 // How libFuzzer changes an input that is JSON, or has JSON in some of its first lines. Changed bytes
 // rarely leave a text that parses, so most changes are of a value: another one takes its place, or it
-// goes, or it comes twice.
+// goes, or it comes twice. Half of these begin with a seed: most inputs of a corpus are refused for
+// one value, and no other change in them is looked at.
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 #include "base/json.h"
@@ -89,16 +94,38 @@ std::string_view some_json(std::string_view text, std::minstd_rand& random, json
   return value.is_discarded() ? std::string_view() : line;
 }
 
+std::vector<std::string>& seeds() {
+  static std::vector<std::string> texts;
+  return texts;
+}
+
 }  // namespace
+
+// The seeds are in the last folder that the command line names.
+extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
+  namespace fs = std::filesystem;
+  int last = *count - 1;
+  while (last > 0 && !fs::is_directory((*arguments)[last])) --last;
+  if (last == 0) return 0;
+  for (const auto& entry : fs::directory_iterator((*arguments)[last])) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    seeds().emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  std::sort(seeds().begin(), seeds().end());
+  return 0;
+}
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
   std::minstd_rand random(seed);
   if (random() % 4 == 0) return LLVMFuzzerMutate(data, size, most);
-  const std::string_view text = veil::fuzz::text_of(data, size);
+  const bool from_seed = !seeds().empty() && random() % 2 == 0;
+  const std::string_view text = from_seed ? std::string_view(seeds()[random() % seeds().size()])
+                                          : veil::fuzz::text_of(data, size);
   json value;
   const std::string_view part = some_json(text, random, value);
   if (part.empty()) return LLVMFuzzerMutate(data, size, most);
-  change_value(value, random);
+  const int changes = from_seed ? 1 + static_cast<int>(random() % 3) : 1;
+  for (int i = 0; i < changes; ++i) change_value(value, random);
   const auto begin = static_cast<size_t>(part.data() - text.data());
   std::string changed(text.substr(0, begin));
   changed += value.dump(-1, ' ', false, json::error_handler_t::replace);

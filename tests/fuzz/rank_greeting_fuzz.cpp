@@ -1,5 +1,6 @@
 // What comes to a rank from those who connect to it for collectives. "TOKEN" at the beginning is
-// replaced by the world's token.
+// replaced by the world's token, "ALMOST" and a byte by one that differs at the place that the byte
+// says.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,10 +10,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace veil;
-  constexpr std::string_view kWord = "TOKEN", kToken = "0123456789abcdef0123456789abcdef";
+  constexpr std::string_view kWord = "TOKEN", kAlmost = "ALMOST",
+                             kToken = "0123456789abcdef0123456789abcdef";
   std::string bytes(fuzz::text_of(data, size));
   const bool known = bytes.starts_with(kWord);
   if (known) bytes.replace(0, kWord.size(), kToken);
+  if (bytes.starts_with(kAlmost) && bytes.size() > kAlmost.size()) {
+    std::string other(kToken);
+    other[static_cast<unsigned char>(bytes[kAlmost.size()]) % kToken.size()] ^= 1;
+    bytes.replace(0, kAlmost.size() + 1, other);
+  }
   // A local socket that is taken for TCP's: ports would run out.
   static const std::string name = "veil_fuzz_" + std::to_string(getpid());
   TcpPlaces places;

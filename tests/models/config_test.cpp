@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "base/error.h"
+#include "models/dit.h"
 #include "models/family.h"
 
 namespace veil {
@@ -85,7 +87,20 @@ TEST(Config, WhatIsMissingOrAbsurdIsNamedInOneLine) {
       {"id2label", Json::object(), "id2label"},
       {"rope_scaling",
        {{"rope_type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}},
-       "short_factor must be 4 positive numbers"},
+       "short_factor must be 4 numbers"},
+      {"rope_scaling",
+       {{"rope_type", "longrope"},
+        {"short_factor", {1.0, 1.0, 1.0, 1e-310}},
+        {"long_factor", {1.0, 1.0, 1.0, 1.0}}},
+       "short_factor must be 4 numbers from 1e-6"},
+      {"rope_scaling",
+       {{"rope_type", "longrope"},
+        {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+        {"long_factor", {1.0, 1.0, 1.0, 1.0}},
+        {"original_max_position_embeddings", 1}},
+       "original_max_position_embeddings 1 needs an attention_factor"},
+      {"rope_parameters", {{"full_attention", Json::object()}}, "full_attention is not supported"},
+      {"hidden_act", "si\nlu", "is not supported; allowed is silu"},
       {"partial_rotary_factor", 0.1, "partial_rotary_factor 0.1 leaves nothing"},
   };
   for (const Case& c : cases) {
@@ -199,6 +214,47 @@ TEST(Config, LongRopeChangesItsFactorsBeyondTheOriginalPositions) {
   // 256 positions are four times the original 64
   EXPECT_DOUBLE_EQ(near.scale, std::sqrt(1 + std::log(4.0) / std::log(64.0)));
   EXPECT_EQ(near.scale, far.scale);
+}
+
+TEST(Config, GemmasHeadsTurnWhateverTheFormOfItsRope) {
+  Json json = llama();
+  json["model_type"] = "gemma3_text";
+  json["sliding_window"] = 16;
+  json["rope_parameters"] = {{"full_attention", {{"rope_theta", 1e6}}},
+                             {"sliding_attention", {{"rope_theta", 1e4}}}};
+  EXPECT_EQ(rope_frequencies(parse_config(json, "c")).count, 128);
+  json["partial_rotary_factor"] = 0;
+  EXPECT_THAT(refusal(json), HasSubstr("partial_rotary_factor 0 leaves nothing"));
+}
+
+TEST(Config, RobertasUsualPaddingMustBeInTheVocabulary) {
+  Json json = llama();
+  json["model_type"] = "roberta";
+  EXPECT_EQ(parse_config(json, "c").padding_id, 1);
+  json["vocab_size"] = 1;
+  EXPECT_THAT(refusal(json), HasSubstr("pad_token_id 1 (its default) must be below vocab_size 1"));
+}
+
+// With a search through all members for each one, this takes minutes.
+TEST(Config, AnyNumberOfLabelsIsWrittenInTimeThatGrowsWithIt) {
+  LanguageConfig config = preset_config("roberta-tiny").value();
+  config.labels = 200000;
+  const Json json = config_json(config);
+  EXPECT_EQ(json["id2label"].size(), 200000u);
+  EXPECT_EQ(json["label2id"].back(), 199999);
+}
+
+TEST(Config, ANoiseScheduleWithoutNoiseOrWithoutAnImageIsRefused) {
+  const std::vector<std::tuple<double, double, int64_t>> schedules = {
+      {1e-300, 0.02, 1000}, {1e-4, 0.02, 1 << 20}, {0.9, 0.9, 1000}};
+  for (const auto& [begin, end, steps] : schedules) {
+    DitConfig config = dit_preset("dit-tiny").value();
+    EXPECT_NO_THROW(check_config(config, "c"));
+    config.beta_begin = begin;
+    config.beta_end = end;
+    config.timesteps = steps;
+    EXPECT_THROW(check_config(config, "c"), UserError) << begin << " " << end << " " << steps;
+  }
 }
 
 TEST(Config, WhatIsWrittenIsReadBack) {

@@ -85,7 +85,9 @@ TEST(WeightAverage, IsTheMovingMeanOverEveryPartOfTheModel) {
   EXPECT_LE(largest_difference(average.parameter(1), expected), 1e-12);
 
   const std::string folder = (std::filesystem::temp_directory_path() / "veil_average").string();
-  save_checkpoint(folder, *run.executor, {{"steps", run.executor->steps()}}, 1, &average);
+  save_checkpoint(folder, *run.executor,
+                  {{"steps", run.executor->steps()}, {"position", {{"epoch", 0}, {"step", 2}}}}, 1,
+                  &average);
   WeightAverage again(*run.executor, 0.15);
   load_average(newest_checkpoint(folder).value(), again);
   EXPECT_EQ(again.updates(), 2);
