@@ -123,8 +123,8 @@ void Builder::emit_forward(int b) {
         .block = b,
         .after = waits_for_params(b),
         .creates = {flow(b)},
-        .scratch_bytes = std::max(block.forward_scratch_bytes,
-                                  block.score_scratch_bytes - block.output_bytes)};
+        .scratch_bytes =
+            std::max(block.forward_scratch_bytes, block.score_scratch_bytes - block.output_bytes)};
   if (tapes(b)) {
     add(op.creates, tape(b));
   } else {
