@@ -81,6 +81,7 @@ int run_fetch(const CommandCall& call) {
   std::string token, json;
   bool overwrite = false;
   request.endpoint = hub_endpoint_from_environment();
+  request.authorities = authorities_from_environment();
   request.cache_root = hub_cache_root(hub_variables_from_environment());
   Options options("fetch",
                   "downloads a model into the Hugging Face cache; a fetch that was cut off goes on "

@@ -55,6 +55,10 @@ std::string hub_token_from_environment() {
   return std::filesystem::is_regular_file(file, ignored) ? trimmed(read_file(file)) : "";
 }
 
+std::string authorities_from_environment() {
+  return variable("SSL_CERT_FILE");
+}
+
 std::string hub_endpoint_from_environment() {
   const std::string given = trimmed(variable("HF_ENDPOINT"));
   return given.empty() ? "https://huggingface.co" : given;

@@ -20,5 +20,6 @@ std::string model_folder_from_environment(const std::string& name);
 // goes into requests and nowhere else.
 std::string hub_token_from_environment();
 std::string hub_endpoint_from_environment();  // HF_ENDPOINT, else https://huggingface.co
+std::string authorities_from_environment();   // SSL_CERT_FILE, "" if it is not set
 
 }  // namespace veil

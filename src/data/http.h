@@ -29,7 +29,8 @@ struct HttpAnswer {
 // Certificates are checked; only http and https are spoken.
 class HttpClient {
  public:
-  explicit HttpClient(int slow_s = 60);
+  // `authorities`: a file of certificates, by which the others are checked; "": the system's.
+  explicit HttpClient(int slow_s = 60, const std::string& authorities = "");
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;

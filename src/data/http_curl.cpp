@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 
@@ -154,6 +153,7 @@ class UrlHandle {
 struct HttpClient::State {
   CURL* handle = nullptr;
   int slow_s = 60;
+  std::string authorities;
 
   HttpAnswer perform(const std::string& url, const Headers& headers, Transfer& transfer,
                      bool head_only) {
@@ -172,8 +172,7 @@ struct HttpClient::State {
     curl_easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, kSlowest);
     curl_easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(slow_s));
     curl_easy_setopt(handle, CURLOPT_USERAGENT, "veil");
-    if (const char* const authorities = std::getenv("SSL_CERT_FILE"); authorities && *authorities)
-      curl_easy_setopt(handle, CURLOPT_CAINFO, authorities);
+    if (!authorities.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, authorities.c_str());
     curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, message);
     curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, header_callback);
     curl_easy_setopt(handle, CURLOPT_HEADERDATA, &transfer);
@@ -203,9 +202,11 @@ std::string http_library_version() {
   return version.substr(0, version.find(' '));
 }
 
-HttpClient::HttpClient(int slow_s) : state_(std::make_unique<State>()) {
+HttpClient::HttpClient(int slow_s, const std::string& authorities)
+    : state_(std::make_unique<State>()) {
   start_library();
   state_->slow_s = slow_s;
+  state_->authorities = authorities;
   state_->handle = curl_easy_init();
   VEIL_CHECK(state_->handle, "libcurl does not start");
 }

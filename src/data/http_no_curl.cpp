@@ -24,7 +24,7 @@ std::string http_library_version() {
   return "";
 }
 
-HttpClient::HttpClient(int) {
+HttpClient::HttpClient(int, const std::string&) {
   missing();
 }
 HttpClient::~HttpClient() = default;

@@ -69,7 +69,7 @@ HubSession::HubSession(const FetchRequest& request, std::function<void(const std
     : request_(request),
       tell_(std::move(tell)),
       endpoint_(request.endpoint),
-      client_(request.slow_s) {
+      client_(request.slow_s, request.authorities) {
   while (endpoint_.ends_with('/')) endpoint_.pop_back();
   origin_ = url_origin(endpoint_);
   if (origin_.empty()) {

@@ -19,7 +19,7 @@ struct TestCase {
   int64_t logit_piece_bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   int64_t heads = 3, kv_heads = 1;  // of families whose heads can be grouped
-  double max_grad_norm = 0;  // taken if it is set
+  double max_grad_norm = 0;         // taken if it is set
   struct Private {
     privacy::PassKind pass = privacy::PassKind::two_pass;
     privacy::NormRule rule = privacy::NormRule::ghost;

@@ -36,7 +36,7 @@ HttpAnswer next_answer() {
 
 // The client, without a network. It takes the place of the library's own (CMakeLists.txt).
 struct HttpClient::State {};
-HttpClient::HttpClient(int) {}
+HttpClient::HttpClient(int, const std::string&) {}
 HttpClient::~HttpClient() = default;
 HttpAnswer HttpClient::head(const std::string&, const Headers&) {
   return next_answer();
