@@ -235,7 +235,7 @@ TEST(Config, RobertasUsualPaddingMustBeInTheVocabulary) {
   EXPECT_THAT(refusal(json), HasSubstr("pad_token_id 1 (its default) must be below vocab_size 1"));
 }
 
-// With a search through all members for each one, this takes minutes.
+// A search through all members for each one would take time that grows with the square.
 TEST(Config, AnyNumberOfLabelsIsWrittenInTimeThatGrowsWithIt) {
   LanguageConfig config = preset_config("roberta-tiny").value();
   config.labels = 200000;

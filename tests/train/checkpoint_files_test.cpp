@@ -44,7 +44,7 @@ class CheckpointFiles : public testing::Test {
                        {"sha256", {{"rank_00000.safetensors", "00ff"}}}};
 };
 
-// Each of them was an internal error, or had no name in the message.
+// Most of them would be an internal error where a resumed run reads them.
 TEST_F(CheckpointFiles, AFieldOfAnotherKindIsNamedInOneLineWithItsFile) {
   EXPECT_EQ(refusal(sound_), "");
   const std::vector<std::pair<std::string, Json>> wrong = {
