@@ -16,8 +16,8 @@ struct FetchRequest {
   std::string cache_root;
   // "" for none. It is sent to the endpoint alone, never to a host that the endpoint points to
   std::string token;
-  std::string authorities;  // as HttpClient takes them
-  bool all = false;         // every file of the repository, not only what files_of_a_model() keeps
+  std::string authorities = "";  // as HttpClient takes them
+  bool all = false;  // every file of the repository, not only what files_of_a_model() keeps
   bool dry_run = false;
   int attempts = 5;             // in a row that receive less than a MiB
   int64_t first_wait_ms = 500;  // before the second attempt; doubled before each further one
