@@ -120,12 +120,8 @@ MUTANTS = [
            tests='PrivateStep.PaddingSamplesAndEmptyBatchesCountForNothing',
            verify=('--model gpt2-tiny --mode ghost --strategy ddp', 'likely cause: padding')),
     Mutant('gram-in-bf16', 'the Gram matrices of bf16 models are bf16',
-           [('src/privacy/norm_sink.cpp', 'const Tensor of_a = gram(a, 0), of_g = gram(g, 1);',
-             'const Tensor of_a = gram(a, 0), of_g = gram(g, 1);\n'
-             '        if (narrow) of_a.copy_(of_a.to(at::kBFloat16)), of_g.copy_(of_g.to(at::kBFloat16));'),
-            ('src/privacy/norm_sink.cpp', '  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);',
-             '  narrow = a.scalar_type() == at::kBFloat16;\n  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);'),
-            ('src/privacy/norm_sink.cpp', "// One parameter's rows:", "static bool narrow = false;\n// One parameter's rows:")],
+           [('src/privacy/norm_sink.cpp', '                     /*add=*/false);\n        return out;',
+             '                     /*add=*/false);\n        if (x.scalar_type() == at::kBFloat16) out.copy_(out.to(at::kBFloat16));\n        return out;')],
            tests='NormSink.ProductsOfNarrowTypesAreNormedInFp32'),
     Mutant('q-from-batches', 'q is one over the number of batches',
            [('src/privacy/mechanism.cpp', 'r.q = *r.expected_batch / size;', 'r.q = 1 / std::ceil(size / *r.expected_batch);')],
@@ -381,6 +377,23 @@ MUTANTS = [
     Mutant('fastest-norms-named', 'the layer whose norms take least is named',
            [('src/suite/layer_norms.cpp', 'std::max_element(norms.begin()', 'std::min_element(norms.begin()')],
            tests='VerdictClaims.NothingFalse*:LayerNorms.*'),
+    Mutant('plan-of-its-own', "a rank takes the clip plan that its own prices choose, not rank 0's",
+           [('src/run/ranks.cpp', '  if (!lane || lane->backend() == "simulated") return mine;', '  return mine;')],
+           tests='*RanksWithOtherPricesTakeRank0sPlan'),
+    Mutant('plan-not-kept', 'prices that were measured since change the clip plan of a run',
+           [('src/run/private_run.cpp', '  if (!before.is_object() || !before.contains(kClipPlan)) return {};', '  return {};')],
+           tests='*PricesThatWereMeasuredSinceDoNotChange*'),
+    Mutant('old-removed-first', 'the checkpoints before the newest are removed before it is known to be whole',
+           [('src/run/train.cpp', '      check_frozen(checkpoint_state(*checkpoint), *checkpoint);',
+             '      remove_old_checkpoints(folder_, *executor_, config_.training.keep_checkpoints);\n'
+             '      check_frozen(checkpoint_state(*checkpoint), *checkpoint);')],
+           tests='*AtResumeOneCheckpointTooMany*'),
+    Mutant('any-host', 'a certificate that names another host is taken',
+           [('src/data/http_curl.cpp', '    if (!authorities.empty())', '    curl_easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 0L);\n    if (!authorities.empty())')],
+           tests='HubFetch.ACertificateOfAnotherHost*'),
+    Mutant('names-of-any-files', "names in a checkpoint's state may lead out of its folder",
+           [('src/train/checkpoint_files.cpp', 'if (!digest.is_string() || !is_rank_file(name)) return false;', 'if (!digest.is_string()) return false;')],
+           tests='*CheckpointFiles*'),
 ]
 
 
