@@ -121,7 +121,10 @@ MUTANTS = [
            verify=('--model gpt2-tiny --mode ghost --strategy ddp', 'likely cause: padding')),
     Mutant('gram-in-bf16', 'the Gram matrices of bf16 models are bf16',
            [('src/privacy/norm_sink.cpp', '                     /*add=*/false);\n        return out;',
-             '                     /*add=*/false);\n        if (x.scalar_type() == at::kBFloat16) out.copy_(out.to(at::kBFloat16));\n        return out;')],
+             '                     /*add=*/false);\n        if (narrow) out.copy_(out.to(at::kBFloat16));\n        return out;'),
+            ('src/privacy/norm_sink.cpp', '  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);',
+             '  narrow = a.scalar_type() == at::kBFloat16;\n  if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);'),
+            ('src/privacy/norm_sink.cpp', 'void NormSink::add_ghost(', 'static bool narrow = false;\nvoid NormSink::add_ghost(')],
            tests='NormSink.ProductsOfNarrowTypesAreNormedInFp32'),
     Mutant('q-from-batches', 'q is one over the number of batches',
            [('src/privacy/mechanism.cpp', 'r.q = *r.expected_batch / size;', 'r.q = 1 / std::ceil(size / *r.expected_batch);')],
@@ -392,7 +395,7 @@ MUTANTS = [
            [('src/data/http_curl.cpp', '    if (!authorities.empty())', '    curl_easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 0L);\n    if (!authorities.empty())')],
            tests='HubFetch.ACertificateOfAnotherHost*'),
     Mutant('names-of-any-files', "names in a checkpoint's state may lead out of its folder",
-           [('src/train/checkpoint_files.cpp', 'if (!digest.is_string() || !is_rank_file(name)) return false;', 'if (!digest.is_string()) return false;')],
+           [('src/train/checkpoint_files.cpp', 'if (!digest.is_string() || !is_rank_file(name)) return false;', 'if (!digest.is_string() || (is_rank_file(name), false)) return false;')],
            tests='*CheckpointFiles*'),
 ]
 
