@@ -17,7 +17,7 @@ TOOLS := . build/env.sh
 FORMATTED = $(shell git ls-files --cached --others --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.cu' 'src/*.cuh' 'tests/*.h' 'tests/*.cpp' 'bench/*.h' 'bench/*.cpp')
 
 .PHONY: help setup program build test demo install uninstall wheel format format-check layers lint bench configurations
-.PHONY: fuzz mutants soak chaos clean setup-test test-release test-demo test-example test-chaos test-wheel test-asan test-threads test-fuzz
+.PHONY: fuzz mutants soak chaos clean setup-test test-release test-demo test-example test-chaos test-wheel test-asan test-threads test-fuzz build-sanitized
 help:
 	@echo 'make demo       build the program and show what it does, on a CPU, with a page to look at'
 	@echo 'make test       build and check everything'
@@ -41,8 +41,8 @@ test: setup-test format-check layers
 	@$(MAKE) --no-print-directory test-release
 	@$(MAKE) --no-print-directory test-demo
 	@$(MAKE) --no-print-directory test-example
-	@$(MAKE) --no-print-directory test-chaos
 	@$(MAKE) --no-print-directory test-wheel
+	@$(MAKE) --no-print-directory -j 2 test-chaos build-sanitized
 	@$(MAKE) --no-print-directory test-fuzz
 	@$(MAKE) --no-print-directory test-threads
 	@$(MAKE) --no-print-directory test-asan
@@ -50,6 +50,11 @@ test: setup-test format-check layers
 
 test-release: setup-test build
 	@$(TOOLS) && scripts/run_tests.sh release
+
+# What the last three parts of `make test` run. Faults mostly wait, so these are built beside them.
+build-sanitized: setup
+	@scripts/setup.sh fuzz
+	@$(TOOLS) && for preset in fuzz tsan asan; do scripts/build.sh $$preset $(JOBS) $(CONFIGURE) || exit 1; done
 
 test-asan: setup
 	@$(TOOLS) && scripts/build.sh asan $(JOBS) $(CONFIGURE) && scripts/run_tests.sh asan
