@@ -88,7 +88,8 @@ TEST_F(ProgramLaunchEnvironment, RanksWithOtherPricesTakeRank0sPlan) {
     price(0, keeping_pays);
     price(1, !keeping_pays);
     ASSERT_EQ(two_ranks("profile --model llama-tiny --device cpu --mode auto --batch-size 4 "
-                        "--seq-length 16 --iterations 1 --warmup 0 --overwrite --output plan.json",
+                        "--seq-length 16 --iterations 1 --warmup 0 --overwrite --output plan.json "
+                        "--collective-timeout 60",
                         environment),
               std::pair(0, 0))
         << text(work() / "err.0") << text(work() / "err.1");
@@ -97,7 +98,7 @@ TEST_F(ProgramLaunchEnvironment, RanksWithOtherPricesTakeRank0sPlan) {
     ASSERT_EQ(two_ranks("train --model llama-tiny --from-scratch --data text.jsonl --device cpu "
                         "--tokenizer bytes --held-out 0 --sigma 1 --delta 1e-4 --accountant rdp "
                         "--seq-length 16 --total-batch-size 8 --batch-size 2 --steps 2 "
-                        "--output-dir " +
+                        "--collective-timeout 60 --output-dir " +
                             folder,
                         environment),
               std::pair(0, 0))
