@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/quantity.h"
@@ -200,8 +201,12 @@ Ledger ledger_from_json(const nlohmann::json& text, const std::string& where) {
   Ledger ledger;
   try {
     int64_t steps = 0;
+    std::set<std::string> segments;
     for (const nlohmann::json& event : text) {
       ledger.events.push_back(event_from_json(event));
+      // Two of one name would be taken for one where ledgers are merged.
+      if (!segments.insert(ledger.events.back().segment).second)
+        throw UserError("a segment is there twice");
       steps += ledger.events.back().reached - ledger.events.back().first;
       if (steps > kMostInLedger) throw UserError(fmt::format("more than {} steps", kMostInLedger));
     }

@@ -149,6 +149,16 @@ TEST(PrivacyLedger, StepsThatCannotBeAddedAreRefused) {
   EXPECT_THROW(ledger_from_json(events, "file.json"), UserError);
 }
 
+// Merged with an earlier ledger that has the first event alone, the second one, of less noise, would
+// be counted with the first one's.
+TEST(PrivacyLedger, TwoEventsOfOneSegmentAreRefused) {
+  nlohmann::json events = ledger_json({{event(request(), "a", 0, 30)}});
+  events.push_back(events[0]);
+  EXPECT_THROW(ledger_from_json(events, "here"), UserError);
+  events[1]["segment"] = "another";
+  EXPECT_EQ(ledger_from_json(events, "here").events.size(), 2u);
+}
+
 TEST(PrivacyLedger, MergingKeepsEveryEventOnceAndTheFurtherReach) {
   const Ledger one{{event(request(), "a", 0, 30), event(request(), "b", 20, 50)}};
   const Ledger other{{event(request(), "a", 0, 40), event(request(), "c", 30, 35)}};
