@@ -1,5 +1,6 @@
 // An options file in TOML, or, if the first line is "arguments", a command line with an argument in
 // each line.
+#include "base/utf8.h"
 #include "cli/options.h"
 #include "fuzz/fuzz.h"
 
@@ -38,6 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (text.starts_with("arguments\n")) {
       fuzz::take_line(text);
       while (!text.empty()) arguments.emplace_back(fuzz::take_line(text));
+      // The commands refuse these before they are parsed (cli/command.cpp).
+      for (const std::string& argument : arguments) {
+        if (find_invalid_utf8(argument) != std::string::npos) return;
+      }
     } else {
       arguments = {"--config", fuzz::input_file("options.toml", text)};
     }
