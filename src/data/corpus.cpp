@@ -363,7 +363,7 @@ std::optional<Document> Corpus::next_row() {
     file.keys = row->fields;
     for (auto key = file.keys.begin(); key != file.keys.end(); ++key) {
       if (std::find(file.keys.begin(), key, *key) != key)
-        user_error("{}:1: the first row names the column '{}' twice", file.path, *key);
+        user_error("{}:1: the first row names the column '{}' twice", file.path, printable(*key));
     }
     return {};
   }

@@ -127,6 +127,13 @@ TEST_F(CorpusTest, LabelsThatAreNoneAreBad) {
   }
 }
 
+TEST_F(CorpusTest, AColumnThatIsThereTwiceIsNamedInOneLineWhateverItsName) {
+  write("a.csv", "\"te\nxt\",\"te\nxt\"\n1,2\n");
+  const std::string said = complaint([&] { texts(); });
+  EXPECT_THAT(said, HasSubstr("a.csv:1: the first row names the column"));
+  EXPECT_EQ(said.find('\n'), std::string::npos);
+}
+
 TEST_F(CorpusTest, AFolderWithoutDataIsAComplaint) {
   EXPECT_THAT(complaint([&] { texts(); }),
               HasSubstr("holds no .txt, .json, .jsonl, .csv or .tsv file"));
