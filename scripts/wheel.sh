@@ -9,6 +9,8 @@ shift
 cuda=AUTO
 ls /dev/nvidia[0-9]* >/dev/null 2>&1 || cuda=OFF
 export CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$jobs
+# By the same names as cmake finds the compilers: what `make build` has compiled is then taken from the compiler cache.
+export CC=${CC:-cc} CXX=${CXX:-c++}
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 export CMAKE_ARGS="-DCMAKE_MAKE_PROGRAM=$VEIL_NINJA -DPython3_EXECUTABLE=$VEIL_PYTHON -DVEIL_CUDA=$cuda $*"
 mkdir -p build-wheel/dist
