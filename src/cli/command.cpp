@@ -235,9 +235,8 @@ int run_veil(const std::vector<std::string>& arguments) {
   } catch (const UserError& error) {
     complain(in_options(error));
     return error.exit_code();
-  } catch (const std::filesystem::filesystem_error&
-               error) {  // a full disk, a folder that is not allowed
-    complain(failure_text(error));
+  } catch (const std::filesystem::filesystem_error& error) {
+    complain(failure_text(error));  // a full disk, a folder that is not allowed
     return kExitUsage;
   } catch (const std::exception& error) {
     complain(failure_text(error));

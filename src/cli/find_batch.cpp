@@ -109,6 +109,7 @@ class Search {
     experiment_.step.strategy = strategy;
     source_ = model_source(experiment_);
     words_ = trial_words(experiment_);
+    prices_ = step_prices(experiment_, on_gpu_);
   }
 
   LargestBatch run(const std::function<void(const Trial&)>& on_trial) {
@@ -148,8 +149,7 @@ class Search {
     const ModelShape shape = model.shape(batch, step.compute, on_gpu_);
     const PrivacyConfig& privacy = experiment_.privacy;
     if (privacy.is_private())
-      step.clip = clip_method(privacy.method, shape, step, privacy.by_layer(),
-                              step_prices(experiment_, on_gpu_));
+      step.clip = clip_method(privacy.method, shape, step, privacy.by_layer(), prices_);
     const MemoryEstimate estimate = estimate_memory(build_schedule(shape, step));
     return estimate.peak(on_gpu_ ? Space::device : Space::host).total();
   }
@@ -199,6 +199,7 @@ class Search {
   int64_t limit_;
   int64_t predicted_ = 0;  // the largest batch by the estimator
   std::vector<std::string> words_;
+  StepPrices prices_;
   std::vector<Trial> trials_;
 };
 

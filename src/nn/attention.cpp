@@ -41,10 +41,9 @@ Library library_for(AttentionKind kind, DType compute, Device device) {
 constexpr int64_t kWidestCudnnHead = 128;
 
 Library library_for(const Attention& a, const Tensor& qkv, const Tensor& mask) {
+  if (a.holds_scores(qkv.scalar_type(), qkv.is_cuda(), mask.defined())) return Library::math;
   const Library library = library_for(a.kind, qkv.scalar_type(), qkv.device());
-  if (library != Library::cudnn && library != Library::flash) return library;
-  // neither library takes heads of other widths
-  if (mask.defined() || a.head_dim % 8 != 0) return Library::math;
+  if (library == Library::cpu_flash) return library;
   if (a.slides(qkv.size(1))) return Library::window_flash;
   return a.head_dim > kWidestCudnnHead ? Library::flash : library;
 }
@@ -296,6 +295,7 @@ int64_t Attention::window_bytes(int64_t tokens, DType compute) const {
 }
 
 bool Attention::holds_scores(DType compute, bool on_gpu, bool masked) const {
+  // neither library of a GPU takes masks, or heads of other widths
   const bool refused = dtype_bytes(compute) > 2 || masked || head_dim % 8 != 0;
   return kind == AttentionKind::math || (on_gpu && refused);
 }

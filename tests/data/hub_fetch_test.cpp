@@ -75,6 +75,14 @@ class HubFetch : public ::testing::Test {
     ADD_FAILURE() << "the fetch did not fail";
     return {};
   }
+  // Of one that asks this server, with a token.
+  std::pair<std::string, int> failure_at(const TestTlsServer& server) {
+    request_.endpoint = server.address();
+    request_.token = "hf_secret";
+    request_.attempts = 1;
+    request_.slow_s = 2;
+    return failure();
+  }
   std::string folder() const { return files_.path("cache/models--org--tiny"); }
   std::string partial() const {
     return folder() + "/blobs/" + hub_->checksum("model.safetensors") + ".incomplete";
@@ -317,11 +325,7 @@ TEST_F(HubFetch, ACertificateThatNobodyVouchesForIsRefusedBeforeTheTokenIsSent) 
     SCOPED_TRACE(host);
     TestTlsServer server(host);
     if (!server.runs()) GTEST_SKIP() << "the program openssl is not here";
-    request_.endpoint = server.address();
-    request_.token = "hf_secret";
-    request_.attempts = 1;
-    request_.slow_s = 2;
-    const auto [line, code] = failure();
+    const auto [line, code] = failure_at(server);
     EXPECT_EQ(code, kExitFailed);
     EXPECT_THAT(line, AllOf(HasSubstr("cannot list org/tiny"), HasSubstr("ertificate")));
     EXPECT_THAT(server.heard(), Not(HasSubstr("hf_secret")));
@@ -337,11 +341,7 @@ TEST_F(HubFetch, ACertificateOfAnotherHostIsRefusedBeforeTheTokenIsSent) {
     TestTlsServer server(host);
     if (!server.runs()) GTEST_SKIP() << "the program openssl is not here";
     request_.authorities = server.certificate();
-    request_.endpoint = server.address();
-    request_.token = "hf_secret";
-    request_.attempts = 1;
-    request_.slow_s = 2;
-    const auto [line, code] = failure();
+    const auto [line, code] = failure_at(server);
     EXPECT_EQ(code, kExitFailed);
     const bool right = host == std::string("127.0.0.1");
     EXPECT_EQ(line.find("ertificate") == std::string::npos, right) << line;
