@@ -225,7 +225,7 @@ std::string foreign_words(std::string text, const FormatMarks& marks, const Chat
   // Phi-3's marks may be put together of a role and signs.
   const std::string signs = marks.format == ChatFormat::phi3 ? "<|>" : "";
   for (const char letter : text) {
-    const bool blank = letter >= 0 && letter <= ' ';
+    const bool blank = static_cast<unsigned char>(letter) <= ' ';  // char has no sign on ARM
     if (blank || signs.find(letter) != std::string::npos) {
       end_word();
     } else {
