@@ -111,6 +111,7 @@ void ClipState::begin_body(const Tensor& ids) {
 }
 
 GradSink& ClipState::sink(GradUse use, int block, const Tape* tape) {
+  norms_.set_waits(use == GradUse::book);  // what is booked lives on
   switch (use) {
     case GradUse::keep:
       book_.set_block(block);

@@ -29,6 +29,8 @@ class ClipState {
   // Norms of what block `block` was the last to report of the kept gradients.
   void norm_kept(int block, const std::function<Tensor(int unit)>& kept);
   void coefficients(int layer);
+  // A block that books has made its reports.
+  void finish_norms() { norms_.finish(); }
   void replay(int block, const Tape& tape) { book_.replay(block, tape, clipped_); }
   privacy::ClipCoefficients coefficients_of() const {
     return {coefficients_, schedule_.layers.of_param};

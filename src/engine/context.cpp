@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/sample_products.h"
 
 namespace veil {
 
@@ -31,6 +32,7 @@ ExecutorContext::ExecutorContext(const Model& model_of, int64_t batch,
   at::globalContext().setUserEnabledMkldnn(false);
   options.step.optimizer = options.optimizer.kind;
   options.step.on_gpu = device.is_cuda();
+  options.step.sample_products = device.is_cuda() && gpu_has_sample_products();
   VEIL_CHECK(options.step.clip.has_value() == options.privacy.has_value(),
              "a clip method without a private step, or the reverse");
   schedule = build_schedule(shape, options.step);

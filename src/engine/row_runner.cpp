@@ -298,6 +298,10 @@ void RowRunner::after_reports(const Op& op) {
     };
     clock_ ? clock_->time_report(norm) : norm();
   }
+  if (op.use == GradUse::book) {
+    const auto norm = [&] { gradients_.clip()->finish_norms(); };
+    clock_ ? clock_->time_report(norm) : norm();
+  }
   if (op.kind != OpKind::backward) return;
   const auto block = static_cast<size_t>(op.block);
   const bool remade = op.use == GradUse::book && schedule.remakes_tape[block];

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/sample_products.h"
+
 namespace veil {
 namespace {
 
@@ -42,6 +44,12 @@ void add_scores(Work& work, const Scores& scores, double products, double passes
   const double product = static_cast<double>(scores.flops) / 2;
   add_flops(work, products * product, product / static_cast<double>(scores.matrices));
   work[moved] += passes * static_cast<double>(scores.bytes) / kGiga;
+}
+
+bool by_sample_products(const WeightProduct& p, const StepOptions& step) {
+  return step.sample_products &&
+         sample_products_fit(step.compute, static_cast<int64_t>(p.tokens),
+                             static_cast<int64_t>(p.rows), static_cast<int64_t>(p.columns));
 }
 
 double created_bytes(const std::vector<Buffer>& buffers) {
@@ -137,6 +145,10 @@ Work norm_work(const WeightProduct& p, privacy::NormRule rule, int64_t tile_side
       const double side = std::max(1.0, p.tokens / tile),
                    pairs = p.samples * p.tokens * p.tokens / 2;
       work[Amount::gram] += 2 * pairs * (p.rows + p.columns) / kGiga;
+      if (by_sample_products(p, step)) {
+        work[Amount::norm_launches] += 2;
+        break;
+      }
       work[Amount::gram_moved] += 4 * pairs * kReal / kGiga;
       work[Amount::norm_launches] += 4 * side * (side + 1) / 2;
       break;
@@ -227,6 +239,11 @@ bool StepWork::booked(const WeightProduct& product) const {
 void StepWork::add_clipped(Work& work, const WeightProduct& p) const {
   const auto sum_bytes = static_cast<double>(dtype_bytes(schedule_.grad_dtype));
   work[Amount::clip] += p.flops() / kGiga;
+  if (by_sample_products(p, schedule_.options)) {
+    work[Amount::clip_moved] +=
+        p.rows * p.columns * sum_bytes * (schedule_.accumulates_whole ? 2 : 1) / kGiga;
+    return;
+  }
   work[Amount::clip_moved] += 2 * p.numbers() * sum_bytes / kGiga;
 }
 

@@ -8,10 +8,14 @@
 
 namespace veil {
 
-// Whether a squared norm is a number at all: a sample for which it is not contributes nothing.
-// Without isfinite, which the host and the device name differently.
+// Gradients that are longer could make fp32 sums overflow before they are scaled.
+inline constexpr double kLongestNorm = 0x1p110;
+
+// Whether a squared norm is a number that sums can be made of: a sample for which it is not
+// contributes nothing. False for what is not a number.
 VEIL_HOST_DEVICE bool usable_squared_norm(double squared_norm) {
-  return squared_norm - squared_norm == 0;
+  constexpr double kLargest = kLongestNorm * kLongestNorm;
+  return squared_norm <= kLargest && squared_norm >= -kLargest;
 }
 
 // A Gram matrix's sum can round below 0.

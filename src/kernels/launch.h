@@ -355,6 +355,66 @@ struct CombineSamples {
 };
 void combine_samples(const CombineSamples& combine);
 
+// Products over tokens on the tensor cores of compute capability 9.0, for bf16 and fp16. Addresses
+// and strides are multiples of eight elements.
+bool has_sample_products();
+
+struct SampleMatrix {  // [samples, tokens, columns], columns contiguous
+  const void* data;
+  int64_t sample_stride, token_stride;  // in elements
+};
+
+// out[r, c] (+)= the sum over samples i of coefficients[i] times the sum over t of g[i, t, r] a[i,
+// t, c]. A sample whose coefficient is 0 is not read.
+struct ClippedProduct {
+  SampleMatrix g, a;
+  Element element;
+  int64_t samples, tokens, rows, columns;
+  const double* coefficients;
+  float* out;  // [rows, columns]
+  bool add;
+  void* stream;
+};
+void clipped_product(const ClippedProduct& product);
+
+// For each piece of a report's g, squared[row, first_sample + i] += the sum over pairs of tokens of
+// (a a^T)(g g^T), and rounding * (the sum over t of |a_t| |g_t|)^2.
+inline constexpr int kMostGramPieces = 4, kMostGramReports = 4;
+inline constexpr int kGramColumns = 128;  // that a tensor core adds up; fp32 additions the rest
+struct GramPiece {
+  int64_t column, count, row;
+};
+struct GramReport {
+  SampleMatrix a, g;
+  int64_t columns;  // of a
+  GramPiece piece[kMostGramPieces];
+  int pieces;
+  int64_t first_sample;
+};
+struct GramNorms {
+  GramReport report[kMostGramReports];  // those that take longest first
+  int reports;
+  Element element;
+  int64_t samples, tokens;
+  double rounding;
+  double* partial;  // gram_norm_partials(samples, tokens)
+  double* squared;  // [rows, squared_stride]
+  int64_t squared_stride;
+  void* stream;
+};
+void gram_norms(const GramNorms& norms);
+inline int64_t gram_norm_tiles(int64_t tokens) {
+  const int64_t side = (tokens + 127) / 128;
+  return side * (side + 1) / 2;
+}
+inline int64_t gram_norm_partials(int64_t samples, int64_t tokens) {
+  return kMostGramReports * kMostGramPieces * samples * gram_norm_tiles(tokens) * 2;
+}
+VEIL_HOST_DEVICE int64_t gram_partial(const GramNorms& n, int64_t report, int64_t piece,
+                                      int64_t sample, int64_t tile, int64_t tiles) {
+  return (((report * kMostGramPieces + piece) * n.samples + sample) * tiles + tile) * 2;
+}
+
 struct ScaleSamples {
   const void* x;
   Element element;

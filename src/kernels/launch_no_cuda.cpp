@@ -118,6 +118,15 @@ void combine_samples(const CombineSamples&) {
 void scale_samples(const ScaleSamples&) {
   not_built();
 }
+bool has_sample_products() {
+  return false;
+}
+void clipped_product(const ClippedProduct&) {
+  not_built();
+}
+void gram_norms(const GramNorms&) {
+  not_built();
+}
 void clip_coefficients(const Coefficients&) {
   not_built();
 }

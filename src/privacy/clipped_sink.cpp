@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/embedding_grad.h"
 #include "kernels/sample_combine.h"
+#include "kernels/sample_products.h"
 #include "kernels/tensor_arguments.h"
 #include "privacy/sample_product.h"
 #include "tensor/category.h"
@@ -88,6 +89,8 @@ void ClippedSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   const Tensor coefficients = coefficients_.of(of.param, of.first_sample, all_a.size(0));
   if (all_a.size(1) == 1) {
     add_outer(all_a, all_g, coefficients, out, add);
+  } else if (sample_products_can_read(all_a, all_g) && sample_products_can_write(out)) {
+    clipped_product(all_a, all_g, coefficients, out, add);
   } else if (out.is_cuda()) {
     add_on_gpu(all_a, all_g, coefficients, out, add);
   } else {
@@ -113,7 +116,8 @@ void ClippedSink::direct(ParamId param, const Tensor& per_sample) {
   if (!add && count < whole) target_(param, count, whole - count).zero_();
 }
 
-int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu) {
+int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu,
+                                   bool sample_products) {
   const int64_t real = dtype_bytes(sum_dtype(compute));
   switch (report.by) {
     case Report::By::embedding:
@@ -124,6 +128,8 @@ int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_
       break;
   }
   if (report.tokens == 1) return report.samples * (report.rows + report.columns) * real;
+  if (sample_products && sample_products_fit(compute, report.tokens, report.rows, report.columns))
+    return 0;
   if (on_gpu) {
     return report.samples * product_rows(report.samples, report.rows, report.columns, real) *
            report.columns * real;

@@ -15,8 +15,8 @@ struct ClipCoefficients {
   Tensor of(ParamId param, int64_t first_sample, int64_t samples) const;  // [samples]
 };
 
-// Adds each sample's gradient times its coefficient, in fp32 or better: products are made a sample
-// at a time and scaled afterwards, so that what is added has the norm that was measured. A sample
+// Adds each sample's gradient times its coefficient, in fp32 or better: products are scaled when
+// they are made, not their factors, so that what is added has the norm that was measured. A sample
 // whose coefficient is 0 is passed over, never multiplied: what is not finite in it reaches
 // nothing.
 class ClippedSink final : public GradSink {
@@ -40,7 +40,8 @@ class ClippedSink final : public GradSink {
   ReportedRows seen_;
 };
 
-// The temporaries of one report.
-int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu);
+// The temporaries of one report. sample_products: StepOptions::sample_products.
+int64_t clipped_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu,
+                                   bool sample_products);
 
 }  // namespace veil::privacy

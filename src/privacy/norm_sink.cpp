@@ -13,6 +13,9 @@
 namespace veil::privacy {
 namespace {
 
+// Entries of Gram matrices are rounded before they cancel. What that can hide of a norm is added to
+// it, so that no sample is clipped too little: a last place of (sum of |a_t| |g_t|)^2.
+//
 // Of the last place, for each pair of tokens: two entries are rounded, each once, and what their
 // sums add. A little more, because the lengths are read off rounded entries too: sums of squares,
 // off by their number of terms in last places, which is below a 64th for 2^17 terms.
@@ -43,13 +46,24 @@ Tensor NormSink::totals(ParamId param, int64_t first_sample, int64_t samples) co
 
 // All pieces of a report share the gram matrix of its inputs. a [n, T, d], g [n, T, p].
 void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
-                         const std::vector<Piece>& pieces) const {
+                         const std::vector<Piece>& pieces) {
   const int64_t samples = a.size(0), tokens = a.size(1), side = std::min(options_.tile, tokens);
   const DType real = real_of(a.scalar_type());
+  if (std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+        return sample_products_can_read(a, g.narrow(2, piece.column, piece.count));
+      })) {
+    GramReport report{a, g, {}, first_sample};
+    for (const Piece& piece : pieces)
+      report.pieces.push_back({piece.column, piece.count, piece.param});
+    if (!waiting_.empty() && (waiting_[0].a.size(0) != samples || waiting_[0].a.size(1) != tokens))
+      finish();
+    waiting_.push_back(std::move(report));
+    if (!waits_) finish();
+    return;
+  }
   const Tensor work = empty_tensor({2, samples * side * side}, real, a.device());
-  // Entries are rounded before they cancel. What that can hide of a norm is added to it, so that no
-  // sample is clipped too little: a last place of (sum of |a_t| |g_t|)^2, which is at most the
-  // number of tiles on the diagonal times the sum of their own squares.
+  // The sum over all tokens of |a_t| |g_t|, squared, is at most the number of tiles on the diagonal
+  // times the sum of their own squares.
   const double tiles = static_cast<double>((tokens + side - 1) / side),
                rounding = tiles * kGramRounding * (real == at::kDouble ? 0x1p-52 : 0x1p-23);
   for (int64_t t = 0; t < tokens; t += side) {
@@ -76,6 +90,11 @@ void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
       }
     }
   }
+}
+
+void NormSink::finish() {
+  add_gram_norms(waiting_, kGramRounding * 0x1p-23 + kGramTruncation, squared_);
+  waiting_.clear();
 }
 
 // One parameter's rows: a [n, T, d], g [n, T, p], both of one type.
@@ -170,7 +189,8 @@ void NormSink::direct(ParamId param, const Tensor& per_sample) {
 }
 
 int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile,
-                                int64_t tied_tokens, DType compute, bool on_gpu) {
+                                int64_t tied_tokens, DType compute, bool on_gpu,
+                                bool sample_products) {
   const int64_t samples = report.samples, tokens = report.tokens;
   const int64_t real = dtype_bytes(sum_dtype(compute));
   if (report.by == Report::By::embedding)
@@ -186,6 +206,8 @@ int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, in
   const int64_t rows = std::min(report.rows, param.rows);
   switch (param.rule) {
     case NormRule::ghost: {
+      if (sample_products && sample_products_fit(compute, tokens, report.rows, report.columns))
+        return widened + std::max(gathered, gram_norms_scratch_bytes(samples, tokens));
       const int64_t side = std::min(tile, tokens);
       return widened +
              std::max(gathered, 2 * samples * side * side * real +

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/names.h"
+#include "kernels/sample_products.h"
 #include "nn/block.h"
 #include "nn/grad_sink.h"
 
@@ -37,6 +38,10 @@ class NormSink final : public GradSink {
   // `squared` fp64 [params, batch] gets the sums. Products are fp32 (fp64 for fp64 models) whatever
   // the compute type is.
   NormSink(std::vector<NormParam> params, NormSinkOptions options, Tensor squared);
+  // Whether reports may wait for others of their block, with which a GPU norms them together. Who
+  // reports holds on to them until finish().
+  void set_waits(bool waits) { waits_ = waits; }
+  void finish();
   // A new micro-batch starts; `ids` [batch, tokens] are its inputs, needed for a tied table.
   void begin_body(const Tensor& ids);
   void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
@@ -50,20 +55,23 @@ class NormSink final : public GradSink {
   };
   Tensor totals(ParamId param, int64_t first_sample, int64_t samples) const;
   void add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
-                 const std::vector<Piece>& pieces) const;
+                 const std::vector<Piece>& pieces);
   void add_tiles(ParamId param, int64_t first_sample, const Tensor& a, const Tensor& g) const;
   void keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g);
   std::vector<NormParam> params_;
   NormSinkOptions options_;
   Tensor squared_;
+  bool waits_ = false;
+  std::vector<GramReport> waiting_;
   Tensor ids_;
   // [batch, tokens, d]: the head's gradient at each of the sample's own input tokens
   Tensor tied_rows_;
 };
 
 // The temporaries of one report. tied_tokens: inputs of a sample whose rows of a tied table are
-// gathered, 0 elsewhere.
+// gathered, 0 elsewhere. sample_products: StepOptions::sample_products.
 int64_t norm_sink_scratch_bytes(const Report& report, const NormParam& param, int64_t tile,
-                                int64_t tied_tokens, DType compute, bool on_gpu);
+                                int64_t tied_tokens, DType compute, bool on_gpu,
+                                bool sample_products);
 
 }  // namespace veil::privacy

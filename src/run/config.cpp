@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/text.h"
+#include "kernels/sample_products.h"
 #include "models/adapters.h"
 #include "models/dit.h"
 #include "models/family.h"
@@ -67,6 +68,7 @@ StepOptions step_options(const RunConfig& config, int world, bool on_gpu) {
   step.moments = dtype_of(config.step.moments);
   step.optimizer = config.optimizer.kind;
   step.on_gpu = on_gpu;
+  step.sample_products = on_gpu && gpu_has_sample_products();
   if (sets_zero3(config.privacy.method.mode)) step.strategy = Strategy::zero3;
   return step;
 }

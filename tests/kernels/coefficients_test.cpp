@@ -153,9 +153,14 @@ void small_gradients_stay_or_grow(Device device) {
 void what_is_not_finite_contributes_exactly_nothing_and_is_counted(Device device) {
   for (const ClipFunction function :
        {ClipFunction::abadi, ClipFunction::automatic, ClipFunction::psac, ClipFunction::adaptive}) {
-    const Clipped made = clip(device, function, {1, kNan, kInfinity, 4, -kInfinity}, 1);
-    EXPECT_EQ(made.tally.samples, 5);
-    EXPECT_EQ(made.tally.bad_samples, 3);
+    const double longest = kLongestNorm * kLongestNorm;
+    const Clipped made =
+        clip(device, function,
+             {1, kNan, kInfinity, 4, -kInfinity, longest, std::nextafter(longest, kInfinity)}, 1);
+    EXPECT_EQ(made.tally.samples, 7);
+    EXPECT_EQ(made.tally.bad_samples, 4) << "and one that is too long";
+    EXPECT_GT(made.values[5], 0);
+    EXPECT_EQ(made.values[6], 0);
     EXPECT_EQ(made.values[1], 0);
     EXPECT_EQ(made.values[2], 0);
     EXPECT_EQ(made.values[4], 0);
