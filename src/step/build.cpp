@@ -75,10 +75,11 @@ void Builder::choose_gradients() {
   wired_ = schedule_.reduces && accumulates_whole_ && options_.reduce != schedule_.grad_dtype;
 }
 
-// The tail can wait if all that it reads lies in buffers of its own: whole sums, or kept gradients.
+// The tail can wait if all that it reads lies in buffers of its own: whole sums, kept gradients, or
+// what was booked.
 void Builder::choose_deferral() {
   if (!options_.defer_update || !schedule_.reduces) return;
-  const bool keeps = clips_by(privacy::PassKind::keep);
+  const bool waits = clips_by(privacy::PassKind::keep) || clips_by(privacy::PassKind::book);
   std::string& why_not = schedule_.not_deferred;
   if (options_.grad_norm) {
     why_not = "the norm of the whole gradient is taken first";
@@ -86,7 +87,11 @@ void Builder::choose_deferral() {
     why_not = "parameters or optimizer state are in host memory";
   } else if (accumulates_shard_) {
     why_not = "micro-batches are summed in shards (accumulate: whole)";
-  } else if (!accumulates_whole_ && !keeps) {
+  } else if (clips_by(privacy::PassKind::book) && !accumulates_whole_ && checkpointed()) {
+    why_not = "what was booked is read beside activations that are made again";
+  } else if (clips_by(privacy::PassKind::book) && !accumulates_whole_ && blocks_share_bookings()) {
+    why_not = "blocks share what they booked, and let it go from the last one on";
+  } else if (!accumulates_whole_ && !waits) {
     why_not = "gradients are reduced during backward already";
   } else {
     schedule_.defers_update = true;
@@ -326,6 +331,36 @@ bool Builder::sums_in_body(int u) const {
                      [&](int b) { return b < this->blocks() && books_table_[b]; });
 }
 
+// Outputs that two blocks read, or a condition that all do.
+bool Builder::blocks_share_bookings() const {
+  return shape_.condition ||
+         std::any_of(shape_.blocks.begin(), shape_.blocks.end(),
+                     [](const BlockShape& block) { return block.keeps_output; });
+}
+
+bool Builder::sums_booked_later(int b) const {
+  if (!schedule_.defers_update || accumulates_whole_) return false;
+  const std::vector<int> units = trained_units(b);
+  if (units.size() != 1) return false;
+  // The first block reads the step's own samples, and the loss too. Neither can wait, nor can what is
+  // summed with them.
+  const std::vector<int>& together = unit(units[0]).blocks;
+  return std::none_of(together.begin(), together.end(), [&](int other) {
+    return other == 0 || other == blocks() || trained_units(other).size() != 1;
+  });
+}
+
+// book: what waited of a unit.
+void Builder::sum_waiting(int u) {
+  std::vector<Buffer> target = {sink_target(u)};
+  for (int b : unit(u).blocks) {
+    if (b < blocks() && runs_backward(b) && sums_booked_later(b)) {
+      has_target_[u] = true;  // made here
+      emit_weight_grad(b, std::exchange(target, {}));
+    }
+  }
+}
+
 void Builder::begin_finishing() {
   finishing_ = trained_units();
   reducing_ = updated_ = 0;
@@ -333,7 +368,8 @@ void Builder::begin_finishing() {
 
 // The deferred tail as far as unit u, in the order in which forward reads the units. A few sums are
 // made ahead, so that the reductions do not wait for forward; a sum is no larger than the kept
-// gradients of two samples.
+// gradients of two samples. What a block booked is gone before the next step's forward reaches the
+// block before it, whose output it may hold.
 void Builder::finish(int u) {
   constexpr size_t kAhead = 4;
   const auto found = std::find(finishing_.begin(), finishing_.end(), u);
@@ -343,6 +379,7 @@ void Builder::finish(int u) {
     for (; reducing_ < std::min(updated_ + 1 + kAhead, finishing_.size()); ++reducing_) {
       const int next = finishing_[reducing_];
       if (clips_by(privacy::PassKind::keep) && !sums_in_body(next)) sum_kept(next);
+      if (clips_by(privacy::PassKind::book)) sum_waiting(next);
       emit_reduce(next);
     }
     const int ready = finishing_[updated_];

@@ -329,10 +329,11 @@ int64_t Builder::report_scratch(const Report& report, GradUse use) const {
           {param.dims[0], param.numel() / param.dims[0],
            id < rules.size() ? rules[id] : privacy::NormRule::ghost},
           options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0,
-          options_.compute, options_.on_gpu);
+          options_.compute, options_.on_gpu, options_.sample_products);
     }
     case GradUse::clip:
-      return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu);
+      return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu,
+                                                 options_.sample_products);
     case GradUse::sum:
       return summed_sink_scratch_bytes({table ? report.samples * report.tokens : shape_.batch,
                                         report.numel, report.by,
@@ -353,11 +354,17 @@ void Builder::emit_coefficients(int layer) {
 }
 
 // A layer's norms are known: its sums are made from what was booked, the loss's by making its
-// gradient once more.
+// gradient once more. The loss comes last, when what the blocks booked is gone; but first if the
+// embedding adds to what it sums (a tied table), or if it reads a condition that the blocks let go.
 void Builder::sum_booked(int layer) {
   emit_coefficients(options_.clip->layers ? layer : -1);
-  for (int b = blocks(); runs_backward(b); --b) {
+  std::vector<int> order;
+  for (int b = blocks() - 1; runs_backward(b); --b) order.push_back(b);
+  const bool last = schedule_.tied_table < 0 && !shape_.condition;
+  order.insert(last ? order.end() : order.begin(), blocks());
+  for (int b : order) {
     if (schedule_.layers.of_block[b] != layer) continue;
+    if (b < blocks() && sums_booked_later(b)) continue;
     const bool reads = b == blocks() ? !shape_.loss.params.empty() : schedule_.remakes_tape[b];
     std::vector<int> gathered;
     for (int u : schedule_.layout.units_of_block[b]) {

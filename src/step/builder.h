@@ -47,6 +47,9 @@ class Builder {
   bool fused(int u) const {
     return combines_late() && schedule_.kept_numel[static_cast<size_t>(u)] > 0;
   }
+  // book: whether block b's sums are made when the next step's forward runs.
+  bool sums_booked_later(int b) const;
+  bool blocks_share_bookings() const;
   bool checkpointed() const { return options_.checkpointing != Checkpointing::none; }
   bool selective() const { return options_.checkpointing == Checkpointing::selective; }
   // Whether block b's backward reads its output as forward left it.
@@ -229,6 +232,7 @@ class Builder {
   void emit_weight_grad(int b, std::vector<Buffer> creates = {});
   void sum_booked(int layer);
   void sum_kept(int u);
+  void sum_waiting(int u);
   void add_final_frees(Op& op, int b) const;
   void emit_reduce(int u);
   void finish_reductions();

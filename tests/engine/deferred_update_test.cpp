@@ -10,12 +10,13 @@ namespace {
 
 using privacy::PassKind;
 
-// Every model in every strategy, with kept gradients of one micro-batch and whole sums of several.
+// Every model in every strategy, with kept gradients and bookings of one micro-batch and whole sums
+// of several.
 std::vector<TestCase> deferred_cases() {
   std::vector<TestCase> cases;
   for (const char* model : {"", "llama-tiny", "llama-tiny-tied", "gpt2-tiny", "dit-tiny"}) {
     for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
-      for (int plan = 0; plan < 4; ++plan) {
+      for (int plan = 0; plan < 5; ++plan) {
         const size_t i = cases.size();
         TestCase test;
         test.model = model;
@@ -23,9 +24,9 @@ std::vector<TestCase> deferred_cases() {
         if (i % 4 == 3) test.step.compute = at::kBFloat16;  // parameters are gathered once per step
         test.step.world = 3;
         test.step.strategy = strategy;
-        test.step.micro_batches = plan == 0 ? 1 : 2;
+        test.step.micro_batches = plan == 0 || plan == 4 ? 1 : 2;
         test.step.accumulate_in = AccumulateIn::whole;
-        test.step.checkpointing = static_cast<Checkpointing>(i % 3);
+        if (plan != 4) test.step.checkpointing = static_cast<Checkpointing>(i % 3);
         test.step.wrap = i % 5 == 3   ? WrapPolicy::size
                          : i % 7 == 5 ? WrapPolicy::none
                                       : WrapPolicy::module;
@@ -35,11 +36,13 @@ std::vector<TestCase> deferred_cases() {
         test.batch = 3;
         test.optimizer.kind = i % 2 ? OptimizerKind::adamw : OptimizerKind::sgd;
         if (i % 3 == 2 && *model) test.frozen = {"*.0.*"};
-        if (plan < 3) {
+        if (plan != 3) {
           test.clipped.emplace();
-          test.clipped->pass = plan == 2 ? PassKind::book : PassKind::keep;
+          test.clipped->pass = plan == 2 || plan == 4 ? PassKind::book : PassKind::keep;
           test.clipped->noise_multiplier = 0.7;
         }
+        // blocks of the linear stack and of DiT share what they book
+        if (plan == 4 && (!*model || test.model == "dit-tiny")) continue;
         cases.push_back(test);
       }
     }
@@ -90,6 +93,7 @@ TEST(DeferredUpdate, AUnitIsUpdatedBeforeItIsRead) {
     TestRun run(test, simulated_ranks(test));
     const Schedule& schedule = run.executor->schedule();
     std::vector<int> updated(schedule.layout.units.size(), 0);
+    int forwards = 0;
     size_t finished = 0, trained = 0;
     for (const UnitLayout& unit : schedule.layout.units) trained += !unit.frozen;
     for (const Op& op : schedule.part(Part::turn)) {
@@ -106,7 +110,13 @@ TEST(DeferredUpdate, AUnitIsUpdatedBeforeItIsRead) {
         case OpKind::gather:
           expect_updated(op.unit);
           break;
+        case OpKind::weight_grad:  // nothing that it reads is made anew yet
+          if (finished < trained) {
+            EXPECT_GE(op.block, forwards);
+          }
+          break;
         case OpKind::forward:
+          ++forwards;
           for (int unit : schedule.layout.units_of_block[static_cast<size_t>(op.block)])
             expect_updated(unit);
           break;
@@ -144,6 +154,17 @@ TEST(DeferredUpdate, IsNotPromisedWhereItCannotBe) {
   TestCase offloaded = test;
   offloaded.step.offload_optimizer = true;
   EXPECT_EQ(why_not(offloaded), "parameters or optimizer state are in host memory");
+  TestCase remade = test;
+  remade.clipped.emplace();
+  remade.clipped->pass = PassKind::book;
+  remade.step.checkpointing = Checkpointing::full;
+  EXPECT_EQ(why_not(remade), "what was booked is read beside activations that are made again");
+  TestCase shared = remade;
+  shared.step.checkpointing = Checkpointing::none;
+  for (const char* model : {"", "dit-tiny"}) {
+    shared.model = model;
+    EXPECT_EQ(why_not(shared), "blocks share what they booked, and let it go from the last one on");
+  }
   TestCase alone = test;
   alone.step.world = 1;
   EXPECT_EQ(why_not(alone), "");
