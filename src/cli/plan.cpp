@@ -321,7 +321,7 @@ int run_plan(const CommandCall& call) {
   const int world = simulated.value_or(command.world);
   settle_batch(command.config, world);
   const bool on_gpu = command.config.placement.device != DeviceKind::cpu;
-  StepOptions step = step_options(command.config, world, on_gpu);
+  StepOptions step = planned_step(command.time, command.config, world, on_gpu);
   const Model model = make_model(command.config, model_source(command.config), world);
   const ModelShape shape =
       model.shape(rank_batch(command.config, world), step.compute, step.on_gpu);

@@ -61,8 +61,8 @@ std::vector<int64_t> micro_batches_of(int64_t samples) {
   return sizes;
 }
 
-std::vector<Way> ways(const RunConfig& asked, const StepPrices& prices, int world, bool on_gpu,
-                      int64_t room, int& too_large) {
+std::vector<Way> ways(const TimeWish& time_wish, const RunConfig& asked, const StepPrices& prices,
+                      int world, bool on_gpu, int64_t room, int& too_large) {
   std::vector<Way> found;
   const int64_t total =
       asked.step.total_batch_size.value_or(asked.step.batch_size * asked.step.accumulation * world);
@@ -81,7 +81,7 @@ std::vector<Way> ways(const RunConfig& asked, const StepPrices& prices, int worl
         config.step.batch_size = batch;
         config.step.total_batch_size = total;
         settle_batch(config, world);
-        StepOptions step = step_options(config, world, on_gpu);
+        StepOptions step = planned_step(time_wish, config, world, on_gpu);
         const ModelShape shape = model.shape(batch, step.compute, on_gpu);
         const auto add = [&](const TimeEstimate& time, int64_t peak) {
           if (peak > room) {
@@ -175,6 +175,12 @@ void add_time_options(Options& options, TimeWish& wish) {
                .value = "USD"});
 }
 
+StepOptions planned_step(const TimeWish& wish, const RunConfig& config, int world, bool on_gpu) {
+  StepOptions step = step_options(config, world, on_gpu);
+  if (wish.gpu) step.sample_products = on_gpu && *wish.gpu != KnownGpu::a100;
+  return step;
+}
+
 StepPrices planned_prices(const TimeWish& wish, const RunConfig& config, const StepOptions& step) {
   StepPrices prices = step_prices(config, step.on_gpu);
   if (wish.gpu) prices.machine = known_prices(*wish.gpu, step.compute);
@@ -217,7 +223,7 @@ Json time_json(const TimeWish& wish, const RunConfig& config, const Schedule& sc
 
 void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, bool json) {
   const int world = *wish.gpus;
-  const StepOptions step = step_options(config, world, on_gpu);
+  const StepOptions step = planned_step(wish, config, world, on_gpu);
   const StepPrices prices = planned_prices(wish, config, step);
   double gib = memory_gib(wish.gpu.value_or(KnownGpu::h200));
   if (!wish.gpu && on_gpu && gpu_count() > 0) gib = to_gib(gpus()[0].memory_bytes);
@@ -226,7 +232,7 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
     gib = std::min(gib, *config.privacy.method.memory_budget_gib);
   int too_large = 0;
   const std::vector<Way> found =
-      ways(config, prices, world, on_gpu, static_cast<int64_t>(gib * kGiB), too_large);
+      ways(wish, config, prices, world, on_gpu, static_cast<int64_t>(gib * kGiB), too_large);
   if (found.empty())
     user_error(
         "none of {} fits in {:.1f} GiB per GPU: more GPUs, a smaller `seq_length`, or "

@@ -23,6 +23,8 @@ struct TimeWish {
 };
 void add_time_options(Options& options, TimeWish& wish);
 
+// The step on the GPU that the wish names, or on this machine.
+StepOptions planned_step(const TimeWish& wish, const RunConfig& config, int world, bool on_gpu);
 // What the step is priced by: the GPU that the wish names, or this machine.
 StepPrices planned_prices(const TimeWish& wish, const RunConfig& config, const StepOptions& step);
 

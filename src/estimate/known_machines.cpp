@@ -16,49 +16,106 @@ const Published& published(KnownGpu gpu) {
   return kTable[static_cast<int>(gpu)];
 }
 
+using Seconds = std::pair<Amount, double>;
+
+void set_seconds(MachinePrices& prices, std::initializer_list<Seconds> seconds) {
+  for (const auto& [amount, value] : seconds) prices.seconds[static_cast<size_t>(amount)] = value;
+}
+
 // `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-17: 27 steps.
-// The errors are those of the 45 steps in docs/benchmarks/foresight_h200_2026-11-17.md.
+// Of the 45 steps in docs/benchmarks/foresight_h200_2026-11-17.md half are off by less than 2.6 % and
+// nine of ten by less than 5.8 %, on that card; cards differ by a few percent.
 MachinePrices measured_h200() {
   MachinePrices prices;
   prices.source = "measured on 27 steps on 2026-11-17";
-  prices.typical = 0.045;
-  prices.spread = 0.11;
-  constexpr std::pair<Amount, double> kSeconds[] = {
-      {Amount::product_10m, 0.000154},
-      {Amount::product_100m, 1.18e-06},
-      {Amount::product_1g, 4.73e-06},
-      {Amount::product_10g, 1.19e-06},
-      {Amount::product_100g, 1.35e-06},
-      {Amount::product_1t, 1.26e-06},
-      {Amount::attention_forward, 1.98e-06},
-      {Amount::attention_backward, 2.08e-06},
-      {Amount::gram, 2.42e-06},
-      {Amount::tile, 1.37e-06},
-      {Amount::clip, 1.46e-06},
-      {Amount::logits, 0.00184},
-      {Amount::moved_forward, 0.000587},
-      {Amount::moved_backward, 0.00132},
-      {Amount::gram_moved, 0.000232},
-      {Amount::tile_moved, 0.000161},
-      {Amount::clip_moved, 0.000288},
-      {Amount::kept, 0.000162},
-      {Amount::combined, 0.000227},
-      {Amount::updated, 0.000258},
-      {Amount::copied, 0.04},
-      {Amount::updated_numbers, 0.000903},
-      {Amount::noise_secure, 0.00319},
-      {Amount::noise_hardened, 0.00353},
-      {Amount::forward_rows, 1.7e-05},
-      {Amount::backward_rows, 4.79e-05},
-      {Amount::loss_rows, 2.99e-05},
-      {Amount::update_rows, 1.45e-05},
-      {Amount::other_rows, 1.29e-05},
-      {Amount::norm_launches, 3.19e-06},
-      {Amount::steps, 1.1e-05},
-  };
-  for (const auto& [amount, seconds] : kSeconds)
-    prices.seconds[static_cast<size_t>(amount)] = seconds;
+  prices.typical = 0.03;
+  prices.spread = 0.1;
+  set_seconds(prices, {
+                          {Amount::product_10m, 0.000154},
+                          {Amount::product_100m, 8.64e-07},
+                          {Amount::product_1g, 4.16e-06},
+                          {Amount::product_10g, 1.35e-06},
+                          {Amount::product_100g, 1.36e-06},
+                          {Amount::product_1t, 1.29e-06},
+                          {Amount::attention_forward, 1.98e-06},
+                          {Amount::attention_backward, 2.1e-06},
+                          {Amount::gram, 2.04e-06},
+                          {Amount::tile, 1.63e-06},
+                          {Amount::clip, 1.59e-06},
+                          {Amount::logits, 0.00247},
+                          {Amount::moved_forward, 0.000657},
+                          {Amount::moved_backward, 0.00135},
+                          {Amount::gram_moved, 8.33e-05},
+                          {Amount::tile_moved, 6.43e-05},
+                          {Amount::clip_moved, 4.17e-05},
+                          {Amount::kept, 0.000132},
+                          {Amount::combined, 0.000207},
+                          {Amount::updated, 0.000256},
+                          {Amount::copied, 0.04},
+                          {Amount::updated_numbers, 0.00102},
+                          {Amount::noise_secure, 0.00303},
+                          {Amount::noise_hardened, 0.00378},
+                          {Amount::forward_rows, 1.82e-05},
+                          {Amount::backward_rows, 5.2e-05},
+                          {Amount::loss_rows, 2.74e-05},
+                          {Amount::update_rows, 1.42e-05},
+                          {Amount::other_rows, 2.56e-05},
+                          {Amount::norm_launches, 3.75e-06},
+                          {Amount::steps, 1.33e-05},
+                      });
   return prices;
+}
+
+// The same on two cores of an Intel Xeon (2.5 GHz, AVX-512), fp32, two threads, on 2026-11-17: 20 steps
+// (docs/benchmarks/foresight_cpu_2026-11-17.md). Products of 10 GFLOP and more were not among them and
+// cost what the largest did.
+MachinePrices measured_cpu() {
+  MachinePrices prices;
+  prices.source = "measured on 20 steps on two cores of an Intel Xeon on 2026-11-17";
+  prices.typical = 0.16;
+  prices.spread = 0.33;
+  set_seconds(prices, {
+                          {Amount::product_10m, 0.0227},
+                          {Amount::product_100m, 0.00537},
+                          {Amount::product_1g, 0.00691},
+                          {Amount::product_10g, 0.00691},
+                          {Amount::product_100g, 0.00691},
+                          {Amount::product_1t, 0.00691},
+                          {Amount::attention_forward, 0.00883},
+                          {Amount::attention_backward, 0.00802},
+                          {Amount::gram, 0.0124},
+                          {Amount::tile, 0.00942},
+                          {Amount::clip, 0.00746},
+                          {Amount::logits, 3.43},
+                          {Amount::moved_forward, 0.135},
+                          {Amount::moved_backward, 0.124},
+                          {Amount::gram_moved, 0.305},
+                          {Amount::tile_moved, 0},
+                          {Amount::clip_moved, 0.0322},
+                          {Amount::kept, 0.171},
+                          {Amount::combined, 0.177},
+                          {Amount::updated, 0.303},
+                          {Amount::copied, 0.125},
+                          {Amount::updated_numbers, 0},
+                          {Amount::noise_philox, 18.2},
+                          {Amount::noise_secure, 23.1},
+                          {Amount::noise_hardened, 36.2},
+                          {Amount::forward_rows, 4.15e-05},
+                          {Amount::backward_rows, 4.86e-05},
+                          {Amount::loss_rows, 0},
+                          {Amount::update_rows, 0},
+                          {Amount::other_rows, 1.25e-05},
+                          {Amount::norm_launches, 1.55e-06},
+                          {Amount::steps, 4.2e-06},
+                      });
+  return prices;
+}
+
+void scale_computing(MachinePrices& prices, double factor) {
+  for (const auto& entry : names(Amount{})) {
+    if (bound_of(entry.value) == Bound::compute)
+      prices.seconds[static_cast<size_t>(entry.value)] *= factor;
+  }
 }
 
 }  // namespace
@@ -93,12 +150,21 @@ MachinePrices known_prices(KnownGpu gpu, DType compute) {
 }
 
 MachinePrices known_cpu_prices(const std::string& processor, int threads, DType compute) {
-  MachinePrices prices = assumed_prices(/*on_gpu=*/false, compute);
-  for (const auto& entry : names(Amount{})) {
-    if (bound_of(entry.value) == Bound::compute)
-      prices.seconds[static_cast<size_t>(entry.value)] /= threads;
+  // Only fp32 was measured.
+  if (dtype_bytes(compute) != 4) {
+    MachinePrices prices = assumed_prices(/*on_gpu=*/false, compute);
+    scale_computing(prices, 1.0 / threads);
+    prices.machine = fmt::format("{}, {} threads {}", processor, threads, dtype_name(compute));
+    return prices;
   }
+  MachinePrices prices = measured_cpu();
+  scale_computing(prices, 2.0 / threads);
   prices.machine = fmt::format("{}, {} threads {}", processor, threads, dtype_name(compute));
+  if (processor.find("Xeon") != std::string::npos && threads == 2) return prices;
+  prices.source += ", computing scaled by the threads";
+  // Two cores of another kind can be twice or half as fast.
+  prices.typical = 0.5;
+  prices.spread = 1;
   return prices;
 }
 

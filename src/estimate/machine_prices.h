@@ -44,8 +44,8 @@ enum class KnownGpu { h200, h100, a100 };
 const NameTable<KnownGpu>& names(KnownGpu);
 double memory_gib(KnownGpu gpu);  // that a program can use
 MachinePrices known_prices(KnownGpu gpu, DType compute);
-// Of a processor by its name and the threads that compute. None was measured for the program yet:
-// they are assumed, the threads' computing as many times one core's.
+// Of a processor by its name and the threads that compute: those of one that was measured, its
+// computing scaled by the threads.
 MachinePrices known_cpu_prices(const std::string& processor, int threads, DType compute);
 
 // The machine's name in a file of prices.
