@@ -45,7 +45,7 @@ struct StepOptions {
   bool grad_norm = false;
   OptimizerKind optimizer = OptimizerKind::sgd;
   bool on_gpu = false;
-  bool sample_products = false;  // the GPU has those of kernels/sample_products.h
+  bool sample_products = false;             // the GPU has those of kernels/sample_products.h
   std::optional<privacy::ClipMethod> clip;  // a private step
   // the number of micro-batches changes from step to step, and may be none; micro_batches is a
   // typical one
