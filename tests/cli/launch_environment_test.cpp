@@ -18,7 +18,10 @@ class ProgramLaunchEnvironment : public ProgramTest {
     std::string line = fmt::format("cd '{}' || exit 255; ", work().string());
     for (int rank = 0; rank < 2; ++rank)
       line += fmt::format(
-          "R={0}; env -i PATH=\"$PATH\" {4} OMP_NUM_THREADS=1 MASTER_ADDR=127.0.0.1 "
+          "R={0}; env -i PATH=\"$PATH\" "
+          // what a machine's BLAS cannot do without (docs/troubleshooting.md)
+          "${{NVPL_BLAS_DEBUG_CPU_TYPE:+NVPL_BLAS_DEBUG_CPU_TYPE=$NVPL_BLAS_DEBUG_CPU_TYPE}} "
+          "{4} OMP_NUM_THREADS=1 MASTER_ADDR=127.0.0.1 "
           "MASTER_PORT={1} WORLD_SIZE=2 RANK={0} LOCAL_RANK={0} '{2}' {3} > out.{0} 2> err.{0} & "
           "p{0}=$!; ",
           rank, port, veil_program(), words, environment);
