@@ -37,6 +37,13 @@ AUDITED_RANKS = AUDITED + ' --ranks 2'
 AUDITED_FIXED = AUDITED.replace('--batch-size 4', '--batch-size 12') + ' --sampler shuffled --mode materialize'
 
 MUTANTS = [
+    Mutant('endless-gradients', 'a gradient that is too long for fp32 sums has a coefficient',
+           [('src/kernels/clip_coefficient.h', '  return squared_norm <= kLargest && squared_norm >= -kLargest;',
+             '  return squared_norm - squared_norm == 0 || squared_norm == kLargest;')],
+           tests='Clip.WhatIsNotFinite*'),
+    Mutant('deferred-first-block', "the first block's booked sums are made beside the next step's samples",
+           [('src/step/build.cpp', '    return other == 0 || other == blocks() ||', '    return other == blocks() ||')],
+           tests='DeferredUpdate.ChangesNoBit'),
     Mutant('norms-over-ranks', 'squared norms are reduced over the data ranks',
            [('src/engine/gradients.cpp', '    clip_->coefficients(op.layer);',
              '    if (context_.ranks.reduce) context_.ranks.reduce->all_reduce(clip_->squared_norms())->wait();\n    clip_->coefficients(op.layer);')],

@@ -38,6 +38,7 @@ NormSink::NormSink(std::vector<NormParam> params, NormSinkOptions options, Tenso
 void NormSink::begin_body(const Tensor& ids) {
   ids_ = ids;
   tied_rows_.reset();
+  waiting_.clear();  // of a step that was given up
 }
 
 Tensor NormSink::totals(ParamId param, int64_t first_sample, int64_t samples) const {
