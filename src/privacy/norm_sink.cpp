@@ -21,6 +21,11 @@ namespace {
 // off by their number of terms in last places, which is below a 64th for 2^17 terms.
 constexpr double kGramRounding = 2 * (1 + 1.0 / 64);
 
+// A library's products of 16-bit numbers on a GPU are made of as many columns at a time: its tensor
+// cores cut off instead of rounding (kGramTruncation), on some GPUs for every eight columns.
+constexpr int64_t kLibraryColumns = 512;
+constexpr double kLibraryTruncation = 2 * kLibraryColumns / 8 * 0x1p-23;
+
 }  // namespace
 
 const NameTable<NormRule>& names(NormRule) {
@@ -66,7 +71,9 @@ void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
   // The sum over all tokens of |a_t| |g_t|, squared, is at most the number of tiles on the diagonal
   // times the sum of their own squares.
   const double tiles = static_cast<double>((tokens + side - 1) / side),
-               rounding = tiles * kGramRounding * (real == at::kDouble ? 0x1p-52 : 0x1p-23);
+               place = real == at::kDouble ? 0x1p-52 : 0x1p-23;
+  const bool narrow = dtype_bytes(a.scalar_type()) < dtype_bytes(real);
+  const double rounding = tiles * (kGramRounding * place + (narrow ? kLibraryTruncation : 0));
   for (int64_t t = 0; t < tokens; t += side) {
     const int64_t height = std::min(side, tokens - t);
     for (int64_t s = t; s < tokens; s += side) {
@@ -75,8 +82,12 @@ void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
         Tensor out = work.select(0, which)
                          .narrow(0, 0, samples * height * width)
                          .view({samples, height, width});
-        product_into(out, x.narrow(1, t, height), x.narrow(1, s, width).transpose(1, 2),
-                     /*add=*/false);
+        const int64_t columns = x.size(2), at_once = narrow ? kLibraryColumns : columns;
+        for (int64_t k = 0; k < columns; k += at_once) {
+          const Tensor part = x.narrow(2, k, std::min(at_once, columns - k));
+          product_into(out, part.narrow(1, t, height), part.narrow(1, s, width).transpose(1, 2),
+                       /*add=*/k > 0);
+        }
         return out;
       };
       const Tensor of_a = gram(a, 0);

@@ -49,6 +49,36 @@ TEST(NormSink, ProductsOfNarrowTypesAreNormedInFp32) {
   }
 }
 
+// Tensor cores cut off instead of rounding: sums over wide layers would come out too small, also in
+// products of a library, which takes what no kernel does (here 60 rows, or 40 tokens).
+TEST(GpuNormSink, GhostNormsOfWideLayersAreNeverTooSmall) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const int64_t tokens : {2, 40, 128}) {
+    for (const bool alike : {false, true}) {  // all tokens are the same: nothing averages out
+      Tensor a = normal({2, tokens, 16384}, at::kBFloat16, 1),
+             g = normal({2, tokens, 60}, at::kBFloat16, 2);
+      if (alike) {
+        a = a.narrow(1, 0, 1).expand_as(a).contiguous();
+        g = g.narrow(1, 0, 1).expand_as(g).contiguous();
+      }
+      const Device gpu = gpu_device(0);
+      const Tensor squared = at::zeros({1, 2}, at::kDouble).to(gpu);
+      NormSink sink({{60, 16384, NormRule::ghost}}, {.tile = 1024}, squared);
+      sink.begin_body({});
+      sink.linear({0}, a.to(gpu), g.to(gpu));
+      const Tensor expected =
+          at::bmm(g.to(at::kDouble).transpose(1, 2), a.to(at::kDouble)).square().sum({1, 2});
+      const Tensor got = squared[0].cpu();
+      EXPECT_GE((got - expected).min().item<double>(), 0) << tokens << " " << alike;
+      // At most what is added on purpose, twice: 2^-15 of the tokens' lengths, squared.
+      const Tensor lengths =
+          (a.to(at::kDouble).square().sum(2) * g.to(at::kDouble).square().sum(2)).sqrt().sum(1);
+      EXPECT_LE(((got - expected) / lengths.square()).max().item<double>(), 0x1p-15)
+          << tokens << " " << alike;
+    }
+  }
+}
+
 // A table that is also the head's weight has one gradient; tokens repeat inside the samples.
 TEST(NormSink, ATiedTableCountsOnceWithItsCrossTermAndRepeatedTokensAreSummed) {
   const int64_t samples = 2, tokens = 7, rows = 5, width = 4;
