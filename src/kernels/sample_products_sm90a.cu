@@ -192,6 +192,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
       }
     }
   }
+  __syncwarp();    // one lane fetched alone
   cluster_sync();  // what the other block still sends arrives in memory that is there
 }
 
