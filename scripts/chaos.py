@@ -439,6 +439,8 @@ def self_test(program, allowed):
         line for line in (place / "run/metrics.jsonl").read_text().splitlines(True) if '"step":5,' not in line)),
         "missing: [5]", at_end)
     planted("a temporary file", lambda place: (place / "run/ledger.json.77.0.tmp").touch(), "left over", at_end)
+    planted("a checkpoint too many", lambda place: shutil.copytree(
+        place / f"run/checkpoints/{newest}", place / "run/checkpoints/step_00000001"), "left over", at_end)
     planted("one bit of a checkpoint", lambda place: flip(place / f"run/checkpoints/{newest}/rank_00000.safetensors"),
             "not as it was written", lambda place: check.after_fault(place / "run", 8, 0))
     planted("a checkpoint that is gone", lambda place: shutil.rmtree(place / f"run/checkpoints/{newest}"), "is gone",

@@ -5,6 +5,7 @@ import re
 import struct
 
 PIECE = 1 << 20
+CHECKPOINT = re.compile(r"run/checkpoints/(step_\d+)")
 
 
 def logged_steps(run):
@@ -116,6 +117,18 @@ def names_below(folder):
     } - {"lost+found"}
 
 
+def same_files(reference, names):
+    """A run that was stopped has a checkpoint of its own then, which can be among the newest that are kept: they are as
+    many as in the undisturbed run, the last one is the same, and none is older than the one in its place there."""
+    def by_age(all_names):
+        steps = sorted({found[1] for name in all_names if (found := CHECKPOINT.match(name))}, reverse=True)
+        places = {step: f"run/checkpoints/{place}" for place, step in enumerate(steps)}
+        return steps, {CHECKPOINT.sub(lambda found: places[found[1]], name) for name in all_names}
+
+    (expected, wanted), (steps, have) = by_age(reference), by_age(names)
+    return have == wanted and steps[:1] == expected[:1] and all(a >= b for a, b in zip(steps, expected))
+
+
 class Outcome:
     """What a finished run has come to."""
 
@@ -157,7 +170,7 @@ def at_end(reference, outcome, executed=None, epsilon_of=None, differs=True):
         found.append(f"the ledger counts {counted(outcome.events)} steps of {last}")
     if outcome.stated_steps != counted(outcome.events):
         found.append(f"privacy.json states {outcome.stated_steps} steps, the ledger {counted(outcome.events)}")
-    if outcome.names != reference.names:
+    if not same_files(reference.names, outcome.names):
         more, fewer = sorted(outcome.names - reference.names), sorted(reference.names - outcome.names)
         found.append("files: " + ", ".join([f"{name} is left over" for name in more] + [f"no {name}" for name in fewer]))
     if outcome.weights is None:
