@@ -290,16 +290,13 @@ void RowRunner::run_backward(const Op& op) {
 void RowRunner::after_reports(const Op& op) {
   const Schedule& schedule = context_.schedule;
   const StepOptions& step = context_.options.step;
-  if (op.use == GradUse::keep) {
+  if (op.use == GradUse::keep || op.use == GradUse::book) {
     const auto norm = [&] {
+      if (op.use == GradUse::book) return gradients_.clip()->finish_norms();
       gradients_.clip()->norm_kept(op.block, [&](int unit) {
         return units_[unit].sample_grads.view({context_.shape.batch, -1});
       });
     };
-    clock_ ? clock_->time_report(norm) : norm();
-  }
-  if (op.use == GradUse::book) {
-    const auto norm = [&] { gradients_.clip()->finish_norms(); };
     clock_ ? clock_->time_report(norm) : norm();
   }
   if (op.kind != OpKind::backward) return;

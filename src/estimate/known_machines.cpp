@@ -111,10 +111,9 @@ MachinePrices measured_cpu() {
   return prices;
 }
 
-void scale_computing(MachinePrices& prices, double factor) {
+void scale(MachinePrices& prices, Bound bound, double factor) {
   for (const auto& entry : names(Amount{})) {
-    if (bound_of(entry.value) == Bound::compute)
-      prices.seconds[static_cast<size_t>(entry.value)] *= factor;
+    if (bound_of(entry.value) == bound) prices.seconds[static_cast<size_t>(entry.value)] *= factor;
   }
 }
 
@@ -137,12 +136,8 @@ MachinePrices known_prices(KnownGpu gpu, DType compute) {
   const Published &h200 = published(KnownGpu::h200), &other = published(gpu);
   prices.machine = fmt::format("{} {}", other.name, dtype_name(compute));
   if (gpu == KnownGpu::h200) return prices;
-  for (const auto& entry : names(Amount{})) {
-    double& seconds = prices.seconds[static_cast<size_t>(entry.value)];
-    if (bound_of(entry.value) == Bound::compute) seconds *= h200.tflops / other.tflops;
-    if (bound_of(entry.value) == Bound::memory)
-      seconds *= h200.terabytes_per_s / other.terabytes_per_s;
-  }
+  scale(prices, Bound::compute, h200.tflops / other.tflops);
+  scale(prices, Bound::memory, h200.terabytes_per_s / other.terabytes_per_s);
   prices.source = fmt::format("an H200's ({}), scaled by published figures", prices.source);
   prices.spread += 0.15;
   prices.typical += 0.1;
@@ -150,17 +145,11 @@ MachinePrices known_prices(KnownGpu gpu, DType compute) {
 }
 
 MachinePrices known_cpu_prices(const std::string& processor, int threads, DType compute) {
-  // Only fp32 was measured.
-  if (dtype_bytes(compute) != 4) {
-    MachinePrices prices = assumed_prices(/*on_gpu=*/false, compute);
-    scale_computing(prices, 1.0 / threads);
-    prices.machine = fmt::format("{}, {} threads {}", processor, threads, dtype_name(compute));
-    return prices;
-  }
-  MachinePrices prices = measured_cpu();
-  scale_computing(prices, 2.0 / threads);
+  const bool measured = compute == at::kFloat;
+  MachinePrices prices = measured ? measured_cpu() : assumed_prices(/*on_gpu=*/false, compute);
+  scale(prices, Bound::compute, (measured ? 2.0 : 1.0) / threads);
   prices.machine = fmt::format("{}, {} threads {}", processor, threads, dtype_name(compute));
-  if (processor.find("Xeon") != std::string::npos && threads == 2) return prices;
+  if (!measured || (processor.find("Xeon") != std::string::npos && threads == 2)) return prices;
   prices.source += ", computing scaled by the threads";
   // Two cores of another kind can be twice or half as fast.
   prices.typical = 0.5;

@@ -37,6 +37,7 @@ bool sample_products_fit(DType compute, int64_t tokens, int64_t rows, int64_t co
 
 bool sample_products_can_read(const Tensor& a, const Tensor& g) {
   return a.is_cuda() && readable(a) && readable(g) && launch::has_sample_products() &&
+         g.size(0) == a.size(0) && g.size(1) == a.size(1) && g.scalar_type() == a.scalar_type() &&
          sample_products_fit(a.scalar_type(), a.size(1), g.size(2), a.size(2));
 }
 
@@ -47,9 +48,7 @@ bool sample_products_can_write(const Tensor& out) {
 
 void clipped_product(const Tensor& a, const Tensor& g, const Tensor& coefficients,
                      const Tensor& out, bool add) {
-  VEIL_CHECK(sample_products_can_read(a, g) && g.size(0) == a.size(0) && g.size(1) == a.size(1) &&
-                 g.scalar_type() == a.scalar_type(),
-             "a sum of products that no kernel makes");
+  VEIL_CHECK(sample_products_can_read(a, g), "a sum of products that no kernel makes");
   VEIL_CHECK(
       fits(out, at::kFloat, g.size(2) * a.size(2)) && fits(coefficients, at::kDouble, a.size(0)),
       "sums of other sizes or types");
@@ -102,9 +101,7 @@ void add_gram_norms(const std::vector<GramReport>& reports, double rounding,
   std::vector<launch::GramReport> all;
   for (const GramReport& report : reports) {
     const Tensor &a = report.a, &g = report.g;
-    VEIL_CHECK(sample_products_can_read(a, g) && g.size(0) == a.size(0) && g.size(1) == a.size(1) &&
-                   g.scalar_type() == a.scalar_type(),
-               "norms that no kernel finds");
+    VEIL_CHECK(sample_products_can_read(a, g), "norms that no kernel finds");
     VEIL_CHECK(a.size(0) == first.size(0) && a.size(1) == first.size(1) &&
                    a.scalar_type() == first.scalar_type(),
                "norms of reports that have other samples");

@@ -16,6 +16,15 @@ constexpr int kGroup = 128, kGroups = 2, kThreads = kGroup * (1 + kGroups);
 template <int kStages>
 struct Stages {
   uint64_t full[kStages], empty[kStages];
+  // By one thread, before any other uses them. `groups`: that are done with a stage before it is
+  // filled again.
+  __device__ __forceinline__ void begin(int groups) {
+    for (int s = 0; s < kStages; ++s) {
+      barrier_init(&full[s], 1);
+      barrier_init(&empty[s], groups);
+    }
+    barriers_ready();
+  }
 };
 
 struct Turn {
@@ -79,13 +88,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   __shared__ Stages<kSumStages> stages;
   uint8_t* memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
   const int block = static_cast<int>(block_in_cluster());
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kSumStages; ++s) {
-      barrier_init(&stages.full[s], 1);
-      barrier_init(&stages.empty[s], kGroups * kCluster);
-    }
-    barriers_ready();
-  }
+  if (threadIdx.x == 0) stages.begin(kGroups * kCluster);
   cluster_sync();
   const int64_t first = blockIdx.x / kCluster, step = gridDim.x / kCluster;
   const int tokens = static_cast<int>(p.tokens);
@@ -212,13 +215,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ Stages<kGramStages> stages;
   __shared__ double sums[kMostGramPieces][4 * kGroups][2];
   uint8_t* memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kGramStages; ++s) {
-      barrier_init(&stages.full[s], 1);
-      barrier_init(&stages.empty[s], kGroups);
-    }
-    barriers_ready();
-  }
+  if (threadIdx.x == 0) stages.begin(kGroups);
   __syncthreads();
   // Tiles of the lower half, row by row.
   int row = 0, column = static_cast<int>(blockIdx.x);

@@ -79,7 +79,8 @@ void Builder::choose_gradients() {
 // what was booked.
 void Builder::choose_deferral() {
   if (!options_.defer_update || !schedule_.reduces) return;
-  const bool waits = clips_by(privacy::PassKind::keep) || clips_by(privacy::PassKind::book);
+  const bool keeps = clips_by(privacy::PassKind::keep),
+             books = clips_by(privacy::PassKind::book) && !accumulates_whole_;
   std::string& why_not = schedule_.not_deferred;
   if (options_.grad_norm) {
     why_not = "the norm of the whole gradient is taken first";
@@ -87,11 +88,11 @@ void Builder::choose_deferral() {
     why_not = "parameters or optimizer state are in host memory";
   } else if (accumulates_shard_) {
     why_not = "micro-batches are summed in shards (accumulate: whole)";
-  } else if (clips_by(privacy::PassKind::book) && !accumulates_whole_ && checkpointed()) {
+  } else if (books && checkpointed()) {
     why_not = "what was booked is read beside activations that are made again";
-  } else if (clips_by(privacy::PassKind::book) && !accumulates_whole_ && blocks_share_bookings()) {
+  } else if (books && blocks_share_bookings()) {
     why_not = "blocks share what they booked, and let it go from the last one on";
-  } else if (!accumulates_whole_ && !waits) {
+  } else if (!accumulates_whole_ && !keeps && !books) {
     why_not = "gradients are reduced during backward already";
   } else {
     schedule_.defers_update = true;
