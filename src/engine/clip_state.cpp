@@ -80,7 +80,7 @@ ClipState::ClipState(const Schedule& schedule, const ModelShape& shape,
       norms_(norm_params(schedule, shape), {schedule.options.clip->tile, schedule.tied_table},
              squared_),
       book_(norms_, shape.blocks.size() + 1),
-      keep_(sizes(shape), schedule.booked_param, std::move(targets.kept), book_),
+      keep_(sizes(shape), schedule.booked_param, std::move(targets.kept), book_, squared_),
       clipped_(sizes(shape), schedule.accumulates_whole, std::move(targets.sums),
                coefficients_of()) {
   const bool by_layer = schedule.options.clip->layers;
@@ -130,6 +130,7 @@ void ClipState::norm_kept(int block, const std::function<Tensor(int unit)>& kept
   const Layout& layout = schedule_.layout;
   std::vector<std::vector<SampleSegment>> segments(layout.units.size());
   for (ParamId id : normed_after_[static_cast<size_t>(block)]) {
+    if (keep_.normed(id)) continue;
     segments[static_cast<size_t>(layout.unit_of_param[id])].push_back(
         {schedule_.kept_offset[static_cast<size_t>(id)], shape_.params[id].numel(), id});
   }

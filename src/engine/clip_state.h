@@ -26,7 +26,8 @@ class ClipState {
   void begin_body(const Tensor& ids);
   // `tape`: block's own, while it reports.
   GradSink& sink(GradUse use, int block, const Tape* tape);
-  // Norms of what block `block` was the last to report of the kept gradients.
+  // Norms of what block `block` was the last to report of the kept gradients, where they were not
+  // found while those were made.
   void norm_kept(int block, const std::function<Tensor(int unit)>& kept);
   void coefficients(int layer);
   // A block that books has made its reports.

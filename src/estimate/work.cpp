@@ -235,6 +235,11 @@ bool StepWork::booked(const WeightProduct& product) const {
          booked[static_cast<size_t>(product.param)];
 }
 
+// A tied table's gradient is added to before it is normed.
+bool StepWork::normed_while_kept(const WeightProduct& product) const {
+  return by_sample_products(product, schedule_.options) && product.param != schedule_.tied_table;
+}
+
 // A product for each sample, added to the sum with its coefficient.
 void StepWork::add_clipped(Work& work, const WeightProduct& p) const {
   const auto sum_bytes = static_cast<double>(dtype_bytes(schedule_.grad_dtype));
@@ -264,7 +269,8 @@ void StepWork::add_weight_grads(Work& work, const BlockWork& block, GradUse use)
       case GradUse::keep:
         if (booked(product)) break;
         add_product(work, product, schedule_.options, product.samples);
-        work[Amount::kept] += 2 * product.numbers() * element / kGiga;
+        work[Amount::kept] +=
+            (normed_while_kept(product) ? 1 : 2) * product.numbers() * element / kGiga;
         break;
       case GradUse::norm:
       case GradUse::book:

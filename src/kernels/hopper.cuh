@@ -88,6 +88,39 @@ __device__ __forceinline__ void load_box_for(void* to, const CUtensorMap* from, 
       : "memory");
 }
 
+// Copies a box to a matrix [samples, rows, columns]; what is outside it is left out. By one thread,
+// after copies_may_read() by all that wrote to the box.
+__device__ __forceinline__ void store_box(const CUtensorMap* to, const void* from, int column,
+                                          int row, int sample) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+          to),
+      "r"(shared_address(from)), "r"(column), "r"(row), "r"(sample)
+      : "memory");
+}
+__device__ __forceinline__ void copies_may_read() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void stores_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until what was committed has been read, and its place can be written to.
+__device__ __forceinline__ void stores_wait() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Four matrices of eight rows of 16 bytes: lane l has the address of row l % 8 of matrix l / 8, and of
+// each matrix the l-th word.
+__device__ __forceinline__ void store_matrices(void* row, const uint32_t (&words)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+      "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+      : "memory");
+}
+// Among the threads that name the barrier.
+__device__ __forceinline__ void some_sync(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 // A matrix in shared memory whose rows of 128 bytes the copy engine has swizzled. Byte distances:
 // `leading` between blocks of 64 columns (where columns are rows or columns of the product; not
 // used where they are summed over), `stride` between groups of eight rows.

@@ -377,17 +377,48 @@ struct ClippedProduct {
 };
 void clipped_product(const ClippedProduct& product);
 
+struct SamplePiece {  // columns of a report's g that are one parameter's
+  int64_t column, count;
+  int64_t row;  // of squared norms
+};
+
+// out[i, r, c] = the sum over t of g[i, t, r] a[i, t, c], rounded to the type of both, and
+// squared[piece.row, i] += the sum of squares of what a piece's rows were rounded to.
+inline constexpr int kMostKeptPieces = 8;
+struct KeptProduct {
+  SampleMatrix g, a;
+  Element element;
+  int64_t samples, tokens, rows, columns;
+  void* out;
+  int64_t out_stride;                  // from sample to sample
+  SamplePiece piece[kMostKeptPieces];  // whole strips of kKeptStrip columns of g
+  int pieces;
+  double* partial;  // kept_product_partials(samples, rows, columns)
+  double* squared;  // [.., squared_stride]
+  int64_t squared_stride;
+  void* stream;
+};
+void kept_product(const KeptProduct& product);
+// A sum of squares for each strip of rows in a tile.
+inline constexpr int64_t kKeptStrip = 16, kKeptTile = 256;
+VEIL_HOST_DEVICE int64_t kept_partials_of_rows(int64_t rows, int64_t columns) {
+  return (rows + kKeptStrip - 1) / kKeptStrip * ((columns + kKeptTile - 1) / kKeptTile);
+}
+inline int64_t kept_product_partials(int64_t samples, int64_t rows, int64_t columns) {
+  return samples * kept_partials_of_rows(rows, columns);
+}
+VEIL_HOST_DEVICE int64_t kept_partial(const KeptProduct& p, int64_t sample, int64_t row) {
+  return sample * kept_partials_of_rows(p.rows, p.columns) + kept_partials_of_rows(row, p.columns);
+}
+
 // For each piece of a report's g, squared[row, first_sample + i] += the sum over pairs of tokens of
 // (a a^T)(g g^T), and rounding * (the sum over t of |a_t| |g_t|)^2.
 inline constexpr int kMostGramPieces = 4, kMostGramReports = 4;
 inline constexpr int kGramColumns = 128;  // that a tensor core adds up; fp32 additions the rest
-struct GramPiece {
-  int64_t column, count, row;
-};
 struct GramReport {
   SampleMatrix a, g;
   int64_t columns;  // of a
-  GramPiece piece[kMostGramPieces];
+  SamplePiece piece[kMostGramPieces];
   int pieces;
   int64_t first_sample;
 };

@@ -124,6 +124,9 @@ bool has_sample_products() {
 void clipped_product(const ClippedProduct&) {
   not_built();
 }
+void kept_product(const KeptProduct&) {
+  not_built();
+}
 void gram_norms(const GramNorms&) {
   not_built();
 }

@@ -65,13 +65,62 @@ void clipped_product(const Tensor& a, const Tensor& g, const Tensor& coefficient
                            .stream = Stream::current(a.device()).handle()});
 }
 
+bool kept_product_can_write(const Tensor& out, const std::vector<launch::SamplePiece>& pieces) {
+  return out.dim() == 3 && out.stride(2) == 1 && out.stride(1) == out.size(2) &&
+         out.stride(1) % kWhole == 0 && (out.size(0) == 1 || out.stride(0) % kWhole == 0) &&
+         reinterpret_cast<uintptr_t>(out.data_ptr()) % (2 * kWhole) == 0 &&
+         pieces.size() <= launch::kMostKeptPieces &&
+         std::all_of(pieces.begin(), pieces.end(), [&](const launch::SamplePiece& piece) {
+           const int64_t end = piece.column + piece.count;
+           return piece.column % launch::kKeptStrip == 0 &&
+                  (end % launch::kKeptStrip == 0 || end == out.size(1));
+         });
+}
+
+void kept_product(const Tensor& a, const Tensor& g, const Tensor& out,
+                  const std::vector<launch::SamplePiece>& pieces, const Tensor& squared,
+                  int64_t first_sample) {
+  const int64_t samples = a.size(0), rows = g.size(2), columns = a.size(2);
+  VEIL_CHECK(sample_products_can_read(a, g) && kept_product_can_write(out, pieces) &&
+                 out.scalar_type() == a.scalar_type() && out.size(0) == samples &&
+                 out.size(1) == rows && out.size(2) == columns,
+             "gradients to be kept that no kernel makes");
+  VEIL_CHECK(squared.scalar_type() == at::kDouble && squared.is_contiguous() &&
+                 first_sample + samples <= squared.size(1),
+             "norms of {} samples from {} on in {}", samples, first_sample, squared.size(1));
+  CategoryScope scope(Category::temporary);
+  const Tensor partial = empty_tensor({launch::kept_product_partials(samples, rows, columns)},
+                                      at::kDouble, a.device());
+  launch::KeptProduct product{.g = matrix_of(g),
+                              .a = matrix_of(a),
+                              .element = element_of(a),
+                              .samples = samples,
+                              .tokens = a.size(1),
+                              .rows = rows,
+                              .columns = columns,
+                              .out = out.data_ptr(),
+                              .out_stride = out.stride(0),
+                              .piece = {},
+                              .pieces = static_cast<int>(pieces.size()),
+                              .partial = partial.data_ptr<double>(),
+                              .squared = squared.data_ptr<double>() + first_sample,
+                              .squared_stride = squared.size(1),
+                              .stream = Stream::current(a.device()).handle()};
+  std::copy(pieces.begin(), pieces.end(), product.piece);
+  launch::kept_product(product);
+}
+
+int64_t kept_product_scratch_bytes(int64_t samples, int64_t rows, int64_t columns) {
+  return launch::kept_product_partials(samples, rows, columns) * dtype_bytes(at::kDouble);
+}
+
 namespace {
 
 // A report with more pieces than one takes is several.
 std::vector<launch::GramReport> launched(const GramReport& report) {
   std::vector<launch::GramReport> list;
   for (size_t m = 0; m < report.pieces.size(); ++m) {
-    const launch::GramPiece& piece = report.pieces[m];
+    const launch::SamplePiece& piece = report.pieces[m];
     VEIL_CHECK(piece.column % kWhole == 0 && piece.column + piece.count <= report.g.size(2),
                "a piece of {} columns from {} on", piece.count, piece.column);
     if (m % launch::kMostGramPieces == 0)

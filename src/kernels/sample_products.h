@@ -28,11 +28,20 @@ bool sample_products_can_write(const Tensor& out);
 void clipped_product(const Tensor& a, const Tensor& g, const Tensor& coefficients,
                      const Tensor& out, bool add);
 
+// out[i, r, c] = the sum over t of g[i, t, r] a[i, t, c], rounded to their type; squared[piece.row,
+// first_sample + i] += the sum of squares of the rounded numbers in a piece's rows, which are columns
+// of g. out [n, p, d], of any distance between samples; squared fp64 [rows, m].
+bool kept_product_can_write(const Tensor& out, const std::vector<launch::SamplePiece>& pieces);
+void kept_product(const Tensor& a, const Tensor& g, const Tensor& out,
+                  const std::vector<launch::SamplePiece>& pieces, const Tensor& squared,
+                  int64_t first_sample);
+int64_t kept_product_scratch_bytes(int64_t samples, int64_t rows, int64_t columns);
+
 // Norms by Gram matrices of reports that have the same samples and tokens, found together.
 struct GramReport {
-  Tensor a, g;                            // [n, T, d], [n, T, p]
-  std::vector<launch::GramPiece> pieces;  // columns of g, and the row of `squared` they are for
-  int64_t first_sample = 0;               // the first one's column of `squared`
+  Tensor a, g;                              // [n, T, d], [n, T, p]
+  std::vector<launch::SamplePiece> pieces;  // columns of g, and the row of `squared` they are for
+  int64_t first_sample = 0;                 // the first one's column of `squared`
 };
 // squared[row, first_sample + i] += for each piece the sum over pairs of tokens of (a a^T)(g g^T),
 // and rounding * (the sum over t of |a_t| |g_t|)^2. squared fp64 [rows, m].

@@ -41,7 +41,7 @@ struct Turn {
 
 // ---- sums of clipped gradients
 
-constexpr int kSumRows = 64 * kGroups, kSumColumns = 256, kSumStages = 4, kCluster = 2;
+constexpr int kSumRows = 64 * kGroups, kSumColumns = kKeptTile, kSumStages = 4, kCluster = 2;
 constexpr int kSumBytes = (kSumRows + kSumColumns) / kBox * kBoxBytes;  // of a stage
 constexpr int kBand = 8;  // pairs of rows of tiles that are worked on together
 
@@ -50,7 +50,8 @@ struct SumTile {
 };
 
 // Two blocks of a cluster have tiles one below the other and share what their columns need.
-__device__ __forceinline__ SumTile sum_tile(const ClippedProduct& p, int64_t tile, int block) {
+template <typename Product>
+__device__ __forceinline__ SumTile sum_tile(const Product& p, int64_t tile, int block) {
   const int64_t columns = (p.columns + kSumColumns - 1) / kSumColumns,
                 rows = (p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows),
                 band = tile / (kBand * columns), first = band * kBand,
@@ -80,6 +81,61 @@ __device__ __forceinline__ float4 trade(int lane, float x, float y, float z, flo
              : make_float4(low_x, low_y, come_x, come_y);
 }
 
+// A tile's rows and columns of all of a sample's tokens, by one thread.
+__device__ __forceinline__ void fetch_sample(const CUtensorMap& g, const CUtensorMap& a,
+                                             const SumTile& at, int sample, int tokens, int block,
+                                             uint8_t* memory, Stages<kSumStages>& stages,
+                                             Turn& turn) {
+  for (int t = 0; t < tokens; t += kBox) {
+    barrier_wait(&stages.empty[turn.stage], turn.phase ^ 1);
+    uint64_t* full = &stages.full[turn.stage];
+    barrier_expect(full, kSumBytes);
+    uint8_t* to = memory + turn.stage * kSumBytes;
+#pragma unroll
+    for (int b = 0; b < kSumRows / kBox; ++b)
+      load_box(to + b * kBoxBytes, &g, full, static_cast<int>(at.row) + b * kBox, t, sample);
+    to += kSumRows / kBox * kBoxBytes;
+    constexpr int kShare = kSumColumns / kBox / kCluster;
+#pragma unroll
+    for (int b = 0; b < kShare; ++b) {
+      const int box = block * kShare + b;
+      load_box_for(to + box * kBoxBytes, &a, full, static_cast<int>(at.column) + box * kBox, t,
+                   sample, (1 << kCluster) - 1);
+    }
+    turn.next<kSumStages>();
+  }
+}
+
+// What was fetched, multiplied and added by one of the groups.
+template <typename T>
+__device__ __forceinline__ void add_sample(float (&sum)[128], int group, int tokens,
+                                           const uint8_t* memory, Stages<kSumStages>& stages,
+                                           Turn& turn) {
+  const auto release = [&](int stage) {
+    if (threadIdx.x % kGroup < kCluster) barrier_arrive(&stages.empty[stage], threadIdx.x % kGroup);
+  };
+  int before = -1;
+#pragma unroll 1
+  for (int t = 0; t < tokens; t += kBox) {
+    barrier_wait(&stages.full[turn.stage], turn.phase);
+    const uint8_t* from = memory + turn.stage * kSumBytes;
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < kBox / 16; ++k) {
+      product<T, 1>(sum, matrix_at(from + group * kBoxBytes + k * 16 * 128, kBoxBytes, 1024),
+                    matrix_at(from + kSumRows / kBox * kBoxBytes + k * 16 * 128, kBoxBytes, 1024),
+                    1);
+    }
+    products_commit();
+    products_wait<1>();
+    if (before >= 0) release(before);
+    before = turn.stage;
+    turn.next<kSumStages>();
+  }
+  products_wait<0>();
+  release(before);
+}
+
 template <typename T>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     clipped_product_kernel(const __grid_constant__ CUtensorMap g,
@@ -100,26 +156,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         const SumTile at = sum_tile(p, tile, block);
         for (int64_t i = 0; i < p.samples; ++i) {
           if (p.coefficients[i] == 0) continue;
-          for (int t = 0; t < tokens; t += kBox) {
-            barrier_wait(&stages.empty[turn.stage], turn.phase ^ 1);
-            uint64_t* full = &stages.full[turn.stage];
-            barrier_expect(full, kSumBytes);
-            uint8_t* to = memory + turn.stage * kSumBytes;
-            const int sample = static_cast<int>(i);
-#pragma unroll
-            for (int b = 0; b < kSumRows / kBox; ++b)
-              load_box(to + b * kBoxBytes, &g, full, static_cast<int>(at.row) + b * kBox, t,
-                       sample);
-            to += kSumRows / kBox * kBoxBytes;
-            constexpr int kShare = kSumColumns / kBox / kCluster;
-#pragma unroll
-            for (int b = 0; b < kShare; ++b) {
-              const int box = block * kShare + b;
-              load_box_for(to + box * kBoxBytes, &a, full, static_cast<int>(at.column) + box * kBox,
-                           t, sample, (1 << kCluster) - 1);
-            }
-            turn.next<kSumStages>();
-          }
+          fetch_sample(g, a, at, static_cast<int>(i), tokens, block, memory, stages, turn);
         }
       }
     }
@@ -128,10 +165,6 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kGroup - 1, 0),
               lane = static_cast<int>(threadIdx.x) % 32,
               warp = static_cast<int>(threadIdx.x) % kGroup / 32;
-    const auto release = [&](int stage) {
-      if (threadIdx.x % kGroup < kCluster)
-        barrier_arrive(&stages.empty[stage], threadIdx.x % kGroup);
-    };
     float sum[128];
     for (int64_t tile = first; tile < tiles; tile += step) {
       // The sum so far is that of the samples before, divided by the coefficient of the last one:
@@ -146,26 +179,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int k = 0; k < 128; ++k) sum[k] *= ratio;
         last = c;
-        int before = -1;
-#pragma unroll 1
-        for (int t = 0; t < tokens; t += kBox) {
-          barrier_wait(&stages.full[turn.stage], turn.phase);
-          const uint8_t* from = memory + turn.stage * kSumBytes;
-          products_begin();
-#pragma unroll
-          for (int k = 0; k < kBox / 16; ++k) {
-            product<T, 1>(
-                sum, matrix_at(from + group * kBoxBytes + k * 16 * 128, kBoxBytes, 1024),
-                matrix_at(from + kSumRows / kBox * kBoxBytes + k * 16 * 128, kBoxBytes, 1024), 1);
-          }
-          products_commit();
-          products_wait<1>();
-          if (before >= 0) release(before);
-          before = turn.stage;
-          turn.next<kSumStages>();
-        }
-        products_wait<0>();
-        release(before);
+        add_sample<T>(sum, group, tokens, memory, stages, turn);
       }
       if (last == 0 && p.add) continue;
       // Of two neighbouring groups of eight columns a lane has two numbers each; pairs of lanes
@@ -197,6 +211,107 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   }
   __syncwarp();    // one lane fetched alone
   cluster_sync();  // what the other block still sends arrives in memory that is there
+}
+
+// ---- gradients that are kept, and their squared norms
+
+constexpr int kKeptColumns = 2 * kBox;                       // that a group writes at once
+constexpr int kKeptBytes = kKeptColumns / kBox * kBoxBytes;  // of a group, while they are written
+
+template <typename T>
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    kept_product_kernel(const __grid_constant__ CUtensorMap g,
+                        const __grid_constant__ CUtensorMap a,
+                        const __grid_constant__ CUtensorMap out, KeptProduct p, int64_t tiles) {
+  extern __shared__ uint8_t raw[];
+  __shared__ Stages<kSumStages> stages;
+  uint8_t* memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
+  const int block = static_cast<int>(block_in_cluster());
+  if (threadIdx.x == 0) stages.begin(kGroups * kCluster);
+  cluster_sync();
+  const int64_t first = blockIdx.x / kCluster, step = gridDim.x / kCluster,
+                items = tiles * p.samples;
+  const int tokens = static_cast<int>(p.tokens);
+  Turn turn;
+  if (threadIdx.x < kGroup) {
+    fewer_registers<40>();
+    if (threadIdx.x == 0) {
+      for (int64_t item = first; item < items; item += step)
+        fetch_sample(g, a, sum_tile(p, item % tiles, block), static_cast<int>(item / tiles), tokens,
+                     block, memory, stages, turn);
+    }
+  } else {
+    more_registers<232>();
+    const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kGroup - 1, 0),
+              lane = static_cast<int>(threadIdx.x) % 32,
+              warp = static_cast<int>(threadIdx.x) % kGroup / 32;
+    const bool leads = threadIdx.x % kGroup == 0;
+    uint8_t* const kept = memory + kSumStages * kSumBytes + group * kKeptBytes;
+    // of a row of 16, the eight columns that a lane names (hopper.cuh, store_matrices)
+    uint8_t* const row_of_lane = kept + (warp * 16 + lane % 16) * 128;
+    const int column_of_lane = lane / 16;
+    float sum[128];
+    for (int64_t item = first; item < items; item += step) {
+#pragma unroll
+      for (int k = 0; k < 128; ++k) sum[k] = 0;
+      add_sample<T>(sum, group, tokens, memory, stages, turn);
+      const SumTile at = sum_tile(p, item % tiles, block);
+      const int64_t sample = item / tiles, row = at.row + group * 64;
+      double squares = 0;
+#pragma unroll
+      for (int from = 0; from < kSumColumns; from += kKeptColumns) {
+        if (leads) stores_wait();
+        some_sync(1 + group, kGroup);
+#pragma unroll
+        for (int j = 0; j < kKeptColumns / 8; j += 2) {
+          uint32_t words[4];  // rows 0 to 7 and 8 to 15 of eight columns, and of the next eight
+          float part = 0;
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            const float* here = sum + (from / 8 + j) * 4 + k * 2;
+            words[k] = word_of(here[0], here[1], T());
+            const float low = low_of(words[k], T()), high = high_of(words[k], T());
+            part += low * low + high * high;
+          }
+          squares += static_cast<double>(part);
+          const int column = j % (kBox / 8) + column_of_lane;
+          store_matrices(row_of_lane + j / (kBox / 8) * kBoxBytes + (column ^ lane % 8) * 16,
+                         words);
+        }
+        copies_may_read();
+        some_sync(1 + group, kGroup);
+        if (leads) {
+#pragma unroll
+          for (int b = 0; b < kKeptColumns / kBox; ++b)
+            store_box(&out, kept + b * kBoxBytes, static_cast<int>(at.column) + from + b * kBox,
+                      static_cast<int>(row), static_cast<int>(sample));
+          stores_commit();
+        }
+      }
+#pragma unroll
+      for (int other = 16; other > 0; other /= 2)
+        squares += __shfl_down_sync(0xffffffffu, squares, other);
+      const int64_t strip = row + warp * kKeptStrip;
+      if (lane == 0 && strip < p.rows)
+        p.partial[kept_partial(p, sample, strip) + at.column / kSumColumns] = squares;
+    }
+    if (leads) stores_wait();
+  }
+  __syncwarp();
+  cluster_sync();
+}
+
+// A block for each piece and sample adds the tiles' sums in order.
+__global__ void __launch_bounds__(kThreads)
+    kept_finish_kernel(const __grid_constant__ KeptProduct p) {
+  const SamplePiece& piece = p.piece[blockIdx.x];
+  const int64_t sample = blockIdx.y, begin = kept_partial(p, sample, piece.column),
+                end = kept_partial(p, sample, piece.column + piece.count);
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t k = begin + threadIdx.x; k < end; k += kThreads) sum += p.partial[k];
+  sum = whole_block_sum(sum);
+  if (threadIdx.x == 0) p.squared[piece.row * p.squared_stride + sample] += sum;
 }
 
 // ---- norms by Gram matrices
@@ -412,13 +527,33 @@ void run_clipped_product(const ClippedProduct& p) {
 }
 
 template <typename T>
+void run_kept_product(const KeptProduct& p) {
+  const CUtensorMap g = map_of(p.g, p.element, p.samples, p.tokens, p.rows, kBox),
+                    a = map_of(p.a, p.element, p.samples, p.tokens, p.columns, kBox);
+  const int64_t tiles = ((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)) *
+                        ((p.columns + kSumColumns - 1) / kSumColumns);
+  const CUtensorMap out =
+      map_of({p.out, p.out_stride, p.columns}, p.element, p.samples, p.rows, p.columns, kBox);
+  const int64_t clusters = processors() / kCluster, items = tiles * p.samples;
+  constexpr int kBytes = kSumStages * kSumBytes + kGroups * kKeptBytes + 1024;
+  allow_shared(kept_product_kernel<T>, kBytes);
+  const auto stream = static_cast<cudaStream_t>(p.stream);
+  kept_product_kernel<T><<<static_cast<unsigned>((items < clusters ? items : clusters) * kCluster),
+                           kThreads, kBytes, stream>>>(g, a, out, p, tiles);
+  check_launch("kept_product");
+  kept_finish_kernel<<<dim3(static_cast<unsigned>(p.pieces), static_cast<unsigned>(p.samples)),
+                       kThreads, 0, stream>>>(p);
+  check_launch("kept_product");
+}
+
+template <typename T>
 void run_gram_norms(const GramNorms& n) {
   GramMaps maps;
   for (int r = 0; r < n.reports; ++r) {
     const GramReport& report = n.report[r];
     maps.a[r] = map_of(report.a, n.element, n.samples, n.tokens, report.columns, kGramSide);
     for (int m = 0; m < report.pieces; ++m) {
-      const GramPiece& piece = report.piece[m];
+      const SamplePiece& piece = report.piece[m];
       const SampleMatrix of = {static_cast<const T*>(report.g.data) + piece.column,
                                report.g.sample_stride, report.g.token_stride};
       maps.g[r][m] = map_of(of, n.element, n.samples, n.tokens, piece.count, kGramSide);
@@ -456,6 +591,14 @@ void clipped_product(const ClippedProduct& product) {
     run_clipped_product<__nv_bfloat16>(product);
   } else {
     run_clipped_product<__half>(product);
+  }
+}
+
+void kept_product(const KeptProduct& product) {
+  if (product.element == Element::bf16) {
+    run_kept_product<__nv_bfloat16>(product);
+  } else {
+    run_kept_product<__half>(product);
   }
 }
 

@@ -274,6 +274,7 @@ void build_decoder(const LanguageConfig& config, const LanguageModelOptions& opt
     layers.hidden = config.hidden;
     layers.feed = config.feed;
     layers.tokens = options.tokens;
+    if (i + 1 == config.layers) choose_token(config, layers);
     model.blocks.push_back(std::make_unique<TransformerBlock>(std::move(layers)));
   }
   add_head(config, options, norm_of("model.norm", config.hidden), table, parameters, model);

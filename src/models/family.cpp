@@ -187,12 +187,18 @@ Norm Parameters::norm(const std::string& name, int64_t width, double epsilon, bo
   return norm;
 }
 
+void choose_token(const LanguageConfig& config, TransformerLayers& last_block) {
+  if (config.task != Task::sequence_classification) return;
+  last_block.goes_on = GoesOn::last;
+  last_block.padding_id = config.padding_id;
+}
+
 void add_head(const LanguageConfig& config, const LanguageModelOptions& options, const Norm& norm,
               ParamId table, Parameters& parameters, Model& model) {
   if (config.task == Task::sequence_classification) {
     const ParamId score = parameters.table("score.weight", config.labels, config.hidden);
-    model.loss = std::make_unique<Classifier>(Classifier::Layers{
-        norm, score, config.labels, config.hidden, options.tokens, config.padding_id});
+    model.loss =
+        std::make_unique<Classifier>(Classifier::Layers{norm, score, config.labels, config.hidden});
     return;
   }
   const ParamId head =

@@ -14,6 +14,7 @@
 #include "nn/attention.h"
 #include "nn/norm.h"
 #include "nn/projection.h"
+#include "nn/transformer_block.h"
 
 namespace veil {
 
@@ -107,6 +108,8 @@ class Parameters {
   double deviation_;
 };
 
+// What the head of the task does not read, the last block does not hand on.
+void choose_token(const LanguageConfig& config, TransformerLayers& last_block);
 // Final norm and head of either task; `table` is the embedding's, for tied weights.
 void add_head(const LanguageConfig& config, const LanguageModelOptions& options, const Norm& norm,
               ParamId table, Parameters& parameters, Model& model);

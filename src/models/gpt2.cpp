@@ -72,6 +72,7 @@ void build_gpt2(const LanguageConfig& config, const LanguageModelOptions& option
     layers.hidden = config.hidden;
     layers.feed = config.feed;
     layers.tokens = options.tokens;
+    if (i + 1 == config.layers) choose_token(config, layers);
     model.blocks.push_back(std::make_unique<TransformerBlock>(std::move(layers)));
   }
 

@@ -119,6 +119,7 @@ void build_roberta(const LanguageConfig& config, const LanguageModelOptions& opt
     layers.tokens = options.tokens;
     layers.masks_padding = true;
     layers.padding_id = config.padding_id;
+    if (i + 1 == config.layers) layers.goes_on = GoesOn::first;
     model.blocks.push_back(std::make_unique<TransformerBlock>(std::move(layers)));
   }
 
@@ -127,7 +128,6 @@ void build_roberta(const LanguageConfig& config, const LanguageModelOptions& opt
       parameters.projection({{"classifier.dense", config.hidden}}, config.hidden, /*bias=*/true);
   head.out =
       parameters.projection({{"classifier.out_proj", config.labels}}, config.hidden, /*bias=*/true);
-  head.tokens = options.tokens;
   model.loss = std::make_unique<EncoderClassifier>(head);
 }
 

@@ -33,7 +33,8 @@ struct Report {
   int64_t rows = 0, columns = 0;
   // the block's own then: temporaries, and what is made of the gradient to return
   int64_t live_bytes = 0;
-  int64_t held_bytes = 0;  // likewise if every report is held
+  int64_t held_bytes = 0;   // likewise if every report is held
+  int64_t later_bytes = 0;  // the most of it from then on; 0: what lives then
 };
 
 // What a block costs for a given batch and type: what the schedule must know of it without running
@@ -60,8 +61,8 @@ struct BlockShape {
   // recompute() makes neither the output nor forward's temporaries
   bool recompute_skips_output = false;
   // What attention that holds whole matrices of scores has at once, with what the tape holds by
-  // then, beyond the whole tape.
-  int64_t score_scratch_bytes = 0;
+  // then, beyond the whole tape; and what is made in front of attention, beyond the saved part.
+  int64_t score_scratch_bytes = 0, early_scratch_bytes = 0;
   Scores scores;
   int64_t forward_flops = 0;
   int64_t repeated_flops = 0;  // of those, what is made a second time to save memory

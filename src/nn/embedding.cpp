@@ -25,7 +25,7 @@ Flow Embedding::forward(const Params& params, const Flow& in, Tape& tape) const 
   if (scale_ != 0) scale_embedding(out, scale_);
   if (positions_ >= 0) out.add_(params[positions_].narrow(0, 0, ids.size(1)));
   tape.input = ids;
-  return {out};
+  return {out, {}, ids};
 }
 
 Flow Embedding::recompute(const Params&, const Flow& in, Tape& tape) const {

@@ -4,7 +4,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tanh_backward.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 
@@ -14,10 +13,6 @@
 
 namespace veil {
 namespace {
-
-Tensor first_tokens(const Flow& last) {  // [batch, 1, hidden]
-  return last.hidden.narrow(1, 0, 1).contiguous();
-}
 
 // Of scores [batch, labels]: losses fp64 [batch], and what their gradient is made of.
 struct ScoreLosses {
@@ -36,7 +31,7 @@ struct ScoreLosses {
 }  // namespace
 
 Tensor EncoderClassifier::logits(const Params& params, const Flow& last) const {
-  Tensor active = l_.dense.forward(params, first_tokens(last)).tanh_();
+  Tensor active = l_.dense.forward(params, last.hidden).tanh_();
   return l_.out.forward(params, active).view({-1, l_.out.out});
 }
 
@@ -50,9 +45,9 @@ Evaluation EncoderClassifier::evaluate(const Params& params, const Flow& last,
 Flow EncoderClassifier::run(const Params& params, const Flow& last, const Batch& batch,
                             const Tensor& loss_sum, GradSink& sink) const {
   const int64_t samples = last.hidden.size(0);
-  const Tensor grad = at::zeros_like(last.hidden);
+  const Tensor& token = last.hidden;
+  const Tensor d_token = at::empty_like(token);
   CategoryScope scope(Category::temporary);
-  const Tensor token = first_tokens(last);
   Tensor active = l_.dense.forward(params, token).tanh_();
   const Tensor scores = l_.out.forward(params, active).view({samples, -1});
   const ScoreLosses loss(scores, batch.targets);
@@ -64,10 +59,8 @@ Flow EncoderClassifier::run(const Params& params, const Flow& last, const Batch&
   l_.out.input_grad(params, d_scores, d_active);
   const Tensor d_dense = at::tanh_backward(d_active, active);
   l_.dense.report(sink, token, d_dense);
-  const Tensor d_token = at::empty_like(token);
   l_.dense.input_grad(params, d_dense, d_token);
-  grad.narrow(1, 0, 1).copy_(d_token);
-  return {grad};
+  return {d_token};
 }
 
 BlockShape EncoderClassifier::shape(int64_t batch, DType compute, bool on_gpu) const {
@@ -77,16 +70,15 @@ BlockShape EncoderClassifier::shape(int64_t batch, DType compute, bool on_gpu) c
   shape.name = "head";
   l_.dense.add_shape(shape, batch, 1);
   l_.out.add_shape(shape, batch, 1);
-  shape.output_bytes = l_.tokens * hidden;
-  // All the while the scores, and their losses' state. With them two rows of the hidden width per
-  // sample when the labels' layer reports, four when the dense layer does, and five at the end.
+  shape.output_bytes = hidden;
+  // All the while the scores, and their losses' state. With them one row of the hidden width per
+  // sample when the labels' layer reports, and three when the dense layer does.
   const int64_t lasting = labels + batch * (4 * real + dtype_bytes(at::kDouble));
-  l_.out.set_moment(shape, lasting + 2 * hidden, 0, batch * l_.out.out * real);
-  l_.dense.set_moment(shape, lasting + 4 * hidden, 0, batch * l_.dense.out * real);
+  l_.out.set_moment(shape, lasting + hidden, 0, batch * l_.out.out * real);
+  l_.dense.set_moment(shape, lasting + 3 * hidden, 0, batch * l_.dense.out * real);
   shape.late_scratch_bytes =
-      lasting +
-      std::max({2 * hidden + l_.out.report_scratch_bytes(batch, 1, compute, on_gpu),
-                4 * hidden + l_.dense.report_scratch_bytes(batch, 1, compute, on_gpu), 5 * hidden});
+      lasting + std::max(hidden + l_.out.report_scratch_bytes(batch, 1, compute, on_gpu),
+                         3 * hidden + l_.dense.report_scratch_bytes(batch, 1, compute, on_gpu));
   shape.forward_flops = l_.dense.flops(batch) + l_.out.flops(batch);
   return shape;
 }

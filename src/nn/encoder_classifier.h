@@ -1,5 +1,5 @@
-// The end of RoBERTa as a classifier: the first token goes through a dense layer, tanh, the labels'
-// product and cross-entropy. All of it is one token per sample.
+// The end of RoBERTa as a classifier: the first token, which the last block has chosen
+// (GoesOn::first), goes through a dense layer, tanh, the labels' product and cross-entropy.
 #pragma once
 
 #include "nn/projection.h"
@@ -10,10 +10,9 @@ class EncoderClassifier final : public Loss {
  public:
   struct Layers {
     Projection dense, out;  // hidden -> hidden, hidden -> labels; both with biases
-    int64_t tokens = 0;
   };
   explicit EncoderClassifier(Layers layers) : l_(layers) {}
-  // batch.targets [batch] labels.
+  // last.hidden [batch, 1, hidden], batch.targets [batch] labels.
   Flow run(const Params& params, const Flow& last, const Batch& batch, const Tensor& loss_sum,
            GradSink& sink) const override;
   BlockShape shape(int64_t batch, DType compute, bool on_gpu) const override;

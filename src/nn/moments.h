@@ -28,12 +28,16 @@ class Moments {
   // Comes and goes inside one operation.
   void pass(int64_t bytes) {
     largest_ = std::max(largest_, live() + bytes);
+    for (int64_t& later : later_) later = std::max(later, live() + bytes);
     largest_booked_ = std::max(largest_booked_, booked() + bytes);
   }
   // The report of a parameter is made, if `shape` has one: what it holds of the temporaries.
   void report(BlockShape& shape, ParamId param, std::initializer_list<Id> holds) {
-    for (Report& report : shape.reports) {
+    for (size_t i = 0; i < shape.reports.size(); ++i) {
+      Report& report = shape.reports[i];
       if (param < 0 || report.param != param) continue;
+      reported_.push_back(i);
+      later_.push_back(live());
       report.live_bytes = live();
       report.held_bytes = booked();
       for (Id id : holds) {
@@ -45,6 +49,8 @@ class Moments {
   // from the start (estimate/estimator.cpp): here they are a temporary of the end.
   void finish(BlockShape& shape) {
     for (Temporary& temporary : temporaries_) temporary.lives = false;
+    for (size_t i = 0; i < reported_.size(); ++i)
+      shape.reports[reported_[i]].later_bytes = later_[i];
     shape.booked_bytes = booked();
     shape.backward_scratch_bytes = std::max<int64_t>(0, largest_ - shape.input_grad_bytes);
     shape.book_scratch_bytes =
@@ -69,6 +75,8 @@ class Moments {
   void note() { pass(0); }
 
   std::vector<Temporary> temporaries_;
+  std::vector<size_t> reported_;  // places of reports, in the order of time,
+  std::vector<int64_t> later_;    // and what lives at most from each of them on
   int64_t largest_ = 0, largest_booked_ = 0;
 };
 

@@ -14,8 +14,8 @@ namespace veil {
 struct Flow {
   Tensor hidden;          // [batch, ...]
   Tensor condition = {};  // [batch, width]
-  // The token ids [batch, tokens], if blocks must tell padding from text: the first block puts
-  // them there, and the others hand them on. They have no gradient.
+  // The token ids [batch, tokens] of a language model, for blocks that must tell padding from text:
+  // the first block puts them there, and the others hand them on. They have no gradient.
   Tensor ids = {};
 };
 

@@ -1,6 +1,8 @@
 #include "nn/transformer_block.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -15,6 +17,20 @@ Tensor like(const Tensor& x, int64_t last) {
   std::vector<int64_t> dims = x.sizes().vec();
   dims.back() = last;
   return empty_tensor(dims, x.scalar_type(), x.device());
+}
+
+// [batch, 1, width] of [batch, tokens, width]. x itself if `places` are undefined.
+Tensor chosen(const Tensor& x, const Tensor& places) {
+  if (!places.defined()) return x;
+  return x.view({-1, x.size(2)}).index_select(0, places).view({x.size(0), 1, x.size(2)});
+}
+
+// Its transpose: zeros but for the chosen tokens.
+Tensor spread(const Tensor& x, const Tensor& places, int64_t tokens) {
+  if (!places.defined()) return x;
+  Tensor all = at::zeros({x.size(0), tokens, x.size(2)}, x.options());
+  all.view({-1, x.size(2)}).index_copy_(0, places, x.view({-1, x.size(2)}));
+  return all;
 }
 
 }  // namespace
@@ -43,7 +59,8 @@ TransformerBlock::Saved::Saved(const Tape& tape)
       second{tape.saved[9], tape.saved[10]},
       attended_stats{tape.saved[11], tape.saved[12]},
       fed_stats{tape.saved[13], tape.saved[14]},
-      mask(tape.saved[15]) {}
+      mask(tape.saved[15]),
+      places(tape.saved[16]) {}
 
 std::vector<Tensor> TransformerBlock::Saved::list() const {
   return {normed,
@@ -61,7 +78,20 @@ std::vector<Tensor> TransformerBlock::Saved::list() const {
           attended_stats.mean,
           fed_stats.rstd,
           fed_stats.mean,
-          mask};
+          mask,
+          places};
+}
+
+Tensor TransformerBlock::places(const Flow& in) const {
+  if (l_.goes_on == GoesOn::all) return {};
+  const int64_t samples = in.hidden.size(0);
+  const auto whole = in.hidden.options().dtype(at::kLong);
+  Tensor places = at::arange(samples, whole).mul_(l_.tokens);
+  if (l_.goes_on == GoesOn::first) return places;
+  if (l_.padding_id < 0) return places.add_(l_.tokens - 1);
+  CategoryScope scope(Category::temporary);
+  // all padding: position 0
+  return places.add_(in.ids.ne(l_.padding_id).mul(at::arange(l_.tokens, whole)).amax(1));
 }
 
 Tensor TransformerBlock::activated(const Tensor& up) const {
@@ -110,6 +140,7 @@ TransformerBlock::Saved TransformerBlock::run(const Params& params, const Flow& 
                                               Tape& tape) const {
   const Tensor& x = in.hidden;
   Saved s;
+  s.places = places(in);
   if (l_.masks_padding) s.mask = padding_mask(in.ids, l_.padding_id, x.scalar_type());
   if (l_.attention_norm.exists()) s.normed = l_.attention_norm.forward(params, x, {}, s.first);
   s.qkv = l_.qkv.forward(params, s.normed.defined() ? s.normed : x);
@@ -119,16 +150,16 @@ TransformerBlock::Saved TransformerBlock::run(const Params& params, const Flow& 
   } else if (tape.kept.empty()) {
     l_.attention.forward(prepared_heads(params, s.qkv), /*turned=*/true, tape.kept, s.mask);
   }
-  Tensor out = l_.attention_out.forward(params, tape.kept[0]);
+  Tensor out = l_.attention_out.forward(params, chosen(tape.kept[0], s.places));
   if (l_.attention_post_norm.exists()) {
     s.attended = out;
     out = l_.attention_post_norm.forward(params, s.attended, {}, s.attended_stats);
   }
   s.middle = out;
   if (l_.feed_norm.exists()) {  // it adds x to it
-    s.middle_normed = l_.feed_norm.forward(params, x, s.middle, s.second);
+    s.middle_normed = l_.feed_norm.forward(params, chosen(x, s.places), s.middle, s.second);
   } else {
-    s.middle.add_(x);
+    s.middle.add_(chosen(x, s.places));
   }
   s.up = l_.up.forward(params, s.middle_normed.defined() ? s.middle_normed : s.middle);
   const bool is_residual = l_.output_norm.exists();
@@ -173,7 +204,7 @@ Flow TransformerBlock::recompute(const Params& params, const Flow& in, Tape& tap
 Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tape, GradSink& sink,
                                 bool) const {
   const Saved s(tape);
-  const Tensor dy = grad.hidden;  // [batch, tokens, hidden]
+  const Tensor dy = grad.hidden;  // [batch, tokens that go on, hidden]
   const bool of_sum = l_.output_norm.exists();
   if (of_sum) l_.output_norm.backward(params, dy, s.fed, s.fed_stats, {}, sink);
   Tensor d_middle;
@@ -212,11 +243,12 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
                                            d_out, sink);
     }
     Tensor narrow = l_.attention_out.adapter_grad(params, d_out);
-    l_.attention_out.report(params, sink, tape.kept[0], d_out, narrow);
-    const Tensor d_attended = like(dy, l_.attention.width());
+    l_.attention_out.report(params, sink, chosen(tape.kept[0], s.places), d_out, narrow);
+    Tensor d_attended = like(dy, l_.attention.width());
     l_.attention_out.input_grad(params, d_out, d_attended, narrow);
     d_out.reset();
     narrow.reset();
+    d_attended = spread(d_attended, s.places, l_.tokens);
     const Tensor heads = prepared_heads(params, s.qkv);
     d_qkv = l_.attention.backward(d_attended, heads, tape.kept, s.mask);
   }
@@ -226,10 +258,12 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
                 reported_input(params, l_.qkv, l_.attention_norm, s.normed, tape.input), d_qkv,
                 narrow);
   if (!makes_input_grad_) return {};
-  Tensor dx = at::empty_like(dy);
+  Tensor dx = at::empty_like(tape.input);
   l_.qkv.input_grad(params, d_qkv, dx, narrow);
   d_qkv.reset();
   narrow.reset();
+  CategoryScope scope(Category::temporary);
+  d_middle = spread(d_middle, s.places, l_.tokens);
   if (l_.attention_norm.exists()) {
     l_.attention_norm.backward(params, dx, tape.input, s.first, /*residual=*/d_middle, sink);
   } else {
@@ -243,53 +277,66 @@ void TransformerBlock::add_moments(BlockShape& shape, int64_t batch, DType compu
                                    bool on_gpu) const {
   const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
   const int64_t hidden = row * l_.hidden, joint = row * l_.qkv.out;
+  const bool chooses = l_.goes_on != GoesOn::all;
+  const int64_t behind = l_.tokens_behind(), row_behind = dtype_bytes(compute) * batch * behind,
+                hidden_behind = row_behind * l_.hidden;
   const int64_t mask = on_gpu ? 0 : l_.attention.window_bytes(l_.tokens, compute);
   constexpr Moments::Id kNone = Moments::kNone;
   Moments moments;
-  const auto narrow_of = [&](const Projection& map) {
-    return map.adapters.count() > 0 ? moments.make(map.adapter_bytes(rows, compute)) : kNone;
+  const auto narrow_of = [&](const Projection& map, int64_t tokens) {
+    return map.adapters.count() > 0 ? moments.make(map.adapter_bytes(batch * tokens, compute))
+                                    : kNone;
   };
-  const auto remade = [&](const Projection& map, const Norm& norm) {
+  const auto remade = [&](const Projection& map, const Norm& norm, int64_t tokens) {
     if (!norm.exists() || map.trains_weight || !map.reads_input()) return kNone;
-    const Moments::Id normed = moments.make(hidden);
-    moments.pass(norm.statistics_bytes(rows, compute));
+    const Moments::Id normed = moments.make(dtype_bytes(compute) * batch * tokens * l_.hidden);
+    moments.pass(norm.statistics_bytes(batch * tokens, compute));
     return normed;
   };
-  const auto report = [&](const Projection& map, Moments::Id a, Moments::Id g, Moments::Id narrow) {
-    map.report_moments(moments, shape, batch, l_.tokens, compute, on_gpu, a, g, narrow);
+  const auto report = [&](const Projection& map, int64_t tokens, Moments::Id a, Moments::Id g,
+                          Moments::Id narrow) {
+    map.report_moments(moments, shape, batch, tokens, compute, on_gpu, a, g, narrow);
   };
-  const auto back_through = [&](const Norm& norm) {
-    if (norm.exists()) norm.backward_moments(moments, shape, batch, l_.tokens, compute, on_gpu);
+  const auto back_through = [&](const Norm& norm, int64_t tokens) {
+    if (norm.exists()) norm.backward_moments(moments, shape, batch, tokens, compute, on_gpu);
   };
 
-  back_through(l_.output_norm);
-  const Moments::Id d_fed = l_.feed_post_norm.exists() ? moments.make(hidden) : kNone;
-  back_through(l_.feed_post_norm);
-  const Moments::Id active = moments.make(row * l_.feed);
-  Moments::Id narrow = narrow_of(l_.down);
-  const Moments::Id d_up = moments.make(row * l_.up.out);
-  report(l_.down, active, d_fed, narrow);
+  back_through(l_.output_norm, behind);
+  const Moments::Id d_fed = l_.feed_post_norm.exists() ? moments.make(hidden_behind) : kNone;
+  back_through(l_.feed_post_norm, behind);
+  const Moments::Id active = moments.make(row_behind * l_.feed);
+  Moments::Id narrow = narrow_of(l_.down, behind);
+  const Moments::Id d_up = moments.make(row_behind * l_.up.out);
+  report(l_.down, behind, active, d_fed, narrow);
   moments.drop(active);
   moments.drop(d_fed);
-  const Moments::Id next = narrow_of(l_.up);  // made before the one that it replaces is let go of
+  // made before the one that it replaces is let go of
+  const Moments::Id next = narrow_of(l_.up, behind);
   moments.drop(narrow);
   narrow = next;
-  Moments::Id normed = remade(l_.up, l_.feed_norm);
-  report(l_.up, normed, d_up, narrow);
+  Moments::Id normed = remade(l_.up, l_.feed_norm, behind);
+  report(l_.up, behind, normed, d_up, narrow);
   moments.drop(normed);
-  const Moments::Id d_middle = moments.make(hidden);
+  const Moments::Id d_middle = moments.make(hidden_behind);
   moments.drop(d_up);
   moments.drop(narrow);
-  back_through(l_.feed_norm);
+  back_through(l_.feed_norm, behind);
 
   const bool attended_normed = l_.attention_post_norm.exists();
-  const Moments::Id d_out = attended_normed ? moments.make(hidden) : d_middle;
-  back_through(l_.attention_post_norm);
-  narrow = narrow_of(l_.attention_out);
-  report(l_.attention_out, kNone, d_out, narrow);
-  const Moments::Id d_attended = moments.make(row * l_.attention.width());
+  const Moments::Id d_out = attended_normed ? moments.make(hidden_behind) : d_middle;
+  back_through(l_.attention_post_norm, behind);
+  narrow = narrow_of(l_.attention_out, behind);
+  const Moments::Id attended = chooses ? moments.make(row_behind * l_.attention.width()) : kNone;
+  report(l_.attention_out, behind, attended, d_out, narrow);
+  moments.drop(attended);
+  Moments::Id d_attended = moments.make(row_behind * l_.attention.width());
   if (attended_normed) moments.drop(d_out);
   moments.drop(narrow);
+  if (chooses) {
+    const Moments::Id all = moments.make(row * l_.attention.width());
+    moments.drop(d_attended);
+    d_attended = all;
+  }
   Moments::Id heads = kNone;
   if (l_.head_norms.exist()) {
     heads = moments.make(joint);
@@ -310,25 +357,30 @@ void TransformerBlock::add_moments(BlockShape& shape, int64_t batch, DType compu
       moments.drop(sums);
     }
   }
-  narrow = narrow_of(l_.qkv);
-  normed = remade(l_.qkv, l_.attention_norm);
-  report(l_.qkv, normed, d_qkv, narrow);
+  narrow = narrow_of(l_.qkv, l_.tokens);
+  normed = remade(l_.qkv, l_.attention_norm, l_.tokens);
+  report(l_.qkv, l_.tokens, normed, d_qkv, narrow);
   moments.drop(normed);
   if (makes_input_grad_) {
     moments.make(hidden);
     moments.drop(d_qkv);
     moments.drop(narrow);
-    back_through(l_.attention_norm);
+    if (chooses) {
+      moments.make(hidden);
+      moments.drop(d_middle);
+    }
+    back_through(l_.attention_norm, l_.tokens);
   }
   moments.finish(shape);
 }
 
 BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) const {
   const int64_t rows = batch * l_.tokens, row = dtype_bytes(compute) * rows;
-  const int64_t hidden = row * l_.hidden, feed = row * l_.feed, up = row * l_.up.out,
-                joint = row * l_.qkv.out;
-  const Norm* const norms[] = {&l_.attention_norm, &l_.feed_norm, &l_.attention_post_norm,
-                               &last_norm()};
+  const int64_t before_hidden = row * l_.hidden, joint = row * l_.qkv.out;
+  // Of the tokens that go on.
+  const int64_t tokens_behind = l_.tokens_behind(), rows_behind = batch * tokens_behind,
+                row_behind = dtype_bytes(compute) * rows_behind, hidden = row_behind * l_.hidden,
+                feed = row_behind * l_.feed, up = row_behind * l_.up.out;
   BlockShape shape;
   shape.name = l_.name;
   const auto add_norm = [&](const Norm& norm) {
@@ -337,21 +389,24 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   add_norm(l_.attention_norm);
   l_.qkv.add_shape(shape, batch, l_.tokens);
   l_.head_norms.add_shape(shape, batch);
-  l_.attention_out.add_shape(shape, batch, l_.tokens);
+  l_.attention_out.add_shape(shape, batch, tokens_behind);
   add_norm(l_.attention_post_norm);
   add_norm(l_.feed_norm);
-  l_.up.add_shape(shape, batch, l_.tokens);
-  l_.down.add_shape(shape, batch, l_.tokens);
+  l_.up.add_shape(shape, batch, tokens_behind);
+  l_.down.add_shape(shape, batch, tokens_behind);
   add_norm(last_norm());
   shape.output_bytes = hidden;
-  shape.input_grad_bytes = below_ ? hidden : 0;
+  shape.input_grad_bytes = below_ ? before_hidden : 0;
   // what adapters alone read is not saved
-  const int64_t normed = l_.attention_norm.exists() && !l_.qkv.trains_weight ? hidden : 0,
+  const int64_t normed = l_.attention_norm.exists() && !l_.qkv.trains_weight ? before_hidden : 0,
                 middle_normed = l_.feed_norm.exists() && !l_.up.trains_weight ? hidden : 0;
   // the middle residual, and one tensor and its statistics for each norm
-  shape.saved_bytes = hidden + joint + up + (l_.masks_padding ? row : 0);
-  for (const Norm* norm : norms) {
-    if (norm->exists()) shape.saved_bytes += hidden + norm->statistics_bytes(rows, compute);
+  const int64_t places = l_.goes_on == GoesOn::all ? 0 : batch * dtype_bytes(at::kLong);
+  shape.saved_bytes = hidden + joint + up + (l_.masks_padding ? row : 0) + places;
+  if (l_.attention_norm.exists())
+    shape.saved_bytes += before_hidden + l_.attention_norm.statistics_bytes(rows, compute);
+  for (const Norm* norm : {&l_.feed_norm, &l_.attention_post_norm, &last_norm()}) {
+    if (norm->exists()) shape.saved_bytes += hidden + norm->statistics_bytes(rows_behind, compute);
   }
   shape.kept_bytes = l_.attention.kept_bytes(batch, l_.tokens, compute, on_gpu, l_.masks_padding);
   shape.keeps_input = true;
@@ -360,30 +415,51 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   shape.reports_output_grad = !l_.feed_post_norm.exists() && l_.down.reads_input();
   // The activation lives until `down` is done; a norm behind it makes its result afterwards. What
   // the last norm adds is let go of at the end.
-  const int64_t last_stats = ends_with_norm() ? last_norm().statistics_bytes(rows, compute) : 0,
+  const int64_t last_stats =
+                    ends_with_norm() ? last_norm().statistics_bytes(rows_behind, compute) : 0,
                 residual = l_.output_norm.exists() ? middle_normed : 0,
-                at_up = middle_normed + l_.up.adapter_bytes(rows, compute),
+                at_up = middle_normed + l_.up.adapter_bytes(rows_behind, compute),
                 after_up = hidden + (ends_with_norm() ? hidden + last_stats : 0),
-                at_down = feed + l_.down.adapter_bytes(rows, compute) -
+                at_down = feed + l_.down.adapter_bytes(rows_behind, compute) -
                           (ends_with_norm() ? hidden + last_stats : 0) + residual;
-  shape.recompute_scratch_bytes = at_up;
+  // What goes on is copied: of attention's result, when the norms behind it and `up` are still to be
+  // made, and of the residual, when `up` is.
+  int64_t at_choice = 0;
+  if (places > 0) {
+    const auto normed_bytes = [&](const Norm& norm) {
+      return norm.exists() ? hidden + norm.statistics_bytes(rows_behind, compute) : 0;
+    };
+    const int64_t attended =
+        row_behind * l_.attention.width() + l_.attention_out.adapter_bytes(rows_behind, compute);
+    at_choice = std::max(attended + middle_normed - normed_bytes(l_.attention_post_norm) -
+                             normed_bytes(l_.feed_norm),
+                         hidden + middle_normed) -
+                up;
+    // What adapters alone read, and what they make of it: nothing behind is there yet.
+    shape.early_scratch_bytes = normed + l_.qkv.adapter_bytes(rows, compute) + middle_normed -
+                                hidden - up - normed_bytes(l_.attention_post_norm) -
+                                normed_bytes(l_.feed_norm) - normed_bytes(last_norm());
+  }
+  shape.recompute_scratch_bytes = std::max(at_up, at_choice);
   shape.scores = l_.attention.scores(batch, l_.tokens, compute, on_gpu, l_.masks_padding);
   if (shape.scores.matrices > 0) {
     const Norm& norm = l_.attention_norm;
     const int64_t before =
-        joint * (l_.head_norms.exist() ? 2 : 1) + (l_.masks_padding ? row : 0) +
-        (norm.exists() ? hidden - normed + norm.statistics_bytes(rows, compute) : 0);
+        joint * (l_.head_norms.exist() ? 2 : 1) + (l_.masks_padding ? row : 0) + places +
+        (norm.exists() ? before_hidden - normed + norm.statistics_bytes(rows, compute) : 0);
     const int64_t held = l_.attention.forward_score_bytes(batch, l_.tokens, compute);
     shape.score_scratch_bytes =
         std::max<int64_t>(0, before + held - shape.saved_bytes - shape.kept_bytes);
   }
-  shape.forward_scratch_bytes = std::max({int64_t{0}, at_up - after_up, at_down, residual});
+  shape.forward_scratch_bytes =
+      std::max({int64_t{0}, shape.recompute_scratch_bytes - after_up, at_down, residual});
   std::erase_if(shape.reports, [&](const Report& report) {
     return !trained_.empty() && !trained_[static_cast<size_t>(report.param)];
   });
   add_moments(shape, batch, compute, on_gpu);
-  shape.forward_flops = l_.qkv.flops(rows) + l_.attention_out.flops(rows) + l_.up.flops(rows) +
-                        l_.down.flops(rows) + l_.attention.flops(batch, l_.tokens);
+  shape.forward_flops = l_.qkv.flops(rows) + l_.attention.flops(batch, l_.tokens) +
+                        l_.attention_out.flops(rows_behind) + l_.up.flops(rows_behind) +
+                        l_.down.flops(rows_behind);
   return shape;
 }
 

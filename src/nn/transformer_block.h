@@ -18,6 +18,10 @@ namespace veil {
 // swiglu, geglu (GELU by tanh): up is gate and up joined. gelu is by tanh, gelu_erf exact.
 enum class Activation { swiglu, geglu, gelu, gelu_erf };
 
+// Which tokens go on behind attention: a classifier reads one of the last block's. `last`: the last
+// one that is not padding.
+enum class GoesOn { all, first, last };
+
 struct TransformerLayers {
   std::string name;
   Norm attention_norm = {}, feed_norm = {};            // those that do not exist are left out
@@ -32,7 +36,10 @@ struct TransformerLayers {
   int64_t hidden = 0, feed = 0;  // widths of the residual and inside the feed-forward
   int64_t tokens = 0;
   bool masks_padding = false;  // attention does not see tokens that are padding_id (Flow::ids)
-  int64_t padding_id = -1;
+  int64_t padding_id = -1;     // -1: none
+  GoesOn goes_on = GoesOn::all;
+
+  int64_t tokens_behind() const { return goes_on == GoesOn::all ? tokens : 1; }
 };
 
 class TransformerBlock final : public Block, public Decodes {
@@ -55,13 +62,15 @@ class TransformerBlock final : public Block, public Decodes {
  private:
   // What the tape holds, by place in Tape::saved; undefined if the block has no such part.
   struct Saved {
-    // [batch, tokens, ...]. qkv: turned, or as projected if there are norms of heads. middle:
-    // the residual between the two halves (on the sum: what is normalised to be it). attended, fed:
-    // what the post norms normalise, and the sum that output_norm does. normed and middle_normed
-    // are there if the weights that read them are trained.
+    // [batch, tokens, ...], from `middle` on of the tokens that go on. qkv: turned, or as projected
+    // if there are norms of heads. middle: the residual between the two halves (on the sum: what is
+    // normalised to be it). attended, fed: what the post norms normalise, and the sum that
+    // output_norm does. normed and middle_normed are there if the weights that read them are
+    // trained.
     Tensor normed, qkv, middle, middle_normed, up, attended, fed;
     Norm::Statistics first, second, attended_stats, fed_stats;
-    Tensor mask;  // padding_mask()
+    Tensor mask;    // padding_mask()
+    Tensor places;  // [batch]: of the tokens that go on, among the rows of all; undefined: all do
     explicit Saved(const Tape& tape);
     Saved() = default;
     std::vector<Tensor> list() const;
@@ -71,6 +80,7 @@ class TransformerBlock final : public Block, public Decodes {
     return l_.output_norm.exists() ? l_.output_norm : l_.feed_post_norm;
   }
   bool ends_with_norm() const { return last_norm().exists(); }
+  Tensor places(const Flow& in) const;
   // Everything up to the feed-forward's product with `up`.
   Saved run(const Params& params, const Flow& in, Tape& tape) const;
   // Queries, keys and values as attention takes them: what the tape has of them, or that normalised

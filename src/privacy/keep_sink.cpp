@@ -1,18 +1,50 @@
 #include "privacy/keep_sink.h"
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "kernels/embedding_grad.h"
+#include "kernels/sample_products.h"
 #include "privacy/sample_product.h"
 #include "tensor/category.h"
 
 namespace veil::privacy {
 
 KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param,
-                   Target target, GradSink& booked)
+                   Target target, GradSink& booked, Tensor squared)
     : numel_(std::move(numel_of_param)),
       booked_param_(std::move(booked_param)),
       target_(std::move(target)),
       booked_(booked),
-      seen_(numel_.size()) {}
+      squared_(std::move(squared)),
+      seen_(numel_.size()),
+      norming_(numel_.size()) {}
+
+void KeepSink::begin_body() {
+  seen_.clear();
+  std::fill(norming_.begin(), norming_.end(), Norming::unreported);
+}
+
+// A report may run on into joined parameters, and it may be of some rows only.
+std::vector<launch::SamplePiece> KeepSink::pieces_of(ReportOf of, int64_t rows,
+                                                     int64_t columns) const {
+  std::vector<launch::SamplePiece> pieces;
+  int64_t row = of.row;
+  for (int64_t first = 0; first < rows; row = 0) {
+    const auto param = static_cast<size_t>(of.param) + pieces.size();
+    VEIL_CHECK(param < numel_.size(), "a report runs on behind the last parameter");
+    const int64_t count = std::min(numel_[param] / columns - row, rows - first);
+    pieces.push_back({first, count, static_cast<int64_t>(param)});
+    first += count;
+  }
+  return pieces;
+}
+
+void KeepSink::norm_afterwards(ParamId param) {
+  Norming& norming = norming_[static_cast<size_t>(param)];
+  if (norming == Norming::found) squared_.select(0, param).zero_();
+  norming = Norming::afterwards;
+}
 
 void KeepSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   if (booked_param_[static_cast<size_t>(of.param)]) {  // the block lets go of its own
@@ -28,13 +60,27 @@ void KeepSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   Tensor out = kept.as_strided({samples, rows, columns}, {kept.stride(0), columns, 1});
   constexpr int64_t kMostSamples = int64_t{1} << 20;
   const bool add = seen_.again(of.param, of.row * kMostSamples + of.first_sample);
+  const std::vector<launch::SamplePiece> pieces = pieces_of(of, rows, columns);
+  const bool together =
+      !add && std::all_of(pieces.begin(), pieces.end(), [&](const launch::SamplePiece& piece) {
+        return norming_[static_cast<size_t>(piece.row)] != Norming::afterwards;
+      });
+  if (together && sample_products_can_read(all_a, all_g) &&
+      out.scalar_type() == all_a.scalar_type() && kept_product_can_write(out, pieces)) {
+    kept_product(all_a, all_g, out, pieces, squared_, of.first_sample);
+    for (const launch::SamplePiece& piece : pieces)
+      norming_[static_cast<size_t>(piece.row)] = Norming::found;
+    return;
+  }
   product_into(out, all_g.transpose(1, 2), all_a, add);
+  for (const launch::SamplePiece& piece : pieces) norm_afterwards(static_cast<ParamId>(piece.row));
 }
 
 void KeepSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   if (booked_param_[static_cast<size_t>(table)]) return booked_.embedding(table, ids, g);
   const bool add = seen_.any(table);
   seen_.again(table, 0);
+  norm_afterwards(table);
   const Tensor kept = target_(table, 0, numel_[static_cast<size_t>(table)]);
   for (int64_t i = 0; i < ids.size(0); ++i)
     embedding_grad(ids.select(0, i), g.select(0, i), kept.select(0, i).view({-1, g.size(-1)}), add);
@@ -44,6 +90,8 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
   const Tensor flat = per_sample.reshape({per_sample.size(0), -1});
   const int64_t count = flat.size(1), whole = numel_[static_cast<size_t>(param)];
   const bool add = seen_.again(param, 0);
+  for (int64_t first = 0, id = param; first < count; first += numel_[static_cast<size_t>(id++)])
+    norm_afterwards(static_cast<ParamId>(id));
   const Tensor kept = target_(param, 0, count);
   if (add) {
     kept.add_(flat);
@@ -51,6 +99,14 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
     kept.copy_(flat);
     if (count < whole) target_(param, count, whole - count).zero_();
   }
+}
+
+int64_t keep_sink_scratch_bytes(const Report& report, DType compute, bool sample_products) {
+  const bool found_on_the_way =
+      sample_products && report.by == Report::By::linear &&
+      sample_products_fit(compute, report.tokens, report.rows, report.columns);
+  return found_on_the_way ? kept_product_scratch_bytes(report.samples, report.rows, report.columns)
+                          : 0;
 }
 
 }  // namespace veil::privacy

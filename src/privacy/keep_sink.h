@@ -1,9 +1,11 @@
 // Per-sample gradients, made once and kept until the coefficients are known. Their norms are those
-// of the kept numbers themselves, whatever they were rounded to.
+// of the kept numbers themselves, whatever they were rounded to: found while they are made, where a
+// kernel does both (kernels/sample_products.h), and of what was kept elsewhere.
 #pragma once
 
 #include <functional>
 
+#include "kernels/launch.h"
 #include "nn/block.h"
 #include "nn/grad_sink.h"
 
@@ -15,19 +17,33 @@ class KeepSink final : public GradSink {
   // count], rows contiguous.
   using Target = std::function<Tensor(ParamId, int64_t first, int64_t count)>;
   // Reports of `booked_param` go to `booked` instead: tables as they are, products as copies.
+  // `squared` fp64 [params, batch] gets the norms that are found on the way.
   KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param, Target target,
-           GradSink& booked);
-  void begin_body() { seen_.clear(); }
+           GradSink& booked, Tensor squared);
+  void begin_body();
+  // Whether its norms have been found, as far as it was reported.
+  bool normed(ParamId param) const {
+    return norming_[static_cast<size_t>(param)] == Norming::found;
+  }
   void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
 
  private:
+  enum class Norming { unreported, found, afterwards };
+  std::vector<launch::SamplePiece> pieces_of(ReportOf of, int64_t rows, int64_t columns) const;
+  // What was kept is added to, or made without its norms.
+  void norm_afterwards(ParamId param);
   std::vector<int64_t> numel_;
   std::vector<bool> booked_param_;
   Target target_;
   GradSink& booked_;
+  Tensor squared_;
   ReportedRows seen_;
+  std::vector<Norming> norming_;  // by parameter
 };
+
+// The temporaries of one report. sample_products: StepOptions::sample_products.
+int64_t keep_sink_scratch_bytes(const Report& report, DType compute, bool sample_products);
 
 }  // namespace veil::privacy

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/squared_norm.h"
@@ -173,15 +174,17 @@ std::vector<ParamId> Builder::covered(const Report& report) const {
 void Builder::choose_kept() {
   books_table_.assign(static_cast<size_t>(blocks()), false);
   booked_copies_.assign(static_cast<size_t>(blocks()), 0);
+  most_with_copies_.assign(static_cast<size_t>(blocks()), 0);
   for (int b = 0; b < blocks(); ++b) {
     const BlockShape& block = shape_.blocks[b];
     const int64_t largest = block.backward_scratch_bytes + block.input_grad_bytes;
+    std::vector<std::pair<int64_t, int64_t>> copied;  // what lives at most from then on, and copies
     for (const Report& report : block.reports) {
       // Of a table that a sample reads one row of, a sample's gradient is made like any other's. So
       // is a block's second table, of positions: it is small, and its ids are the block's own.
       const bool table = report.by == Report::By::embedding && report.tokens > 1 &&
                          report.param != schedule_.tied_table && !books_table_[b];
-      // Copies are made if they do not raise the block's own largest moment.
+      // Copies are made if there is room for them when they are.
       const int64_t copies =
           report.samples * (report.rows + report.columns) * dtype_bytes(options_.compute);
       const bool product =
@@ -190,7 +193,13 @@ void Builder::choose_kept() {
       if (!table && !product) continue;
       for (ParamId id : covered(report)) schedule_.booked_param[static_cast<size_t>(id)] = true;
       if (table) books_table_[b] = true;
-      if (product) booked_copies_[b] += copies;
+      if (product) copied.emplace_back(std::max(report.live_bytes, report.later_bytes), copies);
+    }
+    // Those that are made later meet less.
+    std::sort(copied.rbegin(), copied.rend());
+    for (const auto& [live, copies] : copied) {
+      booked_copies_[b] += copies;
+      most_with_copies_[b] = std::max(most_with_copies_[b], live + booked_copies_[b]);
     }
   }
   has_booked_.assign(static_cast<size_t>(units()), false);

@@ -4,6 +4,7 @@
 
 #include "nn/summed_sink.h"
 #include "privacy/clipped_sink.h"
+#include "privacy/keep_sink.h"
 #include "privacy/norm_sink.h"
 #include "step/builder.h"
 
@@ -124,7 +125,8 @@ void Builder::emit_forward(int b) {
         .after = waits_for_params(b),
         .creates = {flow(b)},
         .scratch_bytes =
-            std::max(block.forward_scratch_bytes, block.score_scratch_bytes - block.output_bytes)};
+            std::max({block.forward_scratch_bytes, block.score_scratch_bytes - block.output_bytes,
+                      block.early_scratch_bytes - block.kept_bytes - block.output_bytes})};
   if (tapes(b)) {
     add(op.creates, tape(b));
   } else {
@@ -248,8 +250,11 @@ void Builder::emit_recompute(int b, bool revives) {
   } else if (!block.recompute_skips_output) {
     op.scratch_bytes += block.output_bytes;  // where flow(b) lives, it takes its place
   }
-  if (!selective())  // else attention's result is there
-    op.scratch_bytes = std::max(op.scratch_bytes, block.score_scratch_bytes - output_made);
+  const int64_t before =  // if it is selective, attention's result is there
+      selective()
+          ? block.early_scratch_bytes
+          : std::max(block.score_scratch_bytes, block.early_scratch_bytes - block.kept_bytes);
+  op.scratch_bytes = std::max(op.scratch_bytes, before - output_made);
   emit(std::move(op));
 }
 
@@ -276,10 +281,11 @@ void Builder::emit_backward(int b, GradUse use) {
     if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
     if (schedule_.books_nothing[b]) add_final_frees(op, b);
   } else {
-    // what is booked of products is copied when the block's largest moment is over
     if (use == GradUse::keep) {
       add(op.creates, booked(b));
-      op.scratch_bytes = std::max<int64_t>(0, op.scratch_bytes - booked(b).bytes);
+      const int64_t made = b > schedule_.lowest_trained ? block.input_grad_bytes : 0,
+                    most = most_with_copies_[static_cast<size_t>(b)] - made;
+      op.scratch_bytes = std::max<int64_t>(0, std::max(op.scratch_bytes, most) - booked(b).bytes);
     }
     if (use != GradUse::keep || !books_table_[b]) op.frees.push_back(flow_grad(b));
     if (last_pass) {
@@ -331,6 +337,8 @@ int64_t Builder::report_scratch(const Report& report, GradUse use) const {
           options_.clip->tile, report.param == schedule_.tied_table ? tied_tokens_ : 0,
           options_.compute, options_.on_gpu, options_.sample_products);
     }
+    case GradUse::keep:
+      return privacy::keep_sink_scratch_bytes(report, options_.compute, options_.sample_products);
     case GradUse::clip:
       return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu,
                                                  options_.sample_products);

@@ -258,9 +258,10 @@ class Builder {
        wired_ = false;
 
   // Clipping.
-  std::vector<bool> has_booked_;        // keep: by unit
-  std::vector<bool> books_table_;       // keep: by block
-  std::vector<int64_t> booked_copies_;  // keep: by block, bytes of what is booked of products
+  std::vector<bool> has_booked_;   // keep: by unit
+  std::vector<bool> books_table_;  // keep: by block
+  // keep: by block, bytes of what is booked of products, and the most that lives with them
+  std::vector<int64_t> booked_copies_, most_with_copies_;
   int64_t tied_rows_bytes_ = 0, tied_tokens_ = 0;
   int tied_block_ = -1;
 

@@ -1,5 +1,5 @@
-// Sums of clipped products and Gram norms by the tensor cores' kernels, compared with the same in
-// fp64.
+// Sums of clipped products, kept gradients and Gram norms by the tensor cores' kernels, compared with
+// the same in fp64.
 #include "kernels/sample_products.h"
 
 #include <ATen/TensorOperators.h>
@@ -161,11 +161,72 @@ TEST_F(GpuSampleProducts, NormsAreNeverShorterThanTheGradients) {
   }
 }
 
+// Kept gradients, of which a sum of squares in fp32 has eight terms at most.
+TEST_F(GpuSampleProducts, NormsOfKeptGradientsAreThoseOfTheNumbersThatAreKept) {
+  for (const DType dtype : {at::kBFloat16, at::kHalf}) {
+    const double half_place = dtype == at::kHalf ? 0x1p-11 : 0x1p-8;
+    for (const Sizes& size : kSizes) {
+      const auto [samples, tokens, rows, columns] = size;
+      const std::string where =
+          fmt::format("{} {} x {} x {} x {}", dtype_name(dtype), samples, tokens, rows, columns);
+      const Tensor a = normal({samples, tokens, columns}, dtype),
+                   g = normal({samples, tokens, rows}, dtype);
+      // rows of other parameters before and behind
+      const Tensor all = at::full({samples, rows * columns + 32}, 7.0, a.options());
+      const Tensor out = all.as_strided({samples, rows, columns}, {all.stride(0), columns, 1},
+                                        /*storage_offset=*/16);
+      const Tensor squared = at::full({3, samples + 2}, 0.5, a.options().dtype(at::kDouble));
+      const int64_t cut = rows / 2 / 16 * 16;
+      ASSERT_TRUE(kept_product_can_write(out, {{0, cut, 2}, {cut, rows - cut, 0}}));
+      kept_product(a, g, out, {{0, cut, 2}, {cut, rows - cut, 0}}, squared, /*first_sample=*/1);
+
+      const Tensor exact = products(a, g), kept = out.to(at::kDouble);
+      const Tensor magnitude = products(a.abs(), g.abs());
+      const Tensor allowed = exact.abs() * half_place +
+                             magnitude * (kUnit * static_cast<double>(tokens / 8 + 2)) + 0x1p-24;
+      EXPECT_LE(((kept - exact).abs() / allowed).max().item<double>(), 1) << where;
+      for (const int64_t edge : {int64_t{0}, all.size(1) - 16})
+        EXPECT_TRUE(at::equal(all.narrow(1, edge, 16), at::full({samples, 16}, 7.0, a.options())))
+            << where;
+
+      const Tensor squares = kept.square();
+      const auto worst = [&](int64_t row, int64_t first, int64_t count) {
+        const Tensor of = squares.narrow(1, first, count).sum({1, 2});
+        return ((squared[row].narrow(0, 1, samples) - 0.5 - of).abs() / of).max().item<double>();
+      };
+      constexpr double kEightTerms = 8 * 0x1p-24;
+      EXPECT_LE(worst(2, 0, cut), kEightTerms) << where;
+      EXPECT_LE(worst(0, cut, rows - cut), kEightTerms) << where;
+      EXPECT_EQ(squared[1].min().item<double>(), 0.5) << where;
+      EXPECT_EQ(squared[1].max().item<double>(), 0.5) << where;
+      EXPECT_EQ(squared[2][0].item<double>(), 0.5) << where;
+      EXPECT_EQ(squared[0][samples + 1].item<double>(), 0.5) << where;
+    }
+  }
+}
+
+TEST_F(GpuSampleProducts, KeptGradientsThatAreNotFiniteHaveNoFiniteNorm) {
+  const Tensor a = normal({3, 128, 64}, at::kBFloat16), g = normal({3, 128, 64}, at::kBFloat16);
+  a[1][100][3] = std::numeric_limits<float>::infinity();
+  const Tensor out = at::zeros({3, 64, 64}, a.options());
+  const Tensor squared = at::zeros({1, 3}, a.options().dtype(at::kDouble));
+  kept_product(a, g, out, {{0, 64, 0}}, squared, 0);
+  EXPECT_TRUE(std::isfinite(squared[0][0].item<double>()));
+  EXPECT_FALSE(std::isfinite(squared[0][1].item<double>()));
+  EXPECT_TRUE(std::isfinite(squared[0][2].item<double>()));
+}
+
+TEST_F(GpuSampleProducts, APieceThatCutsAStripIsNotTaken) {
+  const Tensor out = at::zeros({1, 64, 64}, at::TensorOptions(at::kBFloat16).device(gpu_device(0)));
+  EXPECT_TRUE(kept_product_can_write(out, {{0, 48, 0}, {48, 16, 1}}));
+  EXPECT_FALSE(kept_product_can_write(out, {{0, 40, 0}, {40, 24, 1}}));
+}
+
 // More pieces than one kernel takes.
 TEST_F(GpuSampleProducts, NormsOfManyPieces) {
   const Tensor a = normal({2, 128, 64}, at::kBFloat16), g = normal({2, 128, 448}, at::kBFloat16);
   const Tensor squared = at::zeros({7, 2}, a.options().dtype(at::kDouble));
-  std::vector<launch::GramPiece> pieces;
+  std::vector<launch::SamplePiece> pieces;
   for (int64_t m = 0; m < 7; ++m) pieces.push_back({m * 64, 64, m});
   add_gram_norms({{a, g, pieces}}, 0, squared);
   for (int64_t m = 0; m < 7; ++m) {

@@ -201,7 +201,7 @@ HandRun run_by_hand(const LanguageGolden& golden, const Model& model, const Init
   if (const auto* head = dynamic_cast<const LmHead*>(model.loss.get()))
     run.logits = head->logits(params, flow).cpu();
   if (const auto* head = dynamic_cast<const Classifier*>(model.loss.get()))
-    run.logits = head->logits(params, flow, batch).cpu();
+    run.logits = head->logits(params, flow).cpu();
   if (const auto* head = dynamic_cast<const EncoderClassifier*>(model.loss.get()))
     run.logits = head->logits(params, flow).cpu();
   run.losses = model.loss->evaluate(params, flow, batch).losses.cpu();

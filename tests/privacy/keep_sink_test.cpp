@@ -1,0 +1,104 @@
+// Norms of kept gradients: found once, whether a kernel finds them on the way or not.
+#include "privacy/keep_sink.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "kernels/sample_products.h"
+
+namespace veil::privacy {
+namespace {
+
+struct NoSink final : GradSink {
+  void linear(ReportOf, const Tensor&, const Tensor&) override {}
+  void embedding(ParamId, const Tensor&, const Tensor&) override {}
+  void direct(ParamId, const Tensor&) override {}
+};
+
+// Two weights that are joined, one that is tied to a table, and two whose rows come in two reports, of
+// which no kernel takes the second.
+class KeepSinkNorms {
+ public:
+  static constexpr int64_t kSamples = 3, kTokens = 64, kColumns = 64;
+  static constexpr int64_t kRows[] = {64, 80, 128, 96, 80};
+  static constexpr int kParams = 5;
+
+  explicit KeepSinkNorms(Device device)
+      : options_(at::TensorOptions(at::kBFloat16).device(device)),
+        squared_(at::zeros({kParams, kSamples}, options_.dtype(at::kDouble))) {
+    std::vector<int64_t> numel;
+    int64_t end = 0;
+    for (const int64_t rows : kRows) {
+      first_.push_back(end);
+      numel.push_back(rows * kColumns);
+      end += rows * kColumns;
+    }
+    kept_ = at::zeros({kSamples, end}, options_);
+    sink_ = std::make_unique<KeepSink>(
+        numel, std::vector<bool>(kParams, false),
+        [this](ParamId id, int64_t from, int64_t count) {
+          return kept_.narrow(1, first_[static_cast<size_t>(id)] + from, count);
+        },
+        none_, squared_);
+  }
+  Tensor normal(int64_t width) const {
+    return at::randn({kSamples, kTokens, width}, options_.dtype(at::kFloat)).to(at::kBFloat16);
+  }
+  void body() {
+    squared_.zero_();
+    sink_->begin_body();
+    const Tensor a = normal(kColumns);
+    sink_->linear({0}, a, normal(kRows[0] + kRows[1]));
+    sink_->linear({2}, a, normal(kRows[2]));
+    const Tensor ids = at::zeros({kSamples, kTokens}, options_.dtype(at::kLong));
+    sink_->embedding(2, ids, normal(kColumns));
+    sink_->linear({3, 0}, a, normal(64));
+    sink_->linear({3, 64}, a, normal(32));
+    sink_->linear({4, 0}, a, normal(64));
+    sink_->linear({4, 64}, a, normal(16));
+  }
+  // Of a parameter that the sink leaves to others: those of what is kept.
+  double difference(ParamId id) const {
+    const Tensor kept = kept_.narrow(1, first_[static_cast<size_t>(id)], kRows[id] * kColumns);
+    const Tensor expected = kept.to(at::kDouble).square().sum(1);
+    const Tensor got = sink_->normed(id) ? squared_[id] : expected + squared_[id];
+    return ((got - expected).abs() / expected).max().item<double>();
+  }
+  bool normed(ParamId id) const { return sink_->normed(id); }
+
+ private:
+  at::TensorOptions options_;
+  Tensor squared_, kept_;
+  std::vector<int64_t> first_;
+  NoSink none_;
+  std::unique_ptr<KeepSink> sink_;
+};
+
+TEST(KeepSink, WithoutAKernelForItNormsAreFoundAfterwards) {
+  KeepSinkNorms norms(cpu_device());
+  norms.body();
+  for (ParamId id = 0; id < KeepSinkNorms::kParams; ++id) {
+    EXPECT_FALSE(norms.normed(id)) << id;
+    EXPECT_EQ(norms.difference(id), 0) << id;
+  }
+}
+
+TEST(GpuKeepSink, NormsAreFoundOnTheWayUnlessAGradientIsAddedTo) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  if (!gpu_has_sample_products()) GTEST_SKIP() << "not of compute capability 9.0";
+  KeepSinkNorms norms(gpu_device(0));
+  for (int body = 0; body < 2; ++body) {
+    norms.body();
+    for (ParamId id = 0; id < KeepSinkNorms::kParams; ++id) {
+      const bool added_to = id == 2, few_rows = id >= 3;  // reports of fewer than 64
+      EXPECT_EQ(norms.normed(id), !added_to && !few_rows) << id;
+      EXPECT_LE(norms.difference(id), 8 * 0x1p-24) << id;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace veil::privacy
