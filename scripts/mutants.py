@@ -307,6 +307,9 @@ MUTANTS = [
              '    const Tensor rows = rows_of_columns(joint, columns);\n'
              '    put_columns(out, columns, columns.first == 0 ? rows : columns.norm.forward(params, rows, {}, statistics));')],
            tests='LanguageGolden.LogitsLosses*'),
+    Mutant('token-of-the-padding', "a classifier reads a sample's last position, padding or not",
+           [('src/nn/transformer_block.cpp', '  if (l_.padding_id < 0) return places', '  if (l_.padding_id < 1 << 30) return places')],
+           'LanguageGolden.LogitsLosses*'),
     Mutant('positions-from-padding', "RoBERTa's positions begin at the padding's instead of behind it",
            [('src/nn/encoder_embedding.cpp', 'positions.mul_(real).add_(padding_id);', 'positions.sub_(1).mul_(real).add_(padding_id);')],
            tests='LanguageGolden.LogitsLosses*'),

@@ -196,7 +196,8 @@ class Run {
     set_arithmetic(config_);
     ModelSource source = model_source(config_);
     if (!config_.data.path.empty()) samples_ = load_text(config_, source).samples;
-    const Model model = make_model(config_, source, world_);
+    Model model = make_model(config_, source, world_);
+    if (config_.placement.simulate_world && world_ > 1) vary_constants(model);
     describe_model(source, model);
     const int64_t batch = rank_batch(config_, world_);
     if (const std::string message = beyond_host_memory(model, batch); !message.empty())
@@ -278,6 +279,18 @@ class Run {
                          .deterministic = config_.step.deterministic};
     record_.build = build_json();
     record_.machine = machine_json(this_machine());
+  }
+
+  // A simulated peer's part of a unit is made of the own one (comm/communicator_simulated.cpp), which
+  // may hold a norm's weights alone. Were these all 1, so would be the weights of a classifier's
+  // labels: no label would differ from another, and every gradient would be 0, which a GPU
+  // multiplies faster than others.
+  static void vary_constants(Model& model) {
+    constexpr double kSpread = 0.1;
+    for (ParamShape& param : model.params) {
+      if (param.init.kind == Init::Kind::constant && param.init.scale != 0)
+        param.init = {Init::Kind::normal, kSpread};
+    }
   }
 
   void describe_model(const ModelSource& source, const Model& model) {

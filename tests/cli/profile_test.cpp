@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -297,6 +298,17 @@ TEST_F(ProgramProfile, ASimulatedWorldsThroughputIsThatOfItsModelledStep) {
   }
   EXPECT_GT(slow["communication"]["gather"]["modelled_exposed_ms"].get<double>(),
             100 * fast["communication"]["gather"]["modelled_exposed_ms"].get<double>());
+}
+
+// Weights that are all alike would make every gradient 0, and the step faster than a real one.
+TEST_F(ProgramProfile, ASimulatedWorldsClassifierTellsItsLabelsApart) {
+  for (const char* world : {"2", "8", "16"}) {
+    const Json record = record_of(std::string("--model llama-tiny --task sequence-classification "
+                                              "--device cpu --seq-length 32 --simulate-world ") +
+                                  world);
+    for (const Json& loss : record["losses"])
+      EXPECT_GT(std::abs(loss.get<double>() - std::log(3.0)), 1e-4) << world;
+  }
 }
 
 TEST_F(ProgramProfile, WhatTheHostCannotHoldIsAnOutcomeWithRemedies) {

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace veil {
