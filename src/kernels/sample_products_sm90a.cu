@@ -1,43 +1,10 @@
-#include "kernels/hopper.cuh"
-#include "kernels/launch.h"
+#include "kernels/sample_boxes.cuh"
 #include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 namespace {
 
 using namespace hopper;
-
-// Matrices come in boxes of 64 tokens or columns by 128 bytes.
-constexpr int kBox = 64, kBoxBytes = kBox * 128;
-// The first warps fetch, the other two groups of four multiply.
-constexpr int kGroup = 128, kGroups = 2, kThreads = kGroup * (1 + kGroups);
-
-// The stages of a pipeline: what is fetched waits until both groups are done with what was there.
-template <int kStages>
-struct Stages {
-  uint64_t full[kStages], empty[kStages];
-  // By one thread, before any other uses them. `groups`: that are done with a stage before it is
-  // filled again.
-  __device__ __forceinline__ void begin(int groups) {
-    for (int s = 0; s < kStages; ++s) {
-      barrier_init(&full[s], 1);
-      barrier_init(&empty[s], groups);
-    }
-    barriers_ready();
-  }
-};
-
-struct Turn {
-  int stage = 0;
-  uint32_t phase = 0;
-  template <int kStages>
-  __device__ __forceinline__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
 
 // ---- sums of clipped gradients
 
@@ -314,209 +281,19 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) p.squared[piece.row * p.squared_stride + sample] += sum;
 }
 
-// ---- norms by Gram matrices
-
-constexpr int kGramSide = 64 * kGroups, kGramStages = 6;
-constexpr int kGramBytes = 2 * kGramSide * 128;  // of a stage
-
-struct GramMaps {
-  CUtensorMap a[kMostGramReports], g[kMostGramReports][kMostGramPieces];
-};
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads, 1)
-    gram_kernel(const __grid_constant__ GramMaps maps, const __grid_constant__ GramNorms n) {
-  extern __shared__ uint8_t raw[];
-  __shared__ Stages<kGramStages> stages;
-  __shared__ double sums[kMostGramPieces][4 * kGroups][2];
-  uint8_t* memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
-  if (threadIdx.x == 0) stages.begin(kGroups);
-  __syncthreads();
-  // Tiles of the lower half, row by row.
-  int row = 0, column = static_cast<int>(blockIdx.x);
-  while (column > row) column -= ++row;
-  const bool diagonal = row == column;
-  const int sample = static_cast<int>(blockIdx.y), which = static_cast<int>(blockIdx.z);
-  const GramReport& report = n.report[which];
-  const auto width_of = [&](int piece) {  // -1: of a
-    return static_cast<int>(piece < 0 ? report.columns : report.piece[piece].count);
-  };
-  Turn turn;
-  if (threadIdx.x < kGroup) {
-    fewer_registers<40>();
-    if (threadIdx.x == 0) {
-      for (int m = -1; m < report.pieces; ++m) {
-        const CUtensorMap* map = m < 0 ? &maps.a[which] : &maps.g[which][m];
-        const int width = width_of(m);
-        for (int k = 0; k < width; k += kBox) {
-          barrier_wait(&stages.empty[turn.stage], turn.phase ^ 1);
-          uint64_t* full = &stages.full[turn.stage];
-          barrier_expect(full, diagonal ? kGramBytes / 2 : kGramBytes);
-          uint8_t* to = memory + turn.stage * kGramBytes;
-          load_box(to, map, full, k, row * kGramSide, sample);
-          if (!diagonal) load_box(to + kGramBytes / 2, map, full, k, column * kGramSide, sample);
-          turn.next<kGramStages>();
-        }
-      }
-    }
-  } else {
-    more_registers<232>();
-    const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kGroup - 1, 0),
-              lane = static_cast<int>(threadIdx.x) % 32,
-              warp = static_cast<int>(threadIdx.x) % kGroup / 32;
-    const auto multiply = [&](float(&part)[64], int add) {
-      barrier_wait(&stages.full[turn.stage], turn.phase);
-      const uint8_t* rows = memory + turn.stage * kGramBytes;
-      const uint8_t* columns = diagonal ? rows : rows + kGramBytes / 2;
-      products_begin();
-#pragma unroll
-      for (int k = 0; k < kBox / 16; ++k)
-        product<T, 0>(part, matrix_at(rows + group * kBoxBytes + k * 32, 16, 1024),
-                      matrix_at(columns + k * 32, 16, 1024), k == 0 ? add : 1);
-      products_commit();
-      const int stage = turn.stage;
-      turn.next<kGramStages>();
-      return stage;
-    };
-    const auto release = [&](int stage) {
-      if (threadIdx.x % kGroup == 0) barrier_arrive(&stages.empty[stage], 0);
-    };
-    // Tensor cores cut off what does not fit into a sum instead of rounding it, so a sum of many
-    // products comes out too small. They add up kGramColumns columns, and fp32 additions the rest.
-    static_assert(kGramColumns == 2 * kBox);
-    const auto gram = [&](float(&of)[64], int width) {
-      float part[64];
-#pragma unroll
-      for (int k = 0; k < 64; ++k) of[k] = 0;
-      // One group waits for its sums while the other's are being made: it begins with one box.
-      int boxes = group == 0 ? 2 : 1;
-#pragma unroll 1
-      for (int k = 0; k < width;) {
-        const int first = multiply(part, 0);
-        int second = -1;
-        if (boxes == 2 && k + kBox < width) second = multiply(part, 1);
-        k += boxes * kBox;
-        boxes = 2;
-        products_wait<0>();
-        release(first);
-        if (second >= 0) release(second);
-#pragma unroll
-        for (int j = 0; j < 64; ++j) of[j] += part[j];
-      }
-    };
-    float of_a[64], of_g[64];
-    gram(of_a, width_of(-1));
-    for (int m = 0; m < report.pieces; ++m) {
-      gram(of_g, width_of(m));
-      double product_sum = 0, lengths = 0;
-#pragma unroll
-      for (int k = 0; k < 64; k += 4)
-        product_sum += static_cast<double>(of_a[k] * of_g[k] + of_a[k + 1] * of_g[k + 1] +
-                                           of_a[k + 2] * of_g[k + 2] + of_a[k + 3] * of_g[k + 3]);
-      if (diagonal) {
-#pragma unroll
-        for (int k = 0; k < 64; ++k) {
-          const int r = group * 64 + warp * 16 + lane / 4 + k % 4 / 2 * 8,
-                    c = k / 4 * 8 + lane % 4 * 2 + k % 2;
-          if (r == c) lengths += sqrt(static_cast<double>(of_a[k]) * static_cast<double>(of_g[k]));
-        }
-      }
-#pragma unroll
-      for (int other = 16; other > 0; other /= 2) {
-        product_sum += __shfl_down_sync(0xffffffffu, product_sum, other);
-        lengths += __shfl_down_sync(0xffffffffu, lengths, other);
-      }
-      if (lane == 0) {
-        sums[m][group * 4 + warp][0] = diagonal ? product_sum : 2 * product_sum;
-        sums[m][group * 4 + warp][1] = lengths;
-      }
-    }
-    asm volatile("bar.sync 1, %0;" ::"n"(kGroup * kGroups) : "memory");
-    const int of = static_cast<int>(threadIdx.x) - kGroup;  // of a piece's two sums
-    if (of < 2 * report.pieces) {
-      double sum = 0;
-      for (int w = 0; w < 4 * kGroups; ++w) sum += sums[of / 2][w][of % 2];
-      n.partial[gram_partial(n, which, of / 2, sample, blockIdx.x, gridDim.x) + of % 2] = sum;
-    }
-  }
-}
-
-// A block for each piece, sample and report adds the tiles' sums in order.
-__global__ void __launch_bounds__(kThreads)
-    gram_finish_kernel(const __grid_constant__ GramNorms n, int64_t tiles) {
-  __shared__ double lanes[2 * 32];
-  const GramReport& report = n.report[blockIdx.z];
-  if (static_cast<int>(blockIdx.x) >= report.pieces) return;
-  double sums[2] = {0, 0};
-  for (int64_t t = threadIdx.x; t < tiles; t += kThreads)
-    for (int which = 0; which < 2; ++which)
-      sums[which] +=
-          n.partial[gram_partial(n, blockIdx.z, blockIdx.x, blockIdx.y, t, tiles) + which];
-  block_sum(sums, lanes);
-  if (threadIdx.x == 0)
-    n.squared[report.piece[blockIdx.x].row * n.squared_stride + report.first_sample + blockIdx.y] +=
-        sums[0] + n.rounding * sums[1] * sums[1];
-}
-
 // ----
 
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
-                            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-                            CUtensorMapFloatOOBfill);
-
-Encode encoder() {
-  static const Encode found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &result) != cudaSuccess ||
-        result != cudaDriverEntryPointSuccess)
-      function = nullptr;
-    return reinterpret_cast<Encode>(function);
-  }();
-  return found;
-}
-
-CUtensorMap map_of(const SampleMatrix& x, Element element, int64_t samples, int64_t tokens,
-                   int64_t columns, int box_tokens) {
-  CUtensorMap map;
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(tokens),
-                               static_cast<cuuint64_t>(samples)},
-                   strides[2] = {static_cast<cuuint64_t>(x.token_stride) * 2,
-                                 static_cast<cuuint64_t>(x.sample_stride) * 2};
-  const cuuint32_t box[3] = {kBox, static_cast<cuuint32_t>(box_tokens), 1}, steps[3] = {1, 1, 1};
-  const CUresult result = encoder()(
-      &map,
-      element == Element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      3, const_cast<void*>(x.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS)
-    throw std::runtime_error("[cuTensorMapEncodeTiled] error " + std::to_string(result));
-  return map;
-}
-
-template <typename Kernel>
-void allow_shared(Kernel kernel, int bytes) {
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
-      cudaSuccess)
-    check_launch("cudaFuncSetAttribute");
-}
-
-int processors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
+template <typename Product>
+int64_t sum_tiles(const Product& p) {  // of a cluster
+  return ((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)) *
+         ((p.columns + kSumColumns - 1) / kSumColumns);
 }
 
 template <typename T>
 void run_clipped_product(const ClippedProduct& p) {
   const CUtensorMap g = map_of(p.g, p.element, p.samples, p.tokens, p.rows, kBox),
                     a = map_of(p.a, p.element, p.samples, p.tokens, p.columns, kBox);
-  const int64_t tiles = ((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)) *
-                        ((p.columns + kSumColumns - 1) / kSumColumns);
+  const int64_t tiles = sum_tiles(p);
   const int64_t clusters = processors() / kCluster;
   constexpr int kBytes = kSumStages * kSumBytes + 1024;
   allow_shared(clipped_product_kernel<T>, kBytes);
@@ -530,8 +307,7 @@ template <typename T>
 void run_kept_product(const KeptProduct& p) {
   const CUtensorMap g = map_of(p.g, p.element, p.samples, p.tokens, p.rows, kBox),
                     a = map_of(p.a, p.element, p.samples, p.tokens, p.columns, kBox);
-  const int64_t tiles = ((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)) *
-                        ((p.columns + kSumColumns - 1) / kSumColumns);
+  const int64_t tiles = sum_tiles(p);
   const CUtensorMap out =
       map_of({p.out, p.out_stride, p.columns}, p.element, p.samples, p.rows, p.columns, kBox);
   const int64_t clusters = processors() / kCluster, items = tiles * p.samples;
@@ -544,31 +320,6 @@ void run_kept_product(const KeptProduct& p) {
   kept_finish_kernel<<<dim3(static_cast<unsigned>(p.pieces), static_cast<unsigned>(p.samples)),
                        kThreads, 0, stream>>>(p);
   check_launch("kept_product");
-}
-
-template <typename T>
-void run_gram_norms(const GramNorms& n) {
-  GramMaps maps;
-  for (int r = 0; r < n.reports; ++r) {
-    const GramReport& report = n.report[r];
-    maps.a[r] = map_of(report.a, n.element, n.samples, n.tokens, report.columns, kGramSide);
-    for (int m = 0; m < report.pieces; ++m) {
-      const SamplePiece& piece = report.piece[m];
-      const SampleMatrix of = {static_cast<const T*>(report.g.data) + piece.column,
-                               report.g.sample_stride, report.g.token_stride};
-      maps.g[r][m] = map_of(of, n.element, n.samples, n.tokens, piece.count, kGramSide);
-    }
-  }
-  const int64_t tiles = gram_norm_tiles(n.tokens);
-  constexpr int kBytes = kGramStages * kGramBytes + 1024;
-  allow_shared(gram_kernel<T>, kBytes);
-  const auto stream = static_cast<cudaStream_t>(n.stream);
-  const auto samples = static_cast<unsigned>(n.samples), reports = static_cast<unsigned>(n.reports);
-  gram_kernel<T>
-      <<<dim3(static_cast<unsigned>(tiles), samples, reports), kThreads, kBytes, stream>>>(maps, n);
-  check_launch("gram_norms");
-  gram_finish_kernel<<<dim3(kMostGramPieces, samples, reports), kThreads, 0, stream>>>(n, tiles);
-  check_launch("gram_norms");
 }
 
 }  // namespace
@@ -599,14 +350,6 @@ void kept_product(const KeptProduct& product) {
     run_kept_product<__nv_bfloat16>(product);
   } else {
     run_kept_product<__half>(product);
-  }
-}
-
-void gram_norms(const GramNorms& norms) {
-  if (norms.element == Element::bf16) {
-    run_gram_norms<__nv_bfloat16>(norms);
-  } else {
-    run_gram_norms<__half>(norms);
   }
 }
 
