@@ -1,5 +1,5 @@
-// Products over samples' tokens on a GPU: a library's, and those that clipping has kernels for, with
-// the shapes of a block of Llama-3.1-8B (2 samples) and of Llama-3.2-1B (16 samples).
+// Products over samples' tokens on a GPU: a library's, and those that clipping has kernels for,
+// with the shapes of blocks of Llama-3.1-8B (2 samples), Llama-3.2-1B (16) and DiT-L (32).
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -86,6 +86,7 @@ void shapes(benchmark::internal::Benchmark* bench) {
   for (const auto& [rows, columns] :
        {std::pair{3072, 2048}, {2048, 2048}, {16384, 2048}, {2048, 8192}})
     bench->Args({16, 1024, rows, columns});
+  bench->Args({2, 4096, 28672, 4096})->Args({32, 256, 4096, 1024});
   bench->Unit(benchmark::kMicrosecond)->UseRealTime();
 }
 BENCHMARK(BM_ProductOfTheLibrary)->Apply(shapes);

@@ -108,8 +108,8 @@ __device__ __forceinline__ void stores_commit() {
 __device__ __forceinline__ void stores_wait() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// Four matrices of eight rows of 16 bytes: lane l has the address of row l % 8 of matrix l / 8, and of
-// each matrix the l-th word.
+// Four matrices of eight rows of 16 bytes: lane l has the address of row l % 8 of matrix l / 8, and
+// of each matrix the l-th word.
 __device__ __forceinline__ void store_matrices(void* row, const uint32_t (&words)[4]) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
@@ -117,7 +117,7 @@ __device__ __forceinline__ void store_matrices(void* row, const uint32_t (&words
       : "memory");
 }
 // Among the threads that name the barrier.
-__device__ __forceinline__ void some_sync(int barrier, int threads) {
+__device__ __forceinline__ void named_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

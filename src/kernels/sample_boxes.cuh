@@ -1,5 +1,5 @@
-// Pipelines over matrices of samples' tokens, for kernels of Hopper GPUs: boxes that the copy engine
-// fetches into stages, from which groups of warps multiply.
+// Pipelines over matrices of samples' tokens, for kernels of Hopper GPUs: boxes that the copy
+// engine fetches into stages, from which groups of warps multiply.
 #pragma once
 
 #include <stdexcept>

@@ -88,6 +88,14 @@ void kept_product(const Tensor& a, const Tensor& g, const Tensor& out,
   VEIL_CHECK(squared.scalar_type() == at::kDouble && squared.is_contiguous() &&
                  first_sample + samples <= squared.size(1),
              "norms of {} samples from {} on in {}", samples, first_sample, squared.size(1));
+  int64_t next = 0;
+  for (const launch::SamplePiece& piece : pieces) {
+    VEIL_CHECK(piece.column >= next && piece.column + piece.count <= rows && piece.row >= 0 &&
+                   piece.row < squared.size(0),
+               "a piece of {} columns from {} on, for norms {}", piece.count, piece.column,
+               piece.row);
+    next = piece.column + piece.count;
+  }
   CategoryScope scope(Category::temporary);
   const Tensor partial = empty_tensor({launch::kept_product_partials(samples, rows, columns)},
                                       at::kDouble, a.device());

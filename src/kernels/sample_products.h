@@ -29,8 +29,8 @@ void clipped_product(const Tensor& a, const Tensor& g, const Tensor& coefficient
                      const Tensor& out, bool add);
 
 // out[i, r, c] = the sum over t of g[i, t, r] a[i, t, c], rounded to their type; squared[piece.row,
-// first_sample + i] += the sum of squares of the rounded numbers in a piece's rows, which are columns
-// of g. out [n, p, d], of any distance between samples; squared fp64 [rows, m].
+// first_sample + i] += the sum of squares of the rounded numbers in a piece's rows, which are
+// columns of g. out [n, p, d], of any distance between samples; squared fp64 [rows, m].
 bool kept_product_can_write(const Tensor& out, const std::vector<launch::SamplePiece>& pieces);
 void kept_product(const Tensor& a, const Tensor& g, const Tensor& out,
                   const std::vector<launch::SamplePiece>& pieces, const Tensor& squared,

@@ -228,7 +228,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int from = 0; from < kSumColumns; from += kKeptColumns) {
         if (leads) stores_wait();
-        some_sync(1 + group, kGroup);
+        named_sync(1 + group, kGroup);
 #pragma unroll
         for (int j = 0; j < kKeptColumns / 8; j += 2) {
           uint32_t words[4];  // rows 0 to 7 and 8 to 15 of eight columns, and of the next eight
@@ -246,7 +246,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
                          words);
         }
         copies_may_read();
-        some_sync(1 + group, kGroup);
+        named_sync(1 + group, kGroup);
         if (leads) {
 #pragma unroll
           for (int b = 0; b < kKeptColumns / kBox; ++b)

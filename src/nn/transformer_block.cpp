@@ -84,14 +84,15 @@ std::vector<Tensor> TransformerBlock::Saved::list() const {
 
 Tensor TransformerBlock::places(const Flow& in) const {
   if (l_.goes_on == GoesOn::all) return {};
-  const int64_t samples = in.hidden.size(0);
+  const int64_t samples = in.hidden.size(0), tokens = in.hidden.size(1);
   const auto whole = in.hidden.options().dtype(at::kLong);
-  Tensor places = at::arange(samples, whole).mul_(l_.tokens);
+  Tensor places = at::arange(samples, whole).mul_(tokens);
   if (l_.goes_on == GoesOn::first) return places;
-  if (l_.padding_id < 0) return places.add_(l_.tokens - 1);
+  if (l_.padding_id < 0) return places.add_(tokens - 1);
+  VEIL_CHECK(in.ids.defined(), "{}: token ids do not come with the flow", l_.name);
   CategoryScope scope(Category::temporary);
   // all padding: position 0
-  return places.add_(in.ids.ne(l_.padding_id).mul(at::arange(l_.tokens, whole)).amax(1));
+  return places.add_(in.ids.ne(l_.padding_id).mul(at::arange(tokens, whole)).amax(1));
 }
 
 Tensor TransformerBlock::activated(const Tensor& up) const {
@@ -248,7 +249,7 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
     l_.attention_out.input_grad(params, d_out, d_attended, narrow);
     d_out.reset();
     narrow.reset();
-    d_attended = spread(d_attended, s.places, l_.tokens);
+    d_attended = spread(d_attended, s.places, tape.input.size(1));
     const Tensor heads = prepared_heads(params, s.qkv);
     d_qkv = l_.attention.backward(d_attended, heads, tape.kept, s.mask);
   }
@@ -263,7 +264,7 @@ Flow TransformerBlock::backward(const Params& params, Flow grad, const Tape& tap
   d_qkv.reset();
   narrow.reset();
   CategoryScope scope(Category::temporary);
-  d_middle = spread(d_middle, s.places, l_.tokens);
+  d_middle = spread(d_middle, s.places, tape.input.size(1));
   if (l_.attention_norm.exists()) {
     l_.attention_norm.backward(params, dx, tape.input, s.first, /*residual=*/d_middle, sink);
   } else {
@@ -422,8 +423,8 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
                 after_up = hidden + (ends_with_norm() ? hidden + last_stats : 0),
                 at_down = feed + l_.down.adapter_bytes(rows_behind, compute) -
                           (ends_with_norm() ? hidden + last_stats : 0) + residual;
-  // What goes on is copied: of attention's result, when the norms behind it and `up` are still to be
-  // made, and of the residual, when `up` is.
+  // What goes on is copied: of attention's result, when the norms behind it and `up` are still to
+  // be made, and of the residual, when `up` is.
   int64_t at_choice = 0;
   if (places > 0) {
     const auto normed_bytes = [&](const Norm& norm) {
@@ -435,10 +436,17 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
                              normed_bytes(l_.feed_norm),
                          hidden + middle_normed) -
                 up;
+    const int64_t behind = hidden - middle_normed + up + normed_bytes(l_.attention_post_norm) +
+                           normed_bytes(l_.feed_norm) + normed_bytes(last_norm());
     // What adapters alone read, and what they make of it: nothing behind is there yet.
-    shape.early_scratch_bytes = normed + l_.qkv.adapter_bytes(rows, compute) + middle_normed -
-                                hidden - up - normed_bytes(l_.attention_post_norm) -
-                                normed_bytes(l_.feed_norm) - normed_bytes(last_norm());
+    shape.early_scratch_bytes = normed + l_.qkv.adapter_bytes(rows, compute) - behind;
+    // Heads that are normalised, while attention makes what it keeps; or a window's mask.
+    int64_t at_attention = on_gpu ? 0 : l_.attention.window_bytes(l_.tokens, compute);
+    if (l_.head_norms.exist())
+      at_attention += joint + std::max<int64_t>(0, l_.head_norms.forward_scratch_bytes(
+                                                       l_.attention, rows, compute) -
+                                                       shape.kept_bytes);
+    shape.score_scratch_bytes = std::max<int64_t>(0, at_attention - behind);
   }
   shape.recompute_scratch_bytes = std::max(at_up, at_choice);
   shape.scores = l_.attention.scores(batch, l_.tokens, compute, on_gpu, l_.masks_padding);
@@ -449,7 +457,7 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
         (norm.exists() ? before_hidden - normed + norm.statistics_bytes(rows, compute) : 0);
     const int64_t held = l_.attention.forward_score_bytes(batch, l_.tokens, compute);
     shape.score_scratch_bytes =
-        std::max<int64_t>(0, before + held - shape.saved_bytes - shape.kept_bytes);
+        std::max(shape.score_scratch_bytes, before + held - shape.saved_bytes - shape.kept_bytes);
   }
   shape.forward_scratch_bytes =
       std::max({int64_t{0}, shape.recompute_scratch_bytes - after_up, at_down, residual});

@@ -18,11 +18,22 @@ KeepSink::KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked
       booked_(booked),
       squared_(std::move(squared)),
       seen_(numel_.size()),
-      norming_(numel_.size()) {}
+      norming_(numel_.size()),
+      found_(numel_.size()) {}
 
 void KeepSink::begin_body() {
   seen_.clear();
   std::fill(norming_.begin(), norming_.end(), Norming::unreported);
+  std::fill(found_.begin(), found_.end(), 0);
+}
+
+bool KeepSink::normed(ParamId param) const {
+  const auto id = static_cast<size_t>(param);
+  if (norming_[id] != Norming::found) return false;
+  VEIL_CHECK(found_[id] == numel_[id] * squared_.size(1),
+             "parameter {}: {} numbers of {} are in its norms", param, found_[id],
+             numel_[id] * squared_.size(1));
+  return true;
 }
 
 // A report may run on into joined parameters, and it may be of some rows only.
@@ -68,8 +79,10 @@ void KeepSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   if (together && sample_products_can_read(all_a, all_g) &&
       out.scalar_type() == all_a.scalar_type() && kept_product_can_write(out, pieces)) {
     kept_product(all_a, all_g, out, pieces, squared_, of.first_sample);
-    for (const launch::SamplePiece& piece : pieces)
+    for (const launch::SamplePiece& piece : pieces) {
       norming_[static_cast<size_t>(piece.row)] = Norming::found;
+      found_[static_cast<size_t>(piece.row)] += piece.count * columns * samples;
+    }
     return;
   }
   product_into(out, all_g.transpose(1, 2), all_a, add);

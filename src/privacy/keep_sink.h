@@ -1,6 +1,6 @@
 // Per-sample gradients, made once and kept until the coefficients are known. Their norms are those
-// of the kept numbers themselves, whatever they were rounded to: found while they are made, where a
-// kernel does both (kernels/sample_products.h), and of what was kept elsewhere.
+// of the kept numbers themselves, whatever they were rounded to: found while they are made where a
+// kernel does both (kernels/sample_products.h), otherwise afterwards.
 #pragma once
 
 #include <functional>
@@ -21,10 +21,8 @@ class KeepSink final : public GradSink {
   KeepSink(std::vector<int64_t> numel_of_param, std::vector<bool> booked_param, Target target,
            GradSink& booked, Tensor squared);
   void begin_body();
-  // Whether its norms have been found, as far as it was reported.
-  bool normed(ParamId param) const {
-    return norming_[static_cast<size_t>(param)] == Norming::found;
-  }
+  // Whether its norms have been found: those of the whole gradient of every sample.
+  bool normed(ParamId param) const;
   void linear(ReportOf of, const Tensor& a, const Tensor& g) override;
   void embedding(ParamId table, const Tensor& ids, const Tensor& g) override;
   void direct(ParamId param, const Tensor& per_sample) override;
@@ -41,6 +39,7 @@ class KeepSink final : public GradSink {
   Tensor squared_;
   ReportedRows seen_;
   std::vector<Norming> norming_;  // by parameter
+  std::vector<int64_t> found_;    // likewise: numbers whose squares are in the norms
 };
 
 // The temporaries of one report. sample_products: StepOptions::sample_products.

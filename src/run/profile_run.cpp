@@ -281,14 +281,13 @@ class Run {
     record_.machine = machine_json(this_machine());
   }
 
-  // A simulated peer's part of a unit is made of the own one (comm/communicator_simulated.cpp), which
-  // may hold a norm's weights alone. Were these all 1, so would be the weights of a classifier's
-  // labels: no label would differ from another, and every gradient would be 0, which a GPU
-  // multiplies faster than others.
+  // A simulated peer's part of a unit is made of the own one (comm/communicator_simulated.cpp),
+  // which may hold a norm's weights or biases alone. If these were all alike, the weights of a
+  // classifier's labels would be too, and every gradient 0, which a GPU multiplies faster.
   static void vary_constants(Model& model) {
     constexpr double kSpread = 0.1;
     for (ParamShape& param : model.params) {
-      if (param.init.kind == Init::Kind::constant && param.init.scale != 0)
+      if (param.init.kind == Init::Kind::constant && param.dims.size() == 1)
         param.init = {Init::Kind::normal, kSpread};
     }
   }

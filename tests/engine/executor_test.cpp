@@ -59,8 +59,8 @@ std::vector<MemoryRow> observed_order(const MemoryEstimate& estimate, int micro_
 
 // Two steps, then every row: bytes by category when it has ended, and in all at its peak.
 void expect_bytes_as_estimated(TestCase test) {
-  // LibTorch's attention has tiles of its own on a CPU, a set for each thread. They are lost in what
-  // is made behind attention, but for a classifier's last block, which makes little there.
+  // LibTorch's attention has tiles of its own on a CPU, a set for each thread. They are lost in
+  // what is made behind attention, but for a classifier's last block, which makes little there.
   if (test.task == Task::sequence_classification) test.attention = AttentionKind::math;
   const CategoryBytes before = memory::current(Space::host);
   {

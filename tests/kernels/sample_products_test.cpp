@@ -1,5 +1,5 @@
-// Sums of clipped products, kept gradients and Gram norms by the tensor cores' kernels, compared with
-// the same in fp64.
+// Sums of clipped products, kept gradients and Gram norms by the tensor cores' kernels, compared
+// with the same in fp64.
 #include "kernels/sample_products.h"
 
 #include <ATen/TensorOperators.h>

@@ -7,6 +7,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
 #include "kernels/sample_products.h"
 
 namespace veil::privacy {
@@ -18,13 +21,13 @@ struct NoSink final : GradSink {
   void direct(ParamId, const Tensor&) override {}
 };
 
-// Two weights that are joined, one that is tied to a table, and two whose rows come in two reports, of
-// which no kernel takes the second.
+// Two weights that are joined, one that is tied to a table, two whose rows come in two reports, of
+// which no kernel takes the second, and one whose rows and samples come in four that it takes.
 class KeepSinkNorms {
  public:
   static constexpr int64_t kSamples = 3, kTokens = 64, kColumns = 64;
-  static constexpr int64_t kRows[] = {64, 80, 128, 96, 80};
-  static constexpr int kParams = 5;
+  static constexpr int64_t kRows[] = {64, 80, 128, 96, 80, 128};
+  static constexpr int kParams = 6;
 
   explicit KeepSinkNorms(Device device)
       : options_(at::TensorOptions(at::kBFloat16).device(device)),
@@ -59,6 +62,12 @@ class KeepSinkNorms {
     sink_->linear({3, 64}, a, normal(32));
     sink_->linear({4, 0}, a, normal(64));
     sink_->linear({4, 64}, a, normal(16));
+    const Tensor g = normal(kRows[5]);
+    for (const int64_t row : {0, 64}) {
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 2}, {2, 1}})
+        sink_->linear({5, row, first}, a.narrow(0, first, count),
+                      g.narrow(0, first, count).narrow(2, row, 64).contiguous());
+    }
   }
   // Of a parameter that the sink leaves to others: those of what is kept.
   double difference(ParamId id) const {
@@ -93,7 +102,7 @@ TEST(GpuKeepSink, NormsAreFoundOnTheWayUnlessAGradientIsAddedTo) {
   for (int body = 0; body < 2; ++body) {
     norms.body();
     for (ParamId id = 0; id < KeepSinkNorms::kParams; ++id) {
-      const bool added_to = id == 2, few_rows = id >= 3;  // reports of fewer than 64
+      const bool added_to = id == 2, few_rows = id == 3 || id == 4;  // reports of fewer than 64
       EXPECT_EQ(norms.normed(id), !added_to && !few_rows) << id;
       EXPECT_LE(norms.difference(id), 8 * 0x1p-24) << id;
     }
