@@ -1,13 +1,12 @@
 #include "nn/classifier.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
 
-#include "kernels/cross_entropy.h"
 #include "kernels/squared_error.h"
+#include "nn/label_losses.h"
 #include "tensor/category.h"
 
 namespace veil {
@@ -20,15 +19,8 @@ Tensor Classifier::logits(const Params& params, const Flow& last) const {
 
 Evaluation Classifier::evaluate(const Params& params, const Flow& last, const Batch& batch) const {
   CategoryScope scope(Category::temporary);
-  const int64_t samples = last.hidden.size(0);
-  const DType real = sum_dtype(last.hidden.scalar_type());
   const Tensor scores = logits(params, last);
-  const Tensor weights = at::full({samples}, 1.0, scores.options().dtype(real));
-  const Tensor losses = empty_tensor({samples}, at::kDouble, scores.device());
-  const Tensor state = empty_tensor({samples, 3}, real, scores.device());
-  cross_entropy_scan(scores, 0, batch.targets, state);
-  cross_entropy_losses(state, batch.targets.view({-1, 1}), weights, losses);
-  return {losses, scores.argmax(1).eq(batch.targets)};
+  return {LabelLosses(scores, batch.targets).losses, scores.argmax(1).eq(batch.targets)};
 }
 
 void Classifier::set_trained(const std::vector<bool>& trained, bool below) {
@@ -40,19 +32,14 @@ Flow Classifier::run(const Params& params, const Flow& last, const Batch& batch,
                      const Tensor& loss_sum, GradSink& sink) const {
   const Tensor& hidden = last.hidden;
   const int64_t samples = hidden.size(0);
-  const DType real = sum_dtype(hidden.scalar_type());
   Tensor grad = below_ ? at::empty_like(hidden) : Tensor();
   CategoryScope scope(Category::temporary);
   Norm::Statistics statistics;
   const Tensor x = l_.norm.forward(params, hidden, {}, statistics);  // [batch, 1, hidden]
   const Tensor scores = at::mm(x.view({-1, l_.hidden}), params[l_.score].t());
-  const Tensor weights = at::full({samples}, 1.0, scores.options().dtype(real));
-  const Tensor losses = empty_tensor({samples}, at::kDouble, scores.device());
-  const Tensor state = empty_tensor({samples, 3}, real, scores.device());
-  cross_entropy_scan(scores, 0, batch.targets, state);
-  cross_entropy_losses(state, batch.targets.view({-1, 1}), weights, losses);
-  add_losses(losses, loss_sum);
-  cross_entropy_grad(scores, 0, batch.targets, state, weights);
+  const LabelLosses loss(scores, batch.targets);
+  add_losses(loss.losses, loss_sum);
+  cross_entropy_grad(scores, 0, batch.targets, loss.state, loss.weights);
   sink.linear({l_.score}, x, scores.view({samples, 1, l_.labels}));
   if (!makes_grad_) return {};
   if (!below_) grad = at::empty_like(hidden);

@@ -1,35 +1,16 @@
 #include "nn/encoder_classifier.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tanh_backward.h>
 
 #include <algorithm>
 
-#include "kernels/cross_entropy.h"
 #include "kernels/squared_error.h"
+#include "nn/label_losses.h"
 #include "tensor/category.h"
 
 namespace veil {
-namespace {
-
-// Of scores [batch, labels]: losses fp64 [batch], and what their gradient is made of.
-struct ScoreLosses {
-  Tensor weights, losses, state;
-  ScoreLosses(const Tensor& scores, const Tensor& targets) {
-    const int64_t samples = scores.size(0);
-    const DType real = sum_dtype(scores.scalar_type());
-    weights = at::full({samples}, 1.0, scores.options().dtype(real));
-    losses = empty_tensor({samples}, at::kDouble, scores.device());
-    state = empty_tensor({samples, 3}, real, scores.device());
-    cross_entropy_scan(scores, 0, targets, state);
-    cross_entropy_losses(state, targets.view({-1, 1}), weights, losses);
-  }
-};
-
-}  // namespace
-
 Tensor EncoderClassifier::logits(const Params& params, const Flow& last) const {
   Tensor active = l_.dense.forward(params, last.hidden).tanh_();
   return l_.out.forward(params, active).view({-1, l_.out.out});
@@ -39,7 +20,7 @@ Evaluation EncoderClassifier::evaluate(const Params& params, const Flow& last,
                                        const Batch& batch) const {
   CategoryScope scope(Category::temporary);
   const Tensor scores = logits(params, last);
-  return {ScoreLosses(scores, batch.targets).losses, scores.argmax(1).eq(batch.targets)};
+  return {LabelLosses(scores, batch.targets).losses, scores.argmax(1).eq(batch.targets)};
 }
 
 Flow EncoderClassifier::run(const Params& params, const Flow& last, const Batch& batch,
@@ -50,7 +31,7 @@ Flow EncoderClassifier::run(const Params& params, const Flow& last, const Batch&
   CategoryScope scope(Category::temporary);
   Tensor active = l_.dense.forward(params, token).tanh_();
   const Tensor scores = l_.out.forward(params, active).view({samples, -1});
-  const ScoreLosses loss(scores, batch.targets);
+  const LabelLosses loss(scores, batch.targets);
   add_losses(loss.losses, loss_sum);
   cross_entropy_grad(scores, 0, batch.targets, loss.state, loss.weights);
   const Tensor d_scores = scores.view({samples, 1, -1});

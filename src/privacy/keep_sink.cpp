@@ -36,21 +36,6 @@ bool KeepSink::normed(ParamId param) const {
   return true;
 }
 
-// A report may run on into joined parameters, and it may be of some rows only.
-std::vector<launch::SamplePiece> KeepSink::pieces_of(ReportOf of, int64_t rows,
-                                                     int64_t columns) const {
-  std::vector<launch::SamplePiece> pieces;
-  int64_t row = of.row;
-  for (int64_t first = 0; first < rows; row = 0) {
-    const auto param = static_cast<size_t>(of.param) + pieces.size();
-    VEIL_CHECK(param < numel_.size(), "a report runs on behind the last parameter");
-    const int64_t count = std::min(numel_[param] / columns - row, rows - first);
-    pieces.push_back({first, count, static_cast<int64_t>(param)});
-    first += count;
-  }
-  return pieces;
-}
-
 void KeepSink::norm_afterwards(ParamId param) {
   Norming& norming = norming_[static_cast<size_t>(param)];
   if (norming == Norming::found) squared_.select(0, param).zero_();
@@ -71,7 +56,8 @@ void KeepSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   Tensor out = kept.as_strided({samples, rows, columns}, {kept.stride(0), columns, 1});
   constexpr int64_t kMostSamples = int64_t{1} << 20;
   const bool add = seen_.again(of.param, of.row * kMostSamples + of.first_sample);
-  const std::vector<launch::SamplePiece> pieces = pieces_of(of, rows, columns);
+  const std::vector<launch::SamplePiece> pieces =
+      pieces_of(of, rows, numel_.size(), [&](size_t id) { return numel_[id] / columns; });
   const bool together =
       !add && std::all_of(pieces.begin(), pieces.end(), [&](const launch::SamplePiece& piece) {
         return norming_[static_cast<size_t>(piece.row)] != Norming::afterwards;

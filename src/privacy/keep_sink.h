@@ -5,7 +5,6 @@
 
 #include <functional>
 
-#include "kernels/launch.h"
 #include "nn/block.h"
 #include "nn/grad_sink.h"
 
@@ -29,7 +28,6 @@ class KeepSink final : public GradSink {
 
  private:
   enum class Norming { unreported, found, afterwards };
-  std::vector<launch::SamplePiece> pieces_of(ReportOf of, int64_t rows, int64_t columns) const;
   // What was kept is added to, or made without its norms.
   void norm_afterwards(ParamId param);
   std::vector<int64_t> numel_;

@@ -52,15 +52,13 @@ Tensor NormSink::totals(ParamId param, int64_t first_sample, int64_t samples) co
 
 // All pieces of a report share the gram matrix of its inputs. a [n, T, d], g [n, T, p].
 void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
-                         const std::vector<Piece>& pieces) {
+                         const std::vector<launch::SamplePiece>& pieces) {
   const int64_t samples = a.size(0), tokens = a.size(1), side = std::min(options_.tile, tokens);
   const DType real = real_of(a.scalar_type());
-  if (std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+  if (std::all_of(pieces.begin(), pieces.end(), [&](const launch::SamplePiece& piece) {
         return sample_products_can_read(a, g.narrow(2, piece.column, piece.count));
       })) {
-    GramReport report{a, g, {}, first_sample};
-    for (const Piece& piece : pieces)
-      report.pieces.push_back({piece.column, piece.count, piece.param});
+    GramReport report{a, g, pieces, first_sample};
     if (!waiting_.empty() && (waiting_[0].a.size(0) != samples || waiting_[0].a.size(1) != tokens))
       finish();
     waiting_.push_back(std::move(report));
@@ -91,9 +89,9 @@ void NormSink::add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
         return out;
       };
       const Tensor of_a = gram(a, 0);
-      for (const Piece& piece : pieces) {
+      for (const launch::SamplePiece& piece : pieces) {
         const Tensor of_g = gram(g.narrow(2, piece.column, piece.count), 1);
-        const Tensor sums = totals(piece.param, first_sample, samples);
+        const Tensor sums = totals(static_cast<ParamId>(piece.row), first_sample, samples);
         if (s == t) {
           add_gram_products(of_a, of_g, 1, rounding, sums);
         } else {
@@ -128,27 +126,19 @@ void NormSink::linear(ReportOf of, const Tensor& a, const Tensor& g) {
   CategoryScope scope(Category::temporary);
   const Tensor factor_a = product_factor(samples_of(a)), factor_g = product_factor(samples_of(g));
   if (of.param == options_.tied_table) keep_tied_rows(of, factor_a, factor_g);
-  // A report may run on into joined parameters, and it may be of some rows only.
-  std::vector<Piece> ghosts;
-  ParamId param = of.param;
-  int64_t row = of.row;
-  for (int64_t column = 0; column < factor_g.size(2);) {
-    VEIL_CHECK(param < static_cast<ParamId>(params_.size()),
-               "a report runs on behind the last parameter");
-    const NormParam& shape = params_[static_cast<size_t>(param)];
-    const int64_t count = std::min(shape.rows - row, factor_g.size(2) - column);
-    const Tensor part = factor_g.narrow(2, column, count);
+  std::vector<launch::SamplePiece> ghosts;
+  for (const launch::SamplePiece& piece : pieces_of(of, factor_g.size(2), params_.size(),
+                                                    [&](size_t id) { return params_[id].rows; })) {
+    const auto param = static_cast<ParamId>(piece.row);
+    const Tensor part = factor_g.narrow(2, piece.column, piece.count);
     if (factor_a.size(1) == 1) {
       add_outer_norms(factor_a.select(1, 0), part.select(1, 0),
                       totals(param, of.first_sample, factor_a.size(0)));
-    } else if (shape.rule == NormRule::ghost) {
-      ghosts.push_back({param, column, count});
+    } else if (params_[static_cast<size_t>(param)].rule == NormRule::ghost) {
+      ghosts.push_back(piece);
     } else {
       add_tiles(param, of.first_sample, factor_a, part);
     }
-    column += count;
-    ++param;
-    row = 0;
   }
   if (!ghosts.empty()) add_ghost(of.first_sample, factor_a, factor_g, ghosts);
 }

@@ -49,13 +49,9 @@ class NormSink final : public GradSink {
   void direct(ParamId param, const Tensor& per_sample) override;
 
  private:
-  struct Piece {  // of a report: columns of g that are one parameter's rows
-    ParamId param = 0;
-    int64_t column = 0, count = 0;
-  };
   Tensor totals(ParamId param, int64_t first_sample, int64_t samples) const;
   void add_ghost(int64_t first_sample, const Tensor& a, const Tensor& g,
-                 const std::vector<Piece>& pieces);
+                 const std::vector<launch::SamplePiece>& pieces);
   void add_tiles(ParamId param, int64_t first_sample, const Tensor& a, const Tensor& g) const;
   void keep_tied_rows(ReportOf of, const Tensor& a, const Tensor& g);
   std::vector<NormParam> params_;

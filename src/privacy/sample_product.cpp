@@ -3,6 +3,9 @@
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "kernels/tensor_arguments.h"
 
 namespace veil::privacy {
@@ -28,6 +31,20 @@ void product_into(Tensor& out, const Tensor& x, const Tensor& y, bool add) {
   } else {
     at::bmm_out(out, x, y, type);
   }
+}
+
+std::vector<launch::SamplePiece> pieces_of(ReportOf of, int64_t rows, size_t params,
+                                           const std::function<int64_t(size_t)>& rows_of) {
+  std::vector<launch::SamplePiece> pieces;
+  int64_t row = of.row;
+  for (int64_t first = 0; first < rows; row = 0) {
+    const auto param = static_cast<size_t>(of.param) + pieces.size();
+    VEIL_CHECK(param < params, "a report runs on behind the last parameter");
+    const int64_t count = std::min(rows_of(param) - row, rows - first);
+    pieces.push_back({first, count, static_cast<int64_t>(param)});
+    first += count;
+  }
+  return pieces;
 }
 
 }  // namespace veil::privacy

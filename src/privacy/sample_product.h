@@ -2,7 +2,11 @@
 // clipping sinks are made of.
 #pragma once
 
-#include "tensor/device.h"
+#include <functional>
+#include <vector>
+
+#include "kernels/launch.h"
+#include "nn/grad_sink.h"
 
 namespace veil::privacy {
 
@@ -16,5 +20,11 @@ Tensor product_factor(const Tensor& x);
 // out = x y, or out += x y; [n, ., .] each. out is fp32 if the factors are narrower
 // (product_factor), else of their type; its samples may be any distance apart.
 void product_into(Tensor& out, const Tensor& x, const Tensor& y, bool add);
+
+// A report of `rows` rows, cut where one parameter ends: it may run on into joined ones, and it may
+// be of some rows only. A piece's row of squared norms is the parameter. rows_of: by parameter, of
+// `params`.
+std::vector<launch::SamplePiece> pieces_of(ReportOf of, int64_t rows, size_t params,
+                                           const std::function<int64_t(size_t)>& rows_of);
 
 }  // namespace veil::privacy
