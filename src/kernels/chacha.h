@@ -39,7 +39,9 @@ VEIL_HOST_DEVICE ChaChaBlock chacha_input(const ChaChaKey& key, uint32_t c0, uin
            c3}};
 }
 
-VEIL_HOST_DEVICE void chacha_twenty_rounds(uint32_t (&x)[16]) {
+// Word: that of one block, or of several side by side (word_lanes.h).
+template <typename Word>
+VEIL_HOST_DEVICE void chacha_twenty_rounds(Word (&x)[16]) {
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -55,13 +57,15 @@ VEIL_HOST_DEVICE void chacha_twenty_rounds(uint32_t (&x)[16]) {
   }
 }
 
-VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
-                                      uint32_t c3) {
-  const ChaChaBlock input = chacha_input(key, c0, c1, c2, c3);
+VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaBlock& input) {
   ChaChaBlock x = input;
   chacha_twenty_rounds(x.word);
   for (int i = 0; i < 16; ++i) x.word[i] += input.word[i];
   return x;
+}
+VEIL_HOST_DEVICE ChaChaBlock chacha20(const ChaChaKey& key, uint32_t c0, uint32_t c1, uint32_t c2,
+                                      uint32_t c3) {
+  return chacha20(chacha_input(key, c0, c1, c2, c3));
 }
 
 // A pseudorandom function of 128 bits: without its key, the result for an input tells nothing about

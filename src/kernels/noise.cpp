@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "kernels/launch.h"
+#include "kernels/noise_range.h"
 #include "kernels/tensor_arguments.h"
 #include "tensor/stream.h"
 
@@ -12,22 +13,9 @@ namespace {
 template <typename Real>
 void add_cpu(Real* out, int64_t numel, const NoiseKnobs& knobs, const NoiseSource& source,
              uint32_t parameter, int64_t first_element) {
-  if (knobs.deviation == 0) return;
-  const auto deviation = static_cast<Real>(knobs.deviation);
-  const auto step = static_cast<uint64_t>(knobs.step);
   const NoiseKeys keys = noise_keys(source.generator, source.key);
-  const bool hardened = source.generator == NoiseGenerator::hardened;
-  const Real anchor = noise_anchor<Real>(knobs.deviation);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end;) {
-      const int64_t element = first_element + i, from = element % kNoiseGroup;
-      const NoiseGroup<Real> group =
-          noise_group<Real>(keys, step, parameter, static_cast<uint64_t>(element / kNoiseGroup));
-      for (int64_t k = from; k < kNoiseGroup && i < end; ++k, ++i) {
-        const Real sum = out[i] + deviation * group.value[k];
-        out[i] = hardened ? noise_snapped(sum, anchor) : sum;
-      }
-    }
+    add_noise_range(keys, knobs, parameter, first_element + begin, end - begin, out + begin);
   });
 }
 

@@ -12,8 +12,7 @@ __device__ __noinline__ void add_second_draw(NoiseGroup<Real>& group, const Phil
   const NoiseGroup<Real> draw = noise_second_draw<Real>(second, step, parameter, index);
 #pragma unroll
   for (int k = 0; k < kNoiseGroup; ++k)
-    group.value[k] = static_cast<Real>(kNoiseFirstWeight) * group.value[k] +
-                     static_cast<Real>(kNoiseSecondWeight) * draw.value[k];
+    group.value[k] = noise_weighted(group.value[k], draw.value[k]);
 }
 
 // kGenerator: keys.generator.

@@ -52,36 +52,53 @@ struct PhiloxSecret {
   uint32_t word[6];
 };
 
-// Four calls. Counters of different blocks differ.
+// Of the generator philox, which has no more than 64 bits.
+VEIL_HOST_DEVICE PhiloxSecret noise_philox_secret(const ChaChaKey& key) {
+  return {key.word[0], key.word[1]};
+}
+
+// What one of a block's four calls of Philox gets. Counters of different blocks differ.
+struct PhiloxInput {
+  uint64_t key, low, high;
+};
+VEIL_HOST_DEVICE PhiloxInput noise_philox_input(const PhiloxSecret& secret, uint64_t step,
+                                                uint32_t parameter, uint64_t group, bool further,
+                                                uint32_t call) {
+  const auto two = [&](int i) { return uint64_t{secret.word[i + 1]} << 32 | secret.word[i]; };
+  const uint64_t low = (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
+  const uint64_t high = uint64_t{parameter} << 32 | static_cast<uint32_t>(step);
+  return {two(0), low ^ two(2), high ^ two(4)};
+}
 VEIL_HOST_DEVICE ChaChaBlock noise_philox_words(const PhiloxSecret& secret, uint64_t step,
                                                 uint32_t parameter, uint64_t group, bool further) {
-  const auto two = [&](int i) { return uint64_t{secret.word[i + 1]} << 32 | secret.word[i]; };
   ChaChaBlock block;
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
   for (uint32_t call = 0; call < 4; ++call) {
-    const uint64_t low =
-        (group * 4 + call) | (further ? uint64_t{1} << 47 : 0) | (step >> 32) << 48;
-    const uint64_t high = uint64_t{parameter} << 32 | static_cast<uint32_t>(step);
-    const Philox4 four = philox4x32(two(0), low ^ two(2), high ^ two(4));
+    const PhiloxInput of = noise_philox_input(secret, step, parameter, group, further, call);
+    const Philox4 four = philox4x32(of.key, of.low, of.high);
     for (int i = 0; i < 4; ++i) block.word[4 * call + i] = four.word[i];
   }
   return block;
 }
 
+// ChaCha20's input. Counters of different blocks differ.
+VEIL_HOST_DEVICE ChaChaBlock noise_chacha_input(const ChaChaKey& key, uint64_t step,
+                                                uint32_t parameter, uint64_t group, bool further) {
+  const auto high =
+      static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
+  return chacha_input(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step),
+                      parameter);
+}
+
 // 16 words, a function of (key, step, parameter, group, whether further ones are requested).
-// Counters of different blocks differ.
 VEIL_HOST_DEVICE ChaChaBlock noise_words(NoiseGenerator generator, const ChaChaKey& key,
                                          uint64_t step, uint32_t parameter, uint64_t group,
                                          bool further = false) {
-  if (generator != NoiseGenerator::philox) {
-    const auto high =
-        static_cast<uint32_t>(group >> 32 | (further ? 1u << 15 : 0) | (step >> 32) << 16);
-    return chacha20(key, static_cast<uint32_t>(group), high, static_cast<uint32_t>(step),
-                    parameter);
-  }
-  return noise_philox_words({key.word[0], key.word[1]}, step, parameter, group, further);
+  if (generator != NoiseGenerator::philox)
+    return chacha20(noise_chacha_input(key, step, parameter, group, further));
+  return noise_philox_words(noise_philox_secret(key), step, parameter, group, further);
 }
 
 // The words of the second draw of hardened noise.
@@ -324,6 +341,11 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_second_draw(const PhiloxSecret& second, 
 // The two draws' weights in hardened noise; their squares add up to 1.
 inline constexpr double kNoiseFirstWeight = 0.99215674164922152;  // sqrt(63) / 8
 inline constexpr double kNoiseSecondWeight = 0.125;
+template <typename Real>
+VEIL_HOST_DEVICE Real noise_weighted(Real first, Real second) {
+  return static_cast<Real>(kNoiseFirstWeight) * first +
+         static_cast<Real>(kNoiseSecondWeight) * second;
+}
 
 // What a group of noise is made from.
 struct NoiseKeys {
@@ -343,8 +365,7 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(const NoiseKeys& keys, uint64_t st
   if (keys.generator != NoiseGenerator::hardened) return sum;
   const NoiseGroup<Real> second = noise_second_draw<Real>(keys.second, step, parameter, group);
   for (int k = 0; k < kNoiseGroup; ++k)
-    sum.value[k] = static_cast<Real>(kNoiseFirstWeight) * sum.value[k] +
-                   static_cast<Real>(kNoiseSecondWeight) * second.value[k];
+    sum.value[k] = noise_weighted(sum.value[k], second.value[k]);
   return sum;
 }
 

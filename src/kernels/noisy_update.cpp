@@ -3,7 +3,10 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "kernels/launch.h"
+#include "kernels/noise_range.h"
 #include "kernels/tensor_arguments.h"
 #include "kernels/update_reference.h"
 #include "tensor/stream.h"
@@ -23,30 +26,28 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
   Param* param = of.param.data_ptr<Param>();
   State *m = static_cast<State*>(pointer_or_null(of.m)),
         *v = static_cast<State*>(pointer_or_null(of.v));
-  const auto deviation = static_cast<Real>(noise.deviation);
   const NoiseKeys keys = noise_keys(source.generator, source.key);
-  const bool hardened = source.generator == NoiseGenerator::hardened;
-  const Real anchor = noise_anchor<Real>(noise.deviation);
   const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end;) {
-      const int64_t element = of.first_element + i;
-      NoiseGroup<Real> group = {};
-      if (noise.deviation != 0)
-        group = noise_group<Real>(keys, static_cast<uint64_t>(noise.step), of.parameter,
-                                  static_cast<uint64_t>(element / kNoiseGroup));
-      for (int64_t k = element % kNoiseGroup; k < kNoiseGroup && i < end; ++k, ++i) {
-        Real sum = c ? Real{0} : static_cast<Real>(grad[i]);
-        for (int64_t s = 0; s < samples; ++s) {
-          if (c[s] != 0) sum += static_cast<Real>(c[s]) * static_cast<Real>(grad[s * stride + i]);
-        }
-        if (noise.deviation != 0) {
-          sum += deviation * group.value[k];
-          if (hardened) sum = noise_snapped(sum, anchor);
-        }
-        reference.update(of.first_index + i, param[i], sum, m ? m + i : nullptr,
-                         v ? v + i : nullptr);
+    constexpr int64_t kChunk = 1024;
+    Real sum[kChunk];
+    for (int64_t i = begin, count = 0; i < end; i += count) {
+      // Chunks end where groups of noise do.
+      count = std::min(end - i, kChunk - (of.first_element + i) % kChunk);
+      if (c) {
+        std::fill_n(sum, count, Real{0});
+      } else {
+        for (int64_t k = 0; k < count; ++k) sum[k] = static_cast<Real>(grad[i + k]);
       }
+      for (int64_t s = 0; s < samples; ++s) {
+        if (c[s] == 0) continue;
+        const auto factor = static_cast<Real>(c[s]);
+        const Grad* row = grad + s * stride + i;
+        for (int64_t k = 0; k < count; ++k) sum[k] += factor * static_cast<Real>(row[k]);
+      }
+      add_noise_range(keys, noise, of.parameter, of.first_element + i, count, sum);
+      reference.update(of.first_index + i, count, param + i, sum, m ? m + i : nullptr,
+                       v ? v + i : nullptr);
     }
   });
 }

@@ -30,25 +30,36 @@ VEIL_HOST_DEVICE void wide_product(uint32_t a, uint32_t b, uint32_t& high, uint3
 #endif
 }
 
-template <int kRounds = 10>
-VEIL_HOST_DEVICE Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+VEIL_HOST_DEVICE void philox_round(uint32_t k0, uint32_t k1, uint32_t& c0, uint32_t& c1,
+                                   uint32_t& c2, uint32_t& c3) {
+  uint32_t high0, low0, high1, low1;
+  wide_product(0xD2511F53u, c0, high0, low0);
+  wide_product(0xCD9E8D57u, c2, high1, low1);
+  c0 = high1 ^ c1 ^ k0;
+  c2 = high0 ^ c3 ^ k1;
+  c1 = low1;
+  c3 = low0;
+}
+
+// Word: that of one counter, or of several side by side (word_lanes.h).
+template <int kRounds, typename Word>
+VEIL_HOST_DEVICE void philox_rounds(uint64_t key, Word& c0, Word& c1, Word& c2, Word& c3) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
-  uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
   for (int round = 0; round < kRounds; ++round) {
-    uint32_t high0, low0, high1, low1;
-    wide_product(0xD2511F53u, c0, high0, low0);
-    wide_product(0xCD9E8D57u, c2, high1, low1);
-    c0 = high1 ^ c1 ^ k0;
-    c2 = high0 ^ c3 ^ k1;
-    c1 = low1;
-    c3 = low0;
+    philox_round(k0, k1, c0, c1, c2, c3);
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
+}
+
+template <int kRounds = 10>
+VEIL_HOST_DEVICE Philox4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+  uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
+  uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
+  philox_rounds<kRounds>(key, c0, c1, c2, c3);
   return {{c0, c1, c2, c3}};
 }
 

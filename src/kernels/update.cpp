@@ -3,6 +3,8 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "kernels/launch.h"
 #include "kernels/tensor_arguments.h"
 #include "kernels/update_reference.h"
@@ -22,9 +24,14 @@ void update_cpu(const Tensor& param_at, const Tensor& grad_at, const Tensor& sta
   State* v = rule.kind == OptimizerKind::adamw ? m + numel : nullptr;
   const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 14, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      reference.update(first_index + i, param[i], static_cast<Real>(grad[i]), m ? m + i : nullptr,
+    constexpr int64_t kChunk = 1024;
+    Real wide[kChunk];
+    for (int64_t i = begin; i < end; i += kChunk) {
+      const int64_t count = std::min(kChunk, end - i);
+      for (int64_t k = 0; k < count; ++k) wide[k] = static_cast<Real>(grad[i + k]);
+      reference.update(first_index + i, count, param + i, wide, m ? m + i : nullptr,
                        v ? v + i : nullptr);
+    }
   });
 }
 

@@ -108,12 +108,14 @@ VEIL_HOST_DEVICE Philox4 rounding_words(const UpdateRule& rule, const UpdateKnob
 // element share bits.
 enum class Rounded { param = 0, first_moment = 3, second_moment = 6 };
 
-// 16 random bits for element `index` at this step.
-VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs,
-                                        int64_t index, Rounded what = Rounded::param) {
-  const Philox4 words = rounding_words(rule, knobs, index);
+// 16 random bits for element `index` at this step; words: its rounding_words.
+VEIL_HOST_DEVICE uint32_t rounding_bits(const Philox4& words, int64_t index, Rounded what) {
   const int64_t place = (index + static_cast<int64_t>(what)) % kRoundingGroup;
   return words.word[place / 2] >> (place % 2 * 16) & 0xFFFFu;
+}
+VEIL_HOST_DEVICE uint32_t rounding_bits(const UpdateRule& rule, const UpdateKnobs& knobs,
+                                        int64_t index, Rounded what = Rounded::param) {
+  return rounding_bits(rounding_words(rule, knobs, index), index, what);
 }
 
 }  // namespace veil

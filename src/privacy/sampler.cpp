@@ -5,36 +5,23 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/word_lanes.h"
 
 namespace veil::privacy {
 namespace {
 
-constexpr int64_t kLanes = 8;    // blocks made at once: enough for the widest vectors
+constexpr int kLanes = 8;        // blocks made at once: enough for the widest vectors
 constexpr int64_t kOfBlock = 8;  // samples that a block of 16 words decides, 64 bits each
-using Lanes = uint32_t[16][kLanes];
 
-// kLanes blocks with counters first, first + 1, ...; word w of block l is x[w][l]. The loops over
-// lanes become vector instructions.
-void make_blocks(const ChaChaKey& key, uint64_t first, uint64_t step, Lanes& x) {
-  Lanes input;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    const uint64_t block = first + static_cast<uint64_t>(lane);
-    const ChaChaBlock words =
-        chacha_input(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                     static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
-    for (int w = 0; w < 16; ++w) input[w][lane] = x[w][lane] = words.word[w];
+// kLanes blocks with counters first, first + 1, ...; word w of block l is x[w].lane[l].
+void make_blocks(const ChaChaKey& key, uint64_t first, uint64_t step, WordLanes<kLanes> (&x)[16]) {
+  ChaChaBlock input[kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    const uint64_t block = first + static_cast<uint64_t>(l);
+    input[l] = chacha_input(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                            static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32));
   }
-  const auto quarter = [&x](int a, int b, int c, int d) {
-    for (int64_t lane = 0; lane < kLanes; ++lane)
-      chacha_quarter_round(x[a][lane], x[b][lane], x[c][lane], x[d][lane]);
-  };
-  for (int round = 0; round < 20; round += 2) {
-    for (int i = 0; i < 4; ++i) quarter(i, 4 + i, 8 + i, 12 + i);
-    for (int i = 0; i < 4; ++i) quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4);
-  }
-  for (int w = 0; w < 16; ++w) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) x[w][lane] += input[w][lane];
-  }
+  chacha20(input, x);
 }
 
 }  // namespace
@@ -50,14 +37,14 @@ std::vector<int64_t> poisson_draw(const ChaChaKey& key, int64_t step, int64_t da
   const auto threshold = static_cast<uint64_t>(std::ldexp(q, 64));  // q < 1, so it is below 2^64
   const double mean = q * static_cast<double>(data_size);
   drawn.reserve(static_cast<size_t>(mean + 6 * std::sqrt(mean) + 16));
-  Lanes x;
+  WordLanes<kLanes> x[16];
   for (int64_t begin = 0; begin < data_size; begin += kLanes * kOfBlock) {
     make_blocks(key, static_cast<uint64_t>(begin / kOfBlock), static_cast<uint64_t>(step), x);
     const int64_t end = std::min(data_size, begin + kLanes * kOfBlock);
     for (int64_t sample = begin; sample < end; ++sample) {
       const auto lane = static_cast<size_t>((sample - begin) / kOfBlock),
                  place = static_cast<size_t>(sample % kOfBlock);
-      const uint64_t bits = uint64_t{x[2 * place + 1][lane]} << 32 | x[2 * place][lane];
+      const uint64_t bits = uint64_t{x[2 * place + 1].lane[lane]} << 32 | x[2 * place].lane[lane];
       if (bits < threshold) drawn.push_back(sample);
     }
   }
