@@ -208,8 +208,8 @@ std::vector<MethodPrice> clip_prices(const PlanCommand& command, const ModelShap
 void print_prices(const std::vector<MethodPrice>& prices, const ModelShape& shape) {
   Table plans({"pass plan", "step", "peak memory", "why"});
   for (const MethodPrice& price : prices)
-    plans.row({name_of(price.method.pass), format_ms(price.time.ms), format_bytes(price.peak_bytes),
-               price.reason});
+    plans.row({privacy::plan_name(price.method.pass, price.method.combine_every),
+               format_ms(price.time.ms), format_bytes(price.peak_bytes), price.reason});
   fmt::print("{}\n", plans.text());
   const MethodPrice& taken = prices.front();
   if (taken.rules.empty()) {
@@ -235,6 +235,7 @@ Json clip_json(const std::vector<MethodPrice>& prices, const ModelShape& shape) 
   Json list = Json::array();
   for (const MethodPrice& price : prices) {
     Json plan = {{"pass_plan", name_of(price.method.pass)},
+                 {"combine_every", price.method.combine_every},
                  {"ms", price.time.ms},
                  {"peak_bytes", price.peak_bytes},
                  {"fits", price.fits},

@@ -45,6 +45,7 @@ struct Way {
   Checkpointing checkpointing;
   bool deferred;  // the update, to the next step
   std::optional<privacy::PassKind> pass;
+  int combine_every;
   int64_t batch;
   int micro_batches;
   int64_t peak_bytes;
@@ -89,8 +90,9 @@ std::vector<Way> ways(const TimeWish& time_wish, const RunConfig& asked, const S
             return;
           }
           found.push_back({strategy, checkpointing, step.defer_update,
-                           step.clip ? std::optional(step.clip->pass) : std::nullopt, batch,
-                           step.micro_batches, peak, tokens_of_step(shape, step), time});
+                           step.clip ? std::optional(step.clip->pass) : std::nullopt,
+                           step.clip ? step.clip->combine_every : 1, batch, step.micro_batches,
+                           peak, tokens_of_step(shape, step), time});
         };
         const auto consider = [&] {
           const Schedule schedule = build_schedule(shape, step);
@@ -110,7 +112,8 @@ std::vector<Way> ways(const TimeWish& time_wish, const RunConfig& asked, const S
           consider_deferred();
           continue;
         }
-        const MethodWish wish = method_wish(config.privacy.method, config.privacy.by_layer());
+        MethodWish wish = method_wish(config.privacy.method, config.privacy.by_layer());
+        wish.budget_bytes = room;
         for (const MethodPrice& price : price_methods(shape, step, wish, prices)) {
           step.clip = price.method;
           step.defer_update = false;
@@ -147,6 +150,7 @@ std::string command_of(const RunConfig& config, const Way& best, int world) {
   if (best.deferred) words.push_back("--defer-update --accumulate whole");
   if (best.pass) {
     add("pass-plan", name_of(*best.pass));
+    if (best.combine_every > 1) add("combine-every", std::to_string(best.combine_every));
     words.push_back("--epsilon EPSILON");
   }
   words.push_back("--data DATA");
@@ -245,6 +249,7 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
                       {"checkpointing", name_of(way.checkpointing)},
                       {"defer_update", way.deferred},
                       {"pass_plan", way.pass ? Json(name_of(*way.pass)) : Json()},
+                      {"combine_every", way.combine_every},
                       {"batch_size", way.batch},
                       {"accumulation", way.micro_batches},
                       {"peak_bytes", way.peak_bytes},
@@ -262,7 +267,7 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
   for (size_t i = 0; i < std::min(kShown, found.size()); ++i) {
     const Way& way = found[i];
     table.row({std::to_string(i + 1), name_of(way.strategy), name_of(way.checkpointing),
-               way.pass ? name_of(*way.pass) : "-",
+               way.pass ? privacy::plan_name(*way.pass, way.combine_every) : "-",
                fmt::format("{} x {}", way.micro_batches, way.batch),
                way.deferred ? "deferred" : "at once", predicted_text(way.time),
                format_bytes(way.peak_bytes), format_count(way.tokens / way.time.ms * 1e3),

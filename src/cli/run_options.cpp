@@ -265,6 +265,11 @@ void add_clip_part_options(Options& options, ClipChoice& choice) {
                        "unless given",
                .minimum = 1,
                .maximum = 1 << 20});
+  options.add("combine-every", choice.combine_every,
+              {.help = "with kept gradients and several micro-batches: sum those of so many at "
+                       "once, which is faster and takes their memory",
+               .minimum = 1,
+               .maximum = 4096});
   options.add("memory-budget", choice.memory_budget_gib,
               {.help = "memory that mode auto may use", .minimum = 0, .value = "GIB"});
 }

@@ -72,6 +72,10 @@ ClipState::ClipState(const Schedule& schedule, const ModelShape& shape,
                    .view({layout_.params, layout_.samples})),
       coefficients_(doubles_.narrow(0, layout_.coefficients(), layout_.layers * layout_.samples)
                         .view({layout_.layers, layout_.samples})),
+      kept_coefficients_(layout_.together == 0
+                             ? coefficients_
+                             : doubles_.narrow(0, layout_.kept(), layout_.layers * layout_.together)
+                                   .view({layout_.layers, layout_.together})),
       clip_norms_(doubles_.narrow(0, layout_.clip_norms(), layout_.layers)),
       tally_(scalars(doubles_, layout_, offsetof(ClipScalars, tally), kClipTally)),
       discarded_loss_(scalars(doubles_, layout_, offsetof(ClipScalars, discarded_loss), 1)),
@@ -103,7 +107,10 @@ ClipState::ClipState(const Schedule& schedule, const ModelShape& shape,
   }
 }
 
-void ClipState::begin_body(const Tensor& ids) {
+void ClipState::begin_body(const Tensor& ids, int place) {
+  place_ = place;
+  // What lies behind the last micro-batch of a step is of earlier samples.
+  if (place == 0 && layout_.together > 0) kept_coefficients_.zero_();
   squared_.zero_();
   norms_.begin_body(ids);
   keep_.begin_body();
@@ -146,6 +153,8 @@ void ClipState::coefficients(int layer) {
   of.function = step_.clip;
   of.last = layer <= 0;  // backward ends with the first layer
   clip_coefficients(of, coefficients_, tally_);
+  if (layout_.together > 0)
+    kept_coefficients_.narrow(1, place_ * layout_.samples, layout_.samples).copy_(coefficients_);
 }
 
 void ClipState::set_clip_norms(const std::vector<double>& clip_norms) {

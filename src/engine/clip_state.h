@@ -22,8 +22,9 @@ class ClipState {
   ClipState(const Schedule& schedule, const ModelShape& shape, const privacy::PrivateStep& step,
             Device device, Targets targets);
 
-  // A micro-batch starts; `ids` are its inputs.
-  void begin_body(const Tensor& ids);
+  // A micro-batch starts; `ids` are its inputs, and `place` is its own among those whose kept
+  // gradients are summed at once.
+  void begin_body(const Tensor& ids, int place);
   // `tape`: block's own, while it reports.
   GradSink& sink(GradUse use, int block, const Tape* tape);
   // Norms of what block `block` was the last to report of the kept gradients, where they were not
@@ -35,6 +36,10 @@ class ClipState {
   void replay(int block, const Tape& tape) { book_.replay(block, tape, clipped_); }
   privacy::ClipCoefficients coefficients_of() const {
     return {coefficients_, schedule_.layers.of_param};
+  }
+  // Of all samples whose kept gradients are summed at once: 0 for those that have not run.
+  privacy::ClipCoefficients coefficients_of_kept() const {
+    return {kept_coefficients_, schedule_.layers.of_param};
   }
   void drop() { book_.clear(); }
 
@@ -64,7 +69,9 @@ class ClipState {
   ClipStateLayout layout_;
   Tensor doubles_, layers_, counted_;  // resident, as ClipStateLayout says
   // views of doubles_
-  Tensor squared_, coefficients_, clip_norms_, tally_, discarded_loss_, noise_knobs_;
+  Tensor squared_, coefficients_, kept_coefficients_, clip_norms_, tally_, discarded_loss_,
+      noise_knobs_;
+  int place_ = 0;
   std::vector<std::vector<ParamId>> normed_after_;  // by block, keep
   privacy::NormSink norms_;
   privacy::BookSink book_;

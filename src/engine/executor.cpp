@@ -54,15 +54,22 @@ void Executor::step(double learning_rate) {
   if (clock_) clock_->begin_step();
   if (!graphs_->captured()) rows_->memory().begin();
   int next = 0;  // micro-batch
+  const auto sum_if_time = [&](int micro_batch) {
+    if (sums_after(micro_batch)) run(Part::sums, micro_batch / context_.schedule.combine_every);
+  };
   if (unfinished_ && rows_->micro_batches() > 0) {
-    run(Part::turn, next++);
+    run(Part::turn, next);
+    sum_if_time(next++);
     unfinished_ = false;
     expect_noised();
   } else {
     finish();
     run(Part::prologue, 0);
   }
-  for (; next < rows_->micro_batches(); ++next) run(Part::body, next);
+  for (; next < rows_->micro_batches(); ++next) {
+    run(Part::body, next);
+    sum_if_time(next);
+  }
   unfinished_ = true;
   // Until here an update of the step before may have read that step's.
   defers ? gradients_->set_knobs(learning_rate, steps_) : finish();
@@ -72,6 +79,10 @@ void Executor::step(double learning_rate) {
 void Executor::run(Part part, int micro_batch) {
   if (clock_) clock_->ran(part, micro_batch);
   graphs_->run(part, micro_batch);
+}
+
+bool Executor::sums_after(int micro_batch) const {
+  return context_.schedule.sums_after(micro_batch, rows_->micro_batches());
 }
 
 void Executor::finish() {
@@ -182,7 +193,7 @@ Tensor Executor::summed_gradient(int unit) {
     units_.create({BufferRole::grad_shard, unit,
                    layout.padded_numel * dtype_bytes(schedule.grad_shard_dtype),
                    Category::gradients, space_of(context_.device)});
-  if (u.sample_grads.defined())
+  if (u.sample_grads.defined() && !schedule.accumulates_whole)
     gradients_->combine({.kind = OpKind::combine, .unit = unit, .use = GradUse::clip});
   Tensor flat = u.grad.defined() ? u.grad : u.grad_shard;
   const bool reduced_in_place = schedule.reduces &&
@@ -204,7 +215,10 @@ std::vector<Tensor> Executor::gradients() {
   finish();
   StreamGuard guard(context_.compute);
   rows_->run_part(Part::prologue, 0);
-  for (int m = 0; m < rows_->micro_batches(); ++m) rows_->run_part(Part::body, m);
+  for (int m = 0; m < rows_->micro_batches(); ++m) {
+    rows_->run_part(Part::body, m);
+    if (sums_after(m)) rows_->run_part(Part::sums, 0);
+  }
   // What a private step leaves to its tail.
   for (const Op& op : context_.schedule.part(Part::tail)) {
     if (op.use == GradUse::clip && op.kind != OpKind::coefficients) rows_->run_alone(op);

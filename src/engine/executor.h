@@ -95,6 +95,8 @@ class Executor {
 
  private:
   void run(Part part, int micro_batch);
+  // A micro-batch has run: kept gradients of several are summed when it is time.
+  bool sums_after(int micro_batch) const;
   // Runs an update that waits for the next step. Every rank must call it.
   void finish();
   void expect_noised() const;

@@ -79,7 +79,7 @@ void Gradients::set_knobs(double learning_rate, int64_t step) {
 
 void Gradients::begin_body(const Tensor& ids) {
   if (sums_) sums_->begin_body();
-  if (clip_) clip_->begin_body(ids);
+  if (clip_) clip_->begin_body(ids, units_.place());
 }
 
 GradSink& Gradients::sink(const Op& op, const Tape* tape) {
@@ -103,12 +103,11 @@ void Gradients::combine(const Op& op) {
     return;
   }
   const Schedule& schedule = context_.schedule;
-  const int64_t batch = context_.shape.batch;
-  const privacy::ClipCoefficients coefficients = clip_->coefficients_of();
+  const privacy::ClipCoefficients coefficients = clip_->coefficients_of_kept();
   for (const ParamSlot& slot : context_.unit(op.unit).slots) {
     if (schedule.kept_offset[static_cast<size_t>(slot.param)] < 0) continue;
-    combine_samples(units_.kept_target(slot.param, 0, slot.numel),
-                    coefficients.of(slot.param, 0, batch),
+    const Tensor kept = units_.kept_together(slot.param);
+    combine_samples(kept, coefficients.of(slot.param, 0, kept.size(0)),
                     units_.gradient_target(slot.param, 0, slot.numel), schedule.accumulates_whole);
   }
 }
@@ -145,9 +144,9 @@ void Gradients::update(const Op& op) {
   UnitTensors& unit = units_[op.unit];
   const UnitLayout& layout = context_.unit(op.unit);
   const ModelShape& shape = context_.shape;
-  const int64_t owned = unit.sample_grads.defined() || !unit.grad_shard.defined()
-                            ? layout.padded_numel
-                            : unit.grad_shard.numel();
+  const bool fused = unit.sample_grads.defined() && !context_.schedule.accumulates_whole;
+  const int64_t owned =
+      fused || !unit.grad_shard.defined() ? layout.padded_numel : unit.grad_shard.numel();
   const bool ranged = !unit.staged_params.defined() && owned != unit.params.numel();
   const Tensor param = unit.staged_params.defined() ? unit.staged_params
                        : ranged                     ? context_.own_part(unit.params, op.unit)
@@ -170,8 +169,7 @@ void Gradients::update(const Op& op) {
     of.param = param.narrow(0, place, count);
     if (states > 0) of.m = state.narrow(0, place, count);
     if (states > 1) of.v = state.narrow(0, param.numel() + place, count);
-    if (unit.sample_grads.defined() &&
-        context_.schedule.kept_offset[static_cast<size_t>(slot.param)] >= 0) {
+    if (fused && context_.schedule.kept_offset[static_cast<size_t>(slot.param)] >= 0) {
       of.grad = units_.kept_target(slot.param, begin - slot.offset, count);
       of.coefficients = clip_->coefficients_of().of(slot.param, 0, shape.batch);
     } else {

@@ -21,6 +21,7 @@ class Gradients {
 
   // The numbers of step `step`, which begins.
   void set_knobs(double learning_rate, int64_t step);
+  // A micro-batch begins; `ids` are its inputs.
   void begin_body(const Tensor& ids);
 
   // What takes an operation's reports. `tape`: its block's own, while it reports.

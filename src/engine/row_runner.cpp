@@ -81,6 +81,7 @@ void RowRunner::load(const Batch& samples) {
 void RowRunner::run_part(Part part, int micro_batch, bool skip_load) {
   const std::vector<Op>& ops = context_.schedule.part(part);
   pending_.assign(ops.size(), {});
+  if (part != Part::sums) units_.set_place(micro_batch % context_.schedule.combine_every);
   if (part == Part::body) gradients_.begin_body(input_.inputs);
   second_pass_ = loss_counted_ = false;
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -293,9 +294,7 @@ void RowRunner::after_reports(const Op& op) {
   if (op.use == GradUse::keep || op.use == GradUse::book) {
     const auto norm = [&] {
       if (op.use == GradUse::book) return gradients_.clip()->finish_norms();
-      gradients_.clip()->norm_kept(op.block, [&](int unit) {
-        return units_[unit].sample_grads.view({context_.shape.batch, -1});
-      });
+      gradients_.clip()->norm_kept(op.block, [&](int unit) { return units_.kept(unit); });
     };
     clock_ ? clock_->time_report(norm) : norm();
   }

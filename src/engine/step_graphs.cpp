@@ -55,28 +55,31 @@ void StepGraphs::capture() {
   if (clock_) clock_->forget_rows();
   // A replay allocates nothing that the memory tracker hears: its peak is known from the capture
   // alone.
-  memory.watch(memory::installed());
   memory.begin();
   Graph::Pool pool;
   for (int p = 0; p < kParts; ++p) {
     const auto part = static_cast<Part>(p);
     if (context_.schedule.part(part).empty()) continue;
-    parts_[p] = Graph::capture(
-        context_.device, [&] { rows_.run_part(part, 0, /*skip_load=*/true); }, &pool);
+    const int places = part == Part::body ? context_.schedule.combine_every : 1;
+    for (int place = 0; place < places; ++place) {
+      memory.watch(place == 0 && memory::installed());  // they differ in addresses alone
+      parts_[p].push_back(Graph::capture(
+          context_.device, [&] { rows_.run_part(part, place, /*skip_load=*/true); }, &pool));
+    }
   }
   memory.watch(watched);
 }
 
 void StepGraphs::run(Part part, int micro_batch) {
-  auto& graph = parts_[static_cast<int>(part)];
-  if (!graph) {
+  std::vector<Graph>& graphs = parts_[static_cast<int>(part)];
+  if (graphs.empty()) {
     rows_.run_part(part, micro_batch);
     return;
   }
   const StepOptions& step = context_.options.step;
   if (part == Part::body && (step.micro_batches > 1 || step.varying))
     rows_.run_load(micro_batch);  // the host chooses the samples
-  graph->replay();
+  graphs[static_cast<size_t>(micro_batch) % graphs.size()].replay();
   rows_.memory().note_peaks(part);
 }
 

@@ -1,8 +1,8 @@
 // A step's parts as graphs, if that is requested and possible; row by row if it is not.
 #pragma once
 
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/row_runner.h"
 #include "tensor/stream.h"
@@ -20,7 +20,7 @@ class StepGraphs {
   // "on", or why not.
   const std::string& state() const { return state_; }
   bool prepared() const { return state_ != "not prepared"; }
-  bool captured() const { return parts_[0].has_value(); }
+  bool captured() const { return !parts_[0].empty(); }
 
   // Replays a part, or runs its rows.
   void run(Part part, int micro_batch);
@@ -33,7 +33,8 @@ class StepGraphs {
   RowRunner& rows_;
   Gradients& gradients_;
   RowClock* clock_;
-  std::optional<Graph> parts_[kParts];
+  // By part; of the body one for each place among those that are summed at once.
+  std::vector<Graph> parts_[kParts];
   std::string state_ = "not prepared";
 };
 

@@ -43,7 +43,9 @@ UnitBuffers::UnitBuffers(const ExecutorContext& context)
 void UnitBuffers::allocate_resident() {
   const Schedule& schedule = context_.schedule;
   for (const Buffer& buffer : schedule.resident) {
-    const bool of_units = buffer.role == BufferRole::params || buffer.role == BufferRole::optimizer;
+    const bool of_units = buffer.role == BufferRole::params ||
+                          buffer.role == BufferRole::optimizer ||
+                          buffer.role == BufferRole::sample_grads;
     if (!of_units) continue;  // data, input, knobs and norms are others'
     create(buffer);
     slot(buffer).zero_();
@@ -150,7 +152,10 @@ void UnitBuffers::drop_created() {
       }
     }
   }
-  for (UnitTensors& unit : units_) unit.sample_grads.reset(), unit.grad_shard.reset();
+  for (UnitTensors& unit : units_) {
+    if (context_.schedule.combine_every == 1) unit.sample_grads.reset();  // otherwise resident
+    unit.grad_shard.reset();
+  }
 }
 
 void UnitBuffers::cast_own_shard(int unit) {
@@ -167,11 +172,25 @@ Tensor UnitBuffers::gradient_target(ParamId id, int64_t first, int64_t count) {
   return flat.narrow(0, layout.offset_of_param[id] + first, count);
 }
 
+Tensor UnitBuffers::kept(int unit) const {
+  const int64_t batch = context_.shape.batch;
+  return units_[static_cast<size_t>(unit)]
+      .sample_grads.view({context_.schedule.combine_every * batch, -1})
+      .narrow(0, place_ * batch, batch);
+}
+
 Tensor UnitBuffers::kept_target(ParamId id, int64_t first, int64_t count) {
   const Schedule& schedule = context_.schedule;
-  const Tensor& kept = units_[schedule.layout.unit_of_param[id]].sample_grads;
-  return kept.view({context_.shape.batch, -1})
+  return kept(schedule.layout.unit_of_param[id])
       .narrow(1, schedule.kept_offset[static_cast<size_t>(id)] + first, count);
+}
+
+Tensor UnitBuffers::kept_together(ParamId id) const {
+  const Schedule& schedule = context_.schedule;
+  const auto unit = static_cast<size_t>(schedule.layout.unit_of_param[id]);
+  return units_[unit]
+      .sample_grads.view({schedule.combine_every * context_.shape.batch, -1})
+      .narrow(1, schedule.kept_offset[static_cast<size_t>(id)], context_.shape.params[id].numel());
 }
 
 const Tensor& UnitBuffers::update_gradient(int unit) const {

@@ -53,8 +53,15 @@ class UnitBuffers {
   void cast_own_shard(int unit);
   // Where `count` elements of a parameter's gradient from `first` on are summed.
   Tensor gradient_target(ParamId id, int64_t first, int64_t count);
-  // Every sample's gradient of a parameter likewise: [batch, count].
+  // The running micro-batch's place among those whose kept gradients are summed at once.
+  void set_place(int place) { place_ = place; }
+  int place() const { return place_; }
+  // Every sample's gradient of a unit in this micro-batch: [batch, kept_numel].
+  Tensor kept(int unit) const;
+  // Of a parameter likewise: [batch, count].
   Tensor kept_target(ParamId id, int64_t first, int64_t count);
+  // Of all samples that are summed at once: [combine_every batch, count].
+  Tensor kept_together(ParamId id) const;
   // What the update of a unit reads: the sum over samples and ranks.
   const Tensor& update_gradient(int unit) const;
 
@@ -64,6 +71,7 @@ class UnitBuffers {
   const ExecutorContext& context_;
   std::vector<UnitTensors> units_;
   UnitParams params_;
+  int place_ = 0;
 };
 
 }  // namespace veil

@@ -42,11 +42,12 @@ std::vector<RulePrice> price_rules(const ModelShape& shape, const StepOptions& s
 }
 
 MethodPrice priced(const ModelShape& shape, const StepOptions& step, const MethodWish& wish,
-                   const StepPrices& prices, PassKind pass) {
+                   const StepPrices& prices, PassKind pass, int combine_every) {
   MethodPrice price;
   price.method = privacy::uniform_method(shape, pass, wish.rule.value_or(NormRule::ghost));
   price.method.layers = wish.by_layer;
   price.method.tile = tile_of(wish, step);
+  price.method.combine_every = combine_every;
   if (pass != PassKind::keep) price.rules = price_rules(shape, step, wish, prices.machine);
   for (const RulePrice& rule : price.rules) {
     const auto first = static_cast<size_t>(rule.param);
@@ -65,6 +66,16 @@ MethodPrice priced(const ModelShape& shape, const StepOptions& step, const Metho
   return price;
 }
 
+// Of a pass. Beyond eight micro-batches at once the sum's own share is small.
+std::vector<int> combined_at_once(PassKind pass, const StepOptions& step, const MethodWish& wish) {
+  if (pass != PassKind::keep) return {1};
+  if (wish.combine_every || !wish.budget_bytes) return {wish.combine_every.value_or(1)};
+  std::vector<int> numbers = {1};
+  while (numbers.back() < 8 && numbers.back() * 2 <= step.micro_batches)
+    numbers.push_back(numbers.back() * 2);
+  return numbers;
+}
+
 }  // namespace
 
 std::vector<MethodPrice> price_methods(const ModelShape& shape, const StepOptions& step,
@@ -76,7 +87,10 @@ std::vector<MethodPrice> price_methods(const ModelShape& shape, const StepOption
   if (wish.by_layer) passes.push_back(PassKind::per_layer);
   if (wish.pass) passes = {*wish.pass};
   std::vector<MethodPrice> found;
-  for (PassKind pass : passes) found.push_back(priced(shape, step, wish, prices, pass));
+  for (PassKind pass : passes) {
+    for (int every : combined_at_once(pass, step, wish))
+      found.push_back(priced(shape, step, wish, prices, pass, every));
+  }
   std::stable_sort(found.begin(), found.end(), [](const MethodPrice& a, const MethodPrice& b) {
     if (a.fits != b.fits) return a.fits;
     return a.fits ? a.time.ms < b.time.ms : a.peak_bytes < b.peak_bytes;
@@ -91,8 +105,9 @@ std::vector<MethodPrice> price_methods(const ModelShape& shape, const StepOption
                      : wish.budget_bytes ? "fastest that fits"
                                          : "fastest";
     } else {
-      price.reason = fmt::format("{} slower than {}", format_ms(price.time.ms - found[0].time.ms),
-                                 name_of(found[0].method.pass));
+      price.reason =
+          fmt::format("{} slower than {}", format_ms(price.time.ms - found[0].time.ms),
+                      privacy::plan_name(found[0].method.pass, found[0].method.combine_every));
     }
   }
   return found;

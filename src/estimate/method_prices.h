@@ -30,6 +30,8 @@ struct MethodWish {
   std::optional<privacy::NormRule> rule = {};
   std::optional<privacy::PassKind> pass = {};
   std::optional<int64_t> tile = {};
+  // ClipMethod's; by default what is fastest within a budget, and 1 without one
+  std::optional<int> combine_every = {};
   bool by_layer = false;  // ClipFunction::per_layer
   std::optional<int64_t> budget_bytes = {};
 };

@@ -71,9 +71,12 @@ TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape,
     }
   };
   // A step like those before and after it.
+  const int micro_batches = schedule.options.micro_batches;
   play(schedule.defers_update ? Part::turn : Part::prologue, 0);
-  for (int m = schedule.defers_update ? 1 : 0; m < schedule.options.micro_batches; ++m)
-    play(Part::body, m);
+  for (int m = 0; m < micro_batches; ++m) {
+    if (m > 0 || !schedule.defers_update) play(Part::body, m);
+    if (schedule.sums_after(m, micro_batches)) play(Part::sums, m / schedule.combine_every);
+  }
   if (!schedule.defers_update) play(Part::tail, 0);
   const ModelledStep replayed = modelled_step(times, schedule);
   estimate.ms = replayed.ms;

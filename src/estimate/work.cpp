@@ -293,11 +293,11 @@ Work StepWork::combine(const Op& op) const {
     return work;
   }
   const auto kept = static_cast<double>(schedule_.kept_numel[static_cast<size_t>(op.unit)]);
-  work[Amount::combined] =
-      kept *
-      (static_cast<double>(shape_.batch * dtype_bytes(schedule_.options.compute)) +
-       sum_bytes * (schedule_.accumulates_whole ? 2 : 1)) /
-      kGiga;
+  work[Amount::combined] = kept *
+                           (static_cast<double>(schedule_.combine_every * shape_.batch *
+                                                dtype_bytes(schedule_.options.compute)) +
+                            sum_bytes * (schedule_.accumulates_whole ? 2 : 1)) /
+                           kGiga;
   return work;
 }
 

@@ -1,5 +1,7 @@
 #include "privacy/clip_method.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace veil::privacy {
@@ -10,6 +12,11 @@ const NameTable<PassKind>& names(PassKind) {
                                             {PassKind::two_pass, "two-pass", {"two_pass"}},
                                             {PassKind::per_layer, "per-layer", {"per_layer"}}};
   return table;
+}
+
+std::string plan_name(PassKind pass, int combine_every) {
+  if (combine_every == 1) return name_of(pass);
+  return fmt::format("{}, {} micro-batches at once", name_of(pass), combine_every);
 }
 
 ClipLayers clip_layers(const ModelShape& shape, bool by_layer) {

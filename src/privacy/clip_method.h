@@ -27,7 +27,12 @@ struct ClipMethod {
   std::vector<NormRule> rules = {};  // by parameter; keep asks for none
   int64_t tile = 256;                // ghost: tokens in a tile's side. flash: rows of the weight
   bool layers = false;               // norms and coefficients by layer (ClipFunction::per_layer)
+  // keep, with several micro-batches: the gradients of so many are kept beside each other and summed
+  // at once, so that the sum is read and written less often
+  int combine_every = 1;
 };
+// "keep", or "keep, 4 micro-batches at once".
+std::string plan_name(PassKind pass, int combine_every);
 
 // What is clipped together under ClipFunction::per_layer: each block (the loss counts as one),
 // those that share a parameter as one.

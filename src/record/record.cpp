@@ -107,6 +107,7 @@ void fields(RecordClip& c, Visit& visit) {
   visit("clip_norm", c.clip_norm);
   visit("sigma", c.sigma);
   visit("tile", c.tile);
+  visit("combine_every", c.combine_every);
   visit("rules", c.rules);
 }
 

@@ -74,6 +74,7 @@ struct RecordClip {
   std::string pass_plan, function;
   std::optional<double> clip_norm, sigma;
   std::optional<int64_t> tile;
+  std::optional<int64_t> combine_every;                    // micro-batches, if several
   std::vector<std::pair<std::string, std::string>> rules;  // of each parameter
 };
 

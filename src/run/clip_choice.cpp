@@ -31,6 +31,7 @@ MethodWish method_wish(const ClipChoice& choice, bool by_layer) {
   MethodWish wish;
   wish.by_layer = by_layer;
   wish.tile = choice.tile;
+  wish.combine_every = choice.combine_every;
   if (choice.memory_budget_gib)
     wish.budget_bytes = static_cast<int64_t>(*choice.memory_budget_gib * (1 << 30));
   switch (choice.mode) {
@@ -62,6 +63,9 @@ MethodWish method_wish(const ClipChoice& choice, bool by_layer) {
   }
   if (choice.rule) wish.rule = choice.rule;
   if (choice.pass) wish.pass = choice.pass;
+  if (choice.combine_every && wish.pass && wish.pass != PassKind::keep)
+    field_error("combine_every", "{}: a step by {} keeps no gradients; pass `mode` materialize",
+                *choice.combine_every, name_of(*wish.pass));
   return wish;
 }
 

@@ -30,9 +30,10 @@ struct ClipChoice {
   std::optional<privacy::NormRule> rule = {};
   std::optional<privacy::PassKind> pass = {};
   std::optional<int64_t> tile = {};
+  std::optional<int> combine_every = {};
   std::optional<double> memory_budget_gib = {};
 
-  bool sets_a_part() const { return rule || pass || tile || memory_budget_gib; }
+  bool sets_a_part() const { return rule || pass || tile || combine_every || memory_budget_gib; }
 };
 
 // What the mode and its parts leave to be chosen by price. UserError if the parts contradict each

@@ -429,10 +429,11 @@ void check_config(const RunConfig& config) {
     field_error("data", "{}: no such folder or token store", config.data.path);
   const ClipChoice& method = config.privacy.method;
   if (method.mode == Mode::no_dp && method.sets_a_part())
-    field_error(method.rule   ? "rule"
-                : method.pass ? "pass_plan"
-                : method.tile ? "tile_size"
-                              : "memory_budget",
+    field_error(method.rule            ? "rule"
+                : method.pass          ? "pass_plan"
+                : method.tile          ? "tile_size"
+                : method.combine_every ? "combine_every"
+                                       : "memory_budget",
                 "belongs to a private step: pass `mode` too, as auto");
   if (config.measure.wants(ProfileKind::none) && config.measure.profile.size() > 1)
     field_error("profile", "none stands alone");
@@ -465,6 +466,7 @@ std::string configuration_name(const RunConfig& config, int world) {
   if (clip.rule) parts.push_back({"rule-", name_of(*clip.rule)});
   if (clip.pass) parts.push_back({"pass-", name_of(*clip.pass)});
   if (clip.tile) parts.push_back({"tile", std::to_string(*clip.tile)});
+  if (clip.combine_every) parts.push_back({"every", std::to_string(*clip.combine_every)});
   if (clip.memory_budget_gib)
     parts.push_back({"budget", fmt::format("{}", *clip.memory_budget_gib)});
   if (config.model.attention != AttentionKind::automatic)

@@ -116,11 +116,12 @@ void visit_fields(Config& config, Visit&& visit) {
     auto& [method, epsilon, sigma, delta, clip_norm, clip, layer_norms, quantile, clip_rate,
            count_noise, sampler, unit, accountant, rng, data_size, max_batch, secret_file,
            allow_insecure_noise, audit_canaries] = privacy;
-    auto& [mode, rule, pass, tile, memory_budget_gib] = method;
+    auto& [mode, rule, pass, tile, combine_every, memory_budget_gib] = method;
     visit("mode", mode);
     visit("rule", rule);
     visit("pass_plan", pass);
     visit("tile_size", tile);
+    visit("combine_every", combine_every);
     visit("memory_budget", memory_budget_gib);
     visit("epsilon", epsilon);
     visit("sigma", sigma);

@@ -116,7 +116,9 @@ constexpr const char* kClipPlan = "the clip plan";
 nlohmann::json method_json(const privacy::ClipMethod& method) {
   std::vector<std::string> rules;
   for (const privacy::NormRule rule : method.rules) rules.push_back(name_of(rule));
-  return {name_of(method.pass), rules, method.tile, method.layers};
+  nlohmann::json json = {name_of(method.pass), rules, method.tile, method.layers};
+  if (method.combine_every > 1) json.push_back(method.combine_every);
+  return json;
 }
 
 // Prices may have been measured since the run's last segment, and another plan would be the fastest
@@ -137,6 +139,7 @@ std::optional<privacy::ClipMethod> plan_to_keep(const std::string& folder,
     }
     method.tile = plan.at(2).get<int64_t>();
     method.layers = plan.at(3).get<bool>();
+    if (plan.size() > 4) method.combine_every = plan.at(4).get<int>();
     return method;
   } catch (const nlohmann::json::exception&) {  // what is damaged is told by the journal
     return {};
@@ -474,6 +477,7 @@ PrivateStart PrivateRun::start() const {
   start.json["steps"] = steps();
   start.json["rng"] = name_of(p.rng);
   start.json["pass_plan"] = name_of(method_.pass);
+  if (method_.combine_every > 1) start.json["combine_every"] = method_.combine_every;
   start.json["exact_replay"] = journal_->replays();
   return start;
 }

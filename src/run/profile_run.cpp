@@ -328,6 +328,9 @@ class Run {
                     .clip_norm = config_.privacy.clip_norm.value_or(1),
                     .sigma = config_.privacy.sigma.value_or(1),
                     .tile = method.tile,
+                    .combine_every = method.combine_every > 1
+                                         ? std::optional<int64_t>(method.combine_every)
+                                         : std::nullopt,
                     .rules = {}};
     if (method.pass == privacy::PassKind::keep) return;
     for (size_t id = 0; id < shape.params.size(); ++id)

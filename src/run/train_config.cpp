@@ -71,6 +71,7 @@ void check_not_private(const PrivacyConfig& p) {
       {"rule", p.method.rule.has_value()},
       {"pass_plan", p.method.pass.has_value()},
       {"tile_size", p.method.tile.has_value()},
+      {"combine_every", p.method.combine_every.has_value()},
       {"memory_budget", p.method.memory_budget_gib.has_value()}};
   for (const auto& [field, is_set] : fields) {
     if (is_set) field_error(field, "belongs to a private run: pass `epsilon` or `sigma` too");

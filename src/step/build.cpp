@@ -25,6 +25,7 @@ Schedule Builder::build() {
   add_resident();
   build_prologue();
   build_body();
+  if (combines_several()) build_sums();
   if (schedule_.defers_update) build_turn();
   build_tail();
   return std::move(schedule_);
@@ -64,9 +65,14 @@ void Builder::choose_gradients() {
   const DType sums = clips() ? options_.reduce : options_.accumulate();
   ddp_ = options_.strategy == Strategy::ddp;
   schedule_.reduces = options_.world > 1;
+  if (several && clips_by(privacy::PassKind::keep))
+    schedule_.combine_every = options_.varying
+                                  ? options_.clip->combine_every
+                                  : std::min(options_.clip->combine_every, options_.micro_batches);
   // Whole gradients that outlive the body: summed over the micro-batches, reduced once in the tail.
   accumulates_whole_ =
-      several && (ddp_ || !schedule_.reduces || options_.accumulate_in == AccumulateIn::whole);
+      several && (ddp_ || !schedule_.reduces || options_.accumulate_in == AccumulateIn::whole ||
+                  combines_several());
   // Summed shards that outlive the body.
   accumulates_shard_ = several && !accumulates_whole_;
   schedule_.accumulates_whole = accumulates_whole_;
@@ -302,6 +308,7 @@ void Builder::add_resident() {
   for (int u = 0; u < units(); ++u) {
     schedule_.resident.push_back(params(u));
     add(schedule_.resident, optimizer(u));
+    if (combines_several() && !frozen(u)) add(schedule_.resident, sample_grads(u));
   }
 }
 

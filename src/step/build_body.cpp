@@ -48,6 +48,16 @@ void Builder::build_body() {
   build_gradients(backward_visits());
 }
 
+void Builder::build_sums() {
+  begin(Part::sums);
+  std::vector<int> trained = trained_units();
+  std::reverse(trained.begin(), trained.end());
+  for (int u : trained) {
+    if (schedule_.kept_numel[static_cast<size_t>(u)] > 0)
+      emit({.kind = OpKind::combine, .unit = u, .use = GradUse::clip, .note = "clip"});
+  }
+}
+
 void Builder::begin_body() {
   if (options_.micro_batches > 1 || options_.varying) emit({.kind = OpKind::load});
   held_.assign(static_cast<size_t>(units()), false);
@@ -202,7 +212,7 @@ void Builder::create_targets(Op& op, int b, GradUse use) {
     if (has_target_[u]) continue;
     has_target_[u] = true;
     if (sums && !accumulates_whole_) op.creates.push_back(sink_target(u));
-    if (use == GradUse::keep) add(op.creates, sample_grads(u));
+    if (use == GradUse::keep && !combines_several()) add(op.creates, sample_grads(u));
   }
 }
 
@@ -407,12 +417,12 @@ void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
   emit(std::move(op));
 }
 
-// keep: a unit's clipped sum, from the kept gradients if the update does not read them itself,
-// and from what was booked.
+// keep: a unit's clipped sum, from the kept gradients if neither the update nor a part of its own
+// reads them, and from what was booked.
 void Builder::sum_kept(int u) {
   std::vector<Buffer> target;
   if (!accumulates_whole_) target = {sink_target(u)};
-  if (!combines_late()) {
+  if (!combines_late() && !combines_several()) {
     Op op{.kind = OpKind::combine,
           .unit = u,
           .use = GradUse::clip,

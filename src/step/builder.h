@@ -44,6 +44,8 @@ class Builder {
   bool combines_late() const {
     return clips_by(privacy::PassKind::keep) && !accumulates_whole_ && !schedule_.reduces;
   }
+  // keep: whether several micro-batches' gradients are summed at once, apart from the body.
+  bool combines_several() const { return schedule_.combine_every > 1; }
   bool fused(int u) const {
     return combines_late() && schedule_.kept_numel[static_cast<size_t>(u)] > 0;
   }
@@ -172,10 +174,10 @@ class Builder {
 
   // keep: every sample's gradient of a unit.
   Buffer sample_grads(int u) const {
-    return {
-        BufferRole::sample_grads, u,
-        shape_.batch * schedule_.kept_numel[static_cast<size_t>(u)] * dtype_bytes(options_.compute),
-        Category::clip_records, device()};
+    return {BufferRole::sample_grads, u,
+            schedule_.combine_every * shape_.batch * schedule_.kept_numel[static_cast<size_t>(u)] *
+                dtype_bytes(options_.compute),
+            Category::clip_records, device()};
   }
   Buffer booked(int b) const {
     const int64_t bytes = clips_by(privacy::PassKind::keep) ? booked_copies_[static_cast<size_t>(b)]
@@ -207,6 +209,7 @@ class Builder {
   void build_prologue();
   void emit_zero();
   void build_body();
+  void build_sums();
   void build_turn();
   void build_tail();
 

@@ -43,6 +43,7 @@ const NameTable<Lane>& names(Lane) {
 const NameTable<Part>& names(Part) {
   static const NameTable<Part> table = {{Part::prologue, "prologue"},
                                         {Part::body, "body"},
+                                        {Part::sums, "sums"},
                                         {Part::turn, "turn"},
                                         {Part::tail, "tail"}};
   return table;

@@ -78,8 +78,9 @@ enum class BufferRole {
   flow_grad,         // block: gradient of its output
   tape,              // block: what forward saved besides the flow
   kept,              // block: the part of it that selective checkpointing keeps
-  sample_grads,      // unit: every sample's gradient
-  booked,            // block: what its reports hold besides tape and flow
+  // unit: every sample's gradient; resident if several micro-batches' are summed at once
+  sample_grads,
+  booked,  // block: what its reports hold besides tape and flow
   // the head's gradient at the input tokens, until the tied table's embedding is reported
   tied_rows,
   norms,  // squared norms, coefficients and what clipping counts; resident
@@ -104,11 +105,13 @@ struct ClipScalars {
 // (bytes). The functions below are places in the block, in doubles.
 struct ClipStateLayout {
   int64_t params, samples, layers;
+  int64_t together;  // samples whose kept gradients are summed at once, if others than `samples`
 
-  int64_t squared_norms() const { return 0; }                               // [params, samples]
-  int64_t coefficients() const { return params * samples; }                 // [layers, samples]
-  int64_t clip_norms() const { return coefficients() + layers * samples; }  // [layers]
-  int64_t scalars() const { return clip_norms() + layers; }                 // a ClipScalars
+  int64_t squared_norms() const { return 0; }                         // [params, samples]
+  int64_t coefficients() const { return params * samples; }           // [layers, samples]
+  int64_t kept() const { return coefficients() + layers * samples; }  // [layers, together]
+  int64_t clip_norms() const { return kept() + layers * together; }   // [layers]
+  int64_t scalars() const { return clip_norms() + layers; }           // a ClipScalars
   int64_t doubles() const { return scalars() + kScalars; }
   int64_t bytes() const {
     return doubles() * static_cast<int64_t>(sizeof(double)) +
@@ -146,10 +149,11 @@ struct Op {
 enum class Part {
   prologue,
   body,
+  sums,  // of what several bodies kept
   turn,  // one step's tail, and the next one's prologue and first body between its rows
   tail
 };
-inline constexpr int kParts = 4;
+inline constexpr int kParts = 5;
 const NameTable<Part>& names(Part);
 
 // How a unit's parameters come into reach of the blocks. Frozen ones never change: zero2 has nothing
@@ -163,8 +167,9 @@ enum class ParamAccess {
 
 struct Schedule {
   std::vector<Buffer> resident;  // from model creation to the end
-  // prologue once per logical batch, body once per micro-batch, tail once per logical batch; where
-  // the update is deferred, a turn takes the place of a tail, the next prologue and its first body
+  // prologue once per logical batch, body once per micro-batch, sums after some of them
+  // (sums_after), tail once per logical batch; where the update is deferred, a turn takes the place
+  // of a tail, the next prologue and its first body
   std::vector<Op> parts[kParts];
 
   // What the interpreters need besides the list.
@@ -195,6 +200,8 @@ struct Schedule {
   // keep: where a parameter begins in its unit's row of a sample's kept gradients (-1: it is not
   // kept), and how long such a row is.
   std::vector<int64_t> kept_offset, kept_numel;
+  // keep: so many micro-batches' gradients lie beside each other (ClipMethod::combine_every)
+  int combine_every = 1;
   ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
   DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard
@@ -204,12 +211,19 @@ struct Schedule {
   const Stored& stored(int unit) const {
     return layout.units[static_cast<size_t>(unit)].frozen ? frozen : trained;
   }
+  // Whether sums are made when this micro-batch of so many has run: there are enough, or no more.
+  bool sums_after(int micro_batch, int micro_batches) const {
+    return combine_every > 1 &&
+           ((micro_batch + 1) % combine_every == 0 || micro_batch + 1 == micro_batches);
+  }
   const std::vector<Op>& part(Part p) const { return parts[static_cast<int>(p)]; }
   std::vector<Op>& part(Part p) { return parts[static_cast<int>(p)]; }
 };
 
 inline ClipStateLayout clip_state_layout(const Schedule& schedule, const ModelShape& shape) {
-  return {static_cast<int64_t>(shape.params.size()), shape.batch, schedule.layers.count};
+  const int every = schedule.combine_every;
+  return {static_cast<int64_t>(shape.params.size()), shape.batch, schedule.layers.count,
+          every > 1 ? every * shape.batch : 0};
 }
 
 // Throws UserError if options contradict each other.

@@ -112,8 +112,8 @@ void prepare_modes(const ModeGrid& grid, RunConfig& e, const SuiteCall& call) {
     e.privacy.method.mode = mode;
     if (mode == Mode::no_dp && e.privacy.method.sets_a_part())
       field_error("mode",
-                  "no_dp: rule, pass_plan, tile_size and memory_budget are of a private step; "
-                  "leave no_dp out");
+                  "no_dp: rule, pass_plan, tile_size, combine_every and memory_budget are of a "
+                  "private step; leave no_dp out");
     for (const int64_t length : grid.seq_lengths) {
       e.model.seq_length = length;
       check_config(e);

@@ -41,9 +41,9 @@ TEST_F(ExecutorTest, ReductionIsExactlyTheMeanOverTheLogicalBatch) {
   }
 }
 
-// The estimate's rows as the executor observes them in a second step: the body once per micro-batch;
-// a turn instead of the prologue, the first body and the tail.
-std::vector<MemoryRow> observed_order(const MemoryEstimate& estimate, int micro_batches) {
+// The estimate's rows as the executor observes them in a second step: the body once per micro-batch,
+// and sums after some of them; a turn instead of the prologue, the first body and the tail.
+std::vector<MemoryRow> observed_order(const MemoryEstimate& estimate, const Schedule& schedule) {
   std::vector<MemoryRow> rows[kParts], all;
   for (const MemoryRow& row : estimate.rows) rows[static_cast<int>(row.part)].push_back(row);
   const auto run = [&](Part part) {
@@ -52,7 +52,11 @@ std::vector<MemoryRow> observed_order(const MemoryEstimate& estimate, int micro_
   };
   const bool turns = !rows[static_cast<int>(Part::turn)].empty();
   run(turns ? Part::turn : Part::prologue);
-  for (int i = turns ? 1 : 0; i < micro_batches; ++i) run(Part::body);
+  const int micro_batches = schedule.options.micro_batches;
+  for (int i = 0; i < micro_batches; ++i) {
+    if (i > 0 || !turns) run(Part::body);
+    if (schedule.sums_after(i, micro_batches)) run(Part::sums);
+  }
   if (!turns) run(Part::tail);
   return all;
 }
@@ -68,7 +72,7 @@ void expect_bytes_as_estimated(TestCase test) {
     run.executor->step(0.01);
     run.executor->step(0.01);
     const std::vector<MemoryRow> expected =
-        observed_order(estimate_memory(run.executor->schedule()), test.step.micro_batches);
+        observed_order(estimate_memory(run.executor->schedule()), run.executor->schedule());
     const std::vector<ObservedRow>& rows = run.executor->memory_rows();
     ASSERT_EQ(rows.size(), expected.size());
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -1,5 +1,8 @@
 #include "engine/test_run.h"
 
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "base/text.h"
@@ -25,7 +28,8 @@ std::string TestCase::name() const {
               ? ""
               : fmt::format("{} {} {} tokens {} pieces of {} clipped at {} ", model, name_of(task),
                             tokens, name_of(attention), logit_piece_bytes, max_grad_norm)) +
-         (clipped ? fmt::format("{} {} {} tile {} noise {} ", name_of(clipped->pass),
+         (clipped ? fmt::format("{} {} {} tile {} noise {} ",
+                                privacy::plan_name(clipped->pass, clipped->combine_every),
                                 name_of(clipped->rule), name_of(clipped->clip), clipped->tile,
                                 clipped->noise_multiplier)
                   : "") +
@@ -88,6 +92,7 @@ TestRun::TestRun(const TestCase& test, Ranks ranks, int64_t first_sample)
     const ModelShape shape = model.shape(test.batch, test.step.compute, test.device.is_cuda());
     options.step.clip = privacy::uniform_method(shape, wish.pass, wish.rule);
     options.step.clip->tile = wish.tile;
+    options.step.clip->combine_every = wish.combine_every;
     options.step.clip->layers = wish.clip == privacy::ClipFunction::per_layer;
     options.privacy.emplace();
     options.privacy->clip = wish.clip;
@@ -140,6 +145,13 @@ std::vector<Tensor> TestRun::parameters() {
   for (size_t p = 0; p < model.params.size(); ++p)
     all.push_back(executor->parameter(static_cast<ParamId>(p)));
   return all;
+}
+
+void expect_equal_bits(const Trained& a, const Trained& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_EQ(a.parameters.size(), b.parameters.size());
+  for (size_t p = 0; p < a.parameters.size(); ++p)
+    EXPECT_TRUE(at::equal(a.parameters[p], b.parameters[p])) << p;
 }
 
 double largest_difference(const Tensor& a, const Tensor& b) {
@@ -243,6 +255,7 @@ std::vector<TestCase> private_grid(DType dtype) {
             test.clipped->pass = pass;
             test.clipped->rule = rule;
             test.clipped->tile = i % 2 ? 5 : 256;
+            if (pass == PassKind::keep) test.clipped->combine_every = static_cast<int>(1 + i % 4);
             test.clipped->clip = pass == PassKind::per_layer || i % 9 == 4 ? ClipFunction::per_layer
                                  : i % 4 == 1                              ? ClipFunction::automatic
                                  : i % 4 == 3                              ? ClipFunction::psac

@@ -24,6 +24,7 @@ struct TestCase {
     privacy::PassKind pass = privacy::PassKind::two_pass;
     privacy::NormRule rule = privacy::NormRule::ghost;
     int64_t tile = 5;
+    int combine_every = 1;  // micro-batches, of keep
     privacy::ClipFunction clip = privacy::ClipFunction::abadi;
     double clip_norm = 0.05;  // below most norms that occur
     double noise_multiplier = 0;
@@ -61,6 +62,13 @@ struct TestRun {
  private:
   TestCase test_;
 };
+
+// What steps leave behind, and their losses.
+struct Trained {
+  std::vector<Tensor> parameters;
+  std::vector<double> losses;
+};
+void expect_equal_bits(const Trained& a, const Trained& b);
 
 double largest_difference(const Tensor& a, const Tensor& b);
 Ranks simulated_ranks(const TestCase& test, int rank = 1);

@@ -31,6 +31,7 @@ std::vector<TestCase> sensitivity_cases(int world) {
         test.clipped->rule = rule;
         test.clipped->tile = turn % 2 ? 5 : 256;
         test.clipped->clip_norm = 0.3;
+        if (pass == PassKind::keep) test.clipped->combine_every = turn % 2 ? 1 : 2;
         cases.push_back(test);
       }
     }

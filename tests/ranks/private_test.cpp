@@ -201,7 +201,8 @@ TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   }
 }
 
-// Reductions and updates under the next step's forward (StepOptions::defer_update).
+// Reductions and updates under the next step's forward (StepOptions::defer_update), and kept
+// gradients of several micro-batches summed at once.
 TEST(PrivateRanks, ADeferredUpdateChangesNoBit) {
   for (const Strategy strategy : kStrategies) {
     for (const bool several : {false, true}) {
@@ -219,6 +220,7 @@ TEST(PrivateRanks, ADeferredUpdateChangesNoBit) {
         SCOPED_TRACE(test.name());
         TestCase later = test;
         later.step.defer_update = true;
+        if (several && pass == PassKind::keep) later.clipped->combine_every = 2;
         TestRun at_once(test, both_lanes()), deferred(later, both_lanes());
         EXPECT_EQ(deferred.executor->schedule().defers_update, world() > 1);
         at_once.steps(4);
