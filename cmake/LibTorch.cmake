@@ -33,6 +33,14 @@ list(PREPEND VEIL_TORCH_LIB_DIRS ${VEIL_TORCH_DIR}/lib)
 
 add_library(VeilTorch INTERFACE)
 target_include_directories(VeilTorch SYSTEM INTERFACE ${VEIL_TORCH_DIR}/include ${VEIL_TORCH_DIR}/include/torch/csrc/api/include)
+# at::parallel_for is a plain loop in what is compiled without OpenMP. Its runtime is LibTorch's own: one for both, and none to install.
+# The thread sanitizer does not see how libgomp's threads wait for each other.
+file(GLOB torch_openmp ${VEIL_TORCH_DIR}/lib/libgomp*.so*)
+if(torch_openmp AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT VEIL_TSAN)
+  list(GET torch_openmp 0 torch_openmp)
+  target_compile_options(VeilTorch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+  target_link_libraries(VeilTorch INTERFACE ${torch_openmp})
+endif()
 # LibTorch ships its own fmt, and its headers come first; base/format.cpp compiles it.
 target_link_libraries(VeilTorch INTERFACE ${VEIL_TORCH_DIR}/lib/libtorch_cpu.so ${VEIL_TORCH_DIR}/lib/libc10.so)
 # The wheel's libraries find each other by their own run paths; the linker need not follow them.

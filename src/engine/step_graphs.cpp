@@ -55,6 +55,7 @@ void StepGraphs::capture() {
   if (clock_) clock_->forget_rows();
   // A replay allocates nothing that the memory tracker hears: its peak is known from the capture
   // alone.
+  memory.watch(memory::installed());
   memory.begin();
   Graph::Pool pool;
   for (int p = 0; p < kParts; ++p) {
@@ -62,7 +63,6 @@ void StepGraphs::capture() {
     if (context_.schedule.part(part).empty()) continue;
     const int places = part == Part::body ? context_.schedule.combine_every : 1;
     for (int place = 0; place < places; ++place) {
-      memory.watch(place == 0 && memory::installed());  // they differ in addresses alone
       parts_[p].push_back(Graph::capture(
           context_.device, [&] { rows_.run_part(part, place, /*skip_load=*/true); }, &pool));
     }

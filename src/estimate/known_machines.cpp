@@ -66,47 +66,47 @@ MachinePrices measured_h200() {
   return prices;
 }
 
-// The same on two cores of an Intel Xeon (2.5 GHz, AVX-512), fp32, two threads, on 2026-11-17: 20 steps
-// (docs/benchmarks/foresight_cpu_2026-11-17.md). Products of 10 GFLOP and more were not among them and
+// The same on two Neoverse-V1 cores, fp32, two threads, on 2026-11-18: 20 steps
+// (docs/benchmarks/cpu_threads_2026-11-18.md). Products of 100 GFLOP and more were not among them and
 // cost what the largest did.
 MachinePrices measured_cpu() {
   MachinePrices prices;
-  prices.source = "measured on 20 steps on two cores of an Intel Xeon on 2026-11-17";
-  prices.typical = 0.16;
-  prices.spread = 0.33;
+  prices.source = "measured on 20 steps on two Neoverse-V1 cores on 2026-11-18";
+  prices.typical = 0.13;
+  prices.spread = 0.44;
   set_seconds(prices, {
-                          {Amount::product_10m, 0.0227},
-                          {Amount::product_100m, 0.00537},
-                          {Amount::product_1g, 0.00691},
-                          {Amount::product_10g, 0.00691},
-                          {Amount::product_100g, 0.00691},
-                          {Amount::product_1t, 0.00691},
-                          {Amount::attention_forward, 0.00883},
-                          {Amount::attention_backward, 0.00802},
-                          {Amount::gram, 0.0124},
-                          {Amount::tile, 0.00942},
-                          {Amount::clip, 0.00746},
-                          {Amount::logits, 3.43},
-                          {Amount::moved_forward, 0.135},
-                          {Amount::moved_backward, 0.124},
-                          {Amount::gram_moved, 0.305},
+                          {Amount::product_10m, 0.0196},
+                          {Amount::product_100m, 0.0101},
+                          {Amount::product_1g, 0.00764},
+                          {Amount::product_10g, 0.0107},
+                          {Amount::product_100g, 0.0107},
+                          {Amount::product_1t, 0.0107},
+                          {Amount::attention_forward, 0.0102},
+                          {Amount::attention_backward, 0.00877},
+                          {Amount::gram, 0.0145},
+                          {Amount::tile, 0.00889},
+                          {Amount::clip, 0.00997},
+                          {Amount::logits, 0.9},
+                          {Amount::moved_forward, 0.321},
+                          {Amount::moved_backward, 0.378},
+                          {Amount::gram_moved, 0.39},
                           {Amount::tile_moved, 0},
-                          {Amount::clip_moved, 0.0322},
-                          {Amount::kept, 0.171},
-                          {Amount::combined, 0.177},
-                          {Amount::updated, 0.303},
+                          {Amount::clip_moved, 0.0177},
+                          {Amount::kept, 0.0231},
+                          {Amount::combined, 0.0634},
+                          {Amount::updated, 0.0179},
                           {Amount::copied, 0.125},
                           {Amount::updated_numbers, 0},
-                          {Amount::noise_philox, 18.2},
-                          {Amount::noise_secure, 23.1},
-                          {Amount::noise_hardened, 36.2},
-                          {Amount::forward_rows, 4.15e-05},
-                          {Amount::backward_rows, 4.86e-05},
-                          {Amount::loss_rows, 0},
-                          {Amount::update_rows, 0},
-                          {Amount::other_rows, 1.25e-05},
-                          {Amount::norm_launches, 1.55e-06},
-                          {Amount::steps, 4.2e-06},
+                          {Amount::noise_philox, 2.3},
+                          {Amount::noise_secure, 3.64},
+                          {Amount::noise_hardened, 6.64},
+                          {Amount::forward_rows, 1.52e-05},
+                          {Amount::backward_rows, 1.08e-05},
+                          {Amount::loss_rows, 0.000104},
+                          {Amount::update_rows, 7.17e-06},
+                          {Amount::other_rows, 1.29e-05},
+                          {Amount::norm_launches, 1.72e-05},
+                          {Amount::steps, 3.35e-06},
                       });
   return prices;
 }
@@ -149,7 +149,8 @@ MachinePrices known_cpu_prices(const std::string& processor, int threads, DType 
   MachinePrices prices = measured ? measured_cpu() : assumed_prices(/*on_gpu=*/false, compute);
   scale(prices, Bound::compute, (measured ? 2.0 : 1.0) / threads);
   prices.machine = fmt::format("{}, {} threads {}", processor, threads, dtype_name(compute));
-  if (!measured || (processor.find("Xeon") != std::string::npos && threads == 2)) return prices;
+  if (!measured || (processor.find("Neoverse-V1") != std::string::npos && threads == 2))
+    return prices;
   prices.source += ", computing scaled by the threads";
   // Two cores of another kind can be twice or half as fast.
   prices.typical = 0.5;

@@ -71,8 +71,9 @@ std::vector<int> combined_at_once(PassKind pass, const StepOptions& step, const 
   if (pass != PassKind::keep) return {1};
   if (wish.combine_every || !wish.budget_bytes) return {wish.combine_every.value_or(1)};
   std::vector<int> numbers = {1};
-  while (numbers.back() < 8 && numbers.back() * 2 <= step.micro_batches)
-    numbers.push_back(numbers.back() * 2);
+  for (int number : {2, 3, 4, 6, 8}) {
+    if (number <= step.micro_batches) numbers.push_back(number);
+  }
   return numbers;
 }
 

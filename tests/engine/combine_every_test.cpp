@@ -100,6 +100,35 @@ TEST(CombineEvery, WhatEarlierStepsKeptIsNoPartOfASum) {
   }
 }
 
+// A graph for each place that a micro-batch can have.
+TEST(GpuCombineEvery, ChangesNoBitWithAndWithoutGraphs) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const char* model : {"", "llama-tiny", "llama-tiny-tied", "dit-tiny"}) {
+    for (const DType dtype : {at::kFloat, at::kBFloat16}) {
+      TestCase test;
+      test.model = model;
+      test.device = gpu_device(0);
+      test.step = TestCase::all_of(at::kFloat);
+      test.step.compute = dtype;
+      test.step.micro_batches = 5;
+      test.batch = 2;
+      test.clipped.emplace();
+      test.clipped->pass = PassKind::keep;
+      test.clipped->noise_multiplier = 0.7;
+      const std::vector<int> sizes(3, test.step.micro_batches);
+      const Trained one_by_one = train_on(test, sizes);
+      for (int every : {2, 3, 5}) {
+        for (const GraphMode graph : {GraphMode::on, GraphMode::off}) {
+          test.clipped->combine_every = every;
+          test.graph = graph;
+          SCOPED_TRACE(test.name());
+          expect_equal_bits(train_on(test, sizes), one_by_one);
+        }
+      }
+    }
+  }
+}
+
 // The sum is read and written once for each group, and there is room for so many samples' gradients
 // and no more.
 TEST(CombineEvery, SumsAreAPartOfTheirOwn) {

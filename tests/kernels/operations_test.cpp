@@ -15,6 +15,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 #include "kernels/philox.h"
@@ -251,6 +252,18 @@ void expect_equal_bits(const Tensors& first, const Tensors& second, const Row& r
   for (size_t i = 0; i < first.size(); ++i) {
     EXPECT_TRUE(at::equal(first[i], second[i])) << row.name << ", output " << i;
   }
+}
+
+// LibTorch's loop is a serial one in what is compiled without OpenMP.
+TEST(Operations, WorkIsDividedAmongThreads) {
+  const Threads scope(2);
+  std::atomic<int> parts = 0, of_others = 0;
+  at::parallel_for(0, 2, 1, [&](int64_t, int64_t) {
+    ++parts;
+    if (at::get_thread_num() != 0) ++of_others;
+  });
+  EXPECT_EQ(parts, 2);
+  EXPECT_EQ(of_others, 1);
 }
 
 TEST(Operations, TheCpuReferenceGivesTheSameBitsWhateverTheNumberOfThreads) {
