@@ -36,10 +36,10 @@ target_include_directories(VeilTorch SYSTEM INTERFACE ${VEIL_TORCH_DIR}/include 
 # at::parallel_for is a plain loop in what is compiled without OpenMP. Its runtime is LibTorch's own: one for both, and none to install.
 # The thread sanitizer does not see how libgomp's threads wait for each other.
 file(GLOB torch_openmp ${VEIL_TORCH_DIR}/lib/libgomp*.so*)
-if(torch_openmp AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT VEIL_TSAN)
+if(torch_openmp AND NOT VEIL_TSAN)
   list(GET torch_openmp 0 torch_openmp)
-  target_compile_options(VeilTorch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
   target_link_libraries(VeilTorch INTERFACE ${torch_openmp})
+  target_compile_options(VeilTorch INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>)
 endif()
 # LibTorch ships its own fmt, and its headers come first; base/format.cpp compiles it.
 target_link_libraries(VeilTorch INTERFACE ${VEIL_TORCH_DIR}/lib/libtorch_cpu.so ${VEIL_TORCH_DIR}/lib/libc10.so)

@@ -265,13 +265,17 @@ void add_clip_part_options(Options& options, ClipChoice& choice) {
                        "unless given",
                .minimum = 1,
                .maximum = 1 << 20});
-  options.add("combine-every", choice.combine_every,
-              {.help = "with kept gradients and several micro-batches: sum those of so many at "
-                       "once, which is faster and takes their memory",
-               .minimum = 1,
-               .maximum = 4096});
+  options.add(
+      "combine-every", choice.combine_every,
+      {.help = "with kept gradients and several micro-batches: add those of N micro-batches "
+               "to the sum at once, which is faster and keeps N times as many; ranks then "
+               "accumulate whole gradients; 1 unless given or chosen by --memory-budget",
+       .minimum = 1,
+       .maximum = 4096});
   options.add("memory-budget", choice.memory_budget_gib,
-              {.help = "memory that mode auto may use", .minimum = 0, .value = "GIB"});
+              {.help = "memory that a private step may use, where its clip plan is chosen",
+               .minimum = 0,
+               .value = "GIB"});
 }
 
 namespace {

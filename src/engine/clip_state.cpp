@@ -109,7 +109,7 @@ ClipState::ClipState(const Schedule& schedule, const ModelShape& shape,
 
 void ClipState::begin_body(const Tensor& ids, int place) {
   place_ = place;
-  // What lies behind the last micro-batch of a step is of earlier samples.
+  // Places that this step does not fill hold gradients of earlier samples.
   if (place == 0 && layout_.together > 0) kept_coefficients_.zero_();
   squared_.zero_();
   norms_.begin_body(ids);
@@ -178,8 +178,12 @@ void ClipState::set_noise(int64_t step) {
   noise_knobs_.copy_(host, /*non_blocking=*/true);
 }
 
-void ClipState::expect_clipped() const {
-  const Tensor squared = squared_.cpu(), coefficients = coefficients_.cpu();
+void ClipState::expect_clipped(int place) const {
+  // As the sum reads them.
+  const Tensor kept = kept_coefficients_.cpu(), squared = squared_.cpu(),
+               coefficients = kept.narrow(1, place * layout_.samples, layout_.samples).contiguous(),
+               rest = kept.slice(1, (place + 1) * layout_.samples).contiguous();
+  privacy::expect_left_out({rest.data_ptr<double>(), rest.data_ptr<double>() + rest.numel()});
   privacy::expect_clipped({squared.data_ptr<double>(), coefficients.data_ptr<double>(),
                            layout_.params, layout_.samples, schedule_.layers.of_param,
                            step_.clip_norms});

@@ -56,8 +56,9 @@ class ClipState {
   const Tensor& discarded_loss() const { return discarded_loss_; }
   void clear_tally() { tally_.zero_(); }
   ClipTally tally() const;
-  // Of the last micro-batch: no sample moves the sum by more than C (privacy/invariants.h).
-  void expect_clipped() const;
+  // Of the last micro-batch, which had this place: no sample moves the sum by more than C
+  // (privacy/invariants.h), nor does any from the places behind it.
+  void expect_clipped(int place) const;
   const Tensor& squared_norms() const { return squared_; }
   const Tensor& coefficient_values() const { return coefficients_; }
 

@@ -95,7 +95,7 @@ class Executor {
 
  private:
   void run(Part part, int micro_batch);
-  // A micro-batch has run: kept gradients of several are summed when it is time.
+  // Whether kept gradients are summed now that this micro-batch has run.
   bool sums_after(int micro_batch) const;
   // Runs an update that waits for the next step. Every rank must call it.
   void finish();
@@ -110,6 +110,7 @@ class Executor {
   std::unique_ptr<RowRunner> rows_;
   std::unique_ptr<StepGraphs> graphs_;
   int64_t steps_ = 0;
+  int last_place_ = 0;       // of the last micro-batch among those that are summed at once
   bool unfinished_ = false;  // the last step's tail has not run yet
 };
 

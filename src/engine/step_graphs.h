@@ -33,7 +33,7 @@ class StepGraphs {
   RowRunner& rows_;
   Gradients& gradients_;
   RowClock* clock_;
-  // By part; of the body one for each place among those that are summed at once.
+  // By part; the body has one for each place of a micro-batch (UnitBuffers::place).
   std::vector<Graph> parts_[kParts];
   std::string state_ = "not prepared";
 };

@@ -34,7 +34,7 @@ class UnitParams final : public Params {
 class UnitBuffers {
  public:
   explicit UnitBuffers(const ExecutorContext& context);
-  // Parameters and optimizer state, zeros.
+  // Parameters, optimizer state, and kept gradients if several micro-batches' lie together; zeros.
   void allocate_resident();
 
   int count() const { return static_cast<int>(units_.size()); }

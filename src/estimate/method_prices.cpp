@@ -47,7 +47,8 @@ MethodPrice priced(const ModelShape& shape, const StepOptions& step, const Metho
   price.method = privacy::uniform_method(shape, pass, wish.rule.value_or(NormRule::ghost));
   price.method.layers = wish.by_layer;
   price.method.tile = tile_of(wish, step);
-  price.method.combine_every = combine_every;
+  price.method.combine_every =
+      step.varying ? combine_every : std::min(combine_every, step.micro_batches);
   if (pass != PassKind::keep) price.rules = price_rules(shape, step, wish, prices.machine);
   for (const RulePrice& rule : price.rules) {
     const auto first = static_cast<size_t>(rule.param);

@@ -102,6 +102,12 @@ void expect_clipped(const ClippedNorms& norms) {
   }
 }
 
+void expect_left_out(const std::vector<double>& coefficients) {
+  for (const double c : coefficients) {
+    if (c != 0) leaves_the_plan("a sample that is not of this sum moves it");
+  }
+}
+
 void expect_noised(const std::string& unit, int64_t noised, int64_t elements) {
   if (noised != elements)
     leaves_the_plan("{} elements of {} got noise, and it has {}", noised, unit, elements);

@@ -63,8 +63,9 @@ MethodWish method_wish(const ClipChoice& choice, bool by_layer) {
   }
   if (choice.rule) wish.rule = choice.rule;
   if (choice.pass) wish.pass = choice.pass;
-  if (choice.combine_every && wish.pass && wish.pass != PassKind::keep)
-    field_error("combine_every", "{}: a step by {} keeps no gradients; pass `mode` materialize",
+  if (choice.combine_every.value_or(1) > 1 && wish.pass && wish.pass != PassKind::keep)
+    field_error("combine_every",
+                "{}: the pass plan {} keeps no gradients; allowed is 1, or `pass_plan` keep",
                 *choice.combine_every, name_of(*wish.pass));
   return wish;
 }

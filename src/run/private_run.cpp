@@ -140,6 +140,7 @@ std::optional<privacy::ClipMethod> plan_to_keep(const std::string& folder,
     method.tile = plan.at(2).get<int64_t>();
     method.layers = plan.at(3).get<bool>();
     if (plan.size() > 4) method.combine_every = plan.at(4).get<int>();
+    if (method.combine_every < 1) return {};
     return method;
   } catch (const nlohmann::json::exception&) {  // what is damaged is told by the journal
     return {};

@@ -63,9 +63,10 @@ Ranks make_ranks(const RunConfig& config, const RankInfo& info, Device device) {
 privacy::ClipMethod method_of_rank_0(const privacy::ClipMethod& mine, Device device,
                                      Communicator* lane) {
   if (!lane || lane->backend() == "simulated") return mine;
-  std::vector<double> numbers = {static_cast<double>(mine.pass), static_cast<double>(mine.tile),
-                                 mine.layers ? 1.0 : 0.0};
-  for (const privacy::NormRule rule : mine.rules) numbers.push_back(static_cast<double>(rule));
+  const auto& [pass, rules, tile, layers, combine_every] = mine;  // none is forgotten
+  std::vector<double> numbers = {static_cast<double>(pass), static_cast<double>(tile),
+                                 layers ? 1.0 : 0.0, static_cast<double>(combine_every)};
+  for (const privacy::NormRule rule : rules) numbers.push_back(static_cast<double>(rule));
   Tensor values = empty_tensor({std::ssize(numbers)}, at::kDouble, cpu_device());
   std::copy(numbers.begin(), numbers.end(), values.data_ptr<double>());
   values = values.to(device);
@@ -76,7 +77,8 @@ privacy::ClipMethod method_of_rank_0(const privacy::ClipMethod& mine, Device dev
   method.pass = static_cast<privacy::PassKind>(*number++);
   method.tile = static_cast<int64_t>(*number++);
   method.layers = *number++ != 0;
-  for (size_t i = 0; i < mine.rules.size(); ++i)
+  method.combine_every = static_cast<int>(*number++);
+  for (size_t i = 0; i < rules.size(); ++i)
     method.rules.push_back(static_cast<privacy::NormRule>(*number++));
   return method;
 }

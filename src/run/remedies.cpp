@@ -57,8 +57,10 @@ class Remedies {
       add("--checkpointing full", "", true,
           [](RunConfig& c) { c.step.checkpointing = Checkpointing::full; });
     if (config_.privacy.is_private())
-      add("--pass-plan two-pass", "", true,
-          [](RunConfig& c) { c.privacy.method.pass = privacy::PassKind::two_pass; });
+      add("--pass-plan two-pass", "", true, [](RunConfig& c) {
+        c.privacy.method.pass = privacy::PassKind::two_pass;
+        c.privacy.method.combine_every.reset();
+      });
     if (step.strategy != Strategy::zero3 && world_ > 1)
       add("--strategy zero3", "", true, [](RunConfig& c) { c.step.strategy = Strategy::zero3; });
     more_ranks();

@@ -57,6 +57,7 @@ Trained train_on(const TestCase& test, const std::vector<int>& sizes) {
     run.executor->load(samples == 0 ? Batch{} : run.samples(samples, first));
     run.steps(1);
     trained.losses.push_back(run.executor->loss_sum());
+    EXPECT_EQ(run.executor->clip_facts().samples, samples);
     if (step == 1)
       trained.losses.push_back(
           run.executor->evaluate(run.samples(test.batch, 7)).losses.sum().item<double>());

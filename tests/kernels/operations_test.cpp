@@ -256,6 +256,9 @@ void expect_equal_bits(const Tensors& first, const Tensors& second, const Row& r
 
 // LibTorch's loop is a serial one in what is compiled without OpenMP.
 TEST(Operations, WorkIsDividedAmongThreads) {
+#ifndef _OPENMP
+  GTEST_SKIP() << "compiled without OpenMP";
+#endif
   const Threads scope(2);
   std::atomic<int> parts = 0, of_others = 0;
   at::parallel_for(0, 2, 1, [&](int64_t, int64_t) {

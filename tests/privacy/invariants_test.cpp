@@ -35,6 +35,12 @@ PrivateStep planned_step(const Mechanism& mechanism) {
   return step;
 }
 
+TEST(Invariants, ASampleThatIsNotOfASumAndMovesItIsStopped) {
+  EXPECT_EQ(stopped_by([] { expect_left_out({}); }), "");
+  EXPECT_EQ(stopped_by([] { expect_left_out({0, 0, 0}); }), "");
+  EXPECT_THAT(stopped_by([] { expect_left_out({0, 0.1}); }), HasSubstr("not of this sum"));
+}
+
 TEST(Invariants, AStepThatClipsNoisesOrDividesOtherwiseThanPlannedIsStopped) {
   MechanismRequest wanted = request();
   wanted.slack = 1e-5;

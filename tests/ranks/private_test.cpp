@@ -10,6 +10,7 @@
 #include "engine/test_run.h"
 #include "engine/test_sensitivity.h"
 #include "ranks/rank_harness.h"
+#include "run/ranks.h"
 
 namespace veil::private_test {
 namespace {
@@ -230,6 +231,27 @@ TEST(PrivateRanks, ADeferredUpdateChangesNoBit) {
       }
     }
   }
+}
+
+// Ranks may price methods differently; they take the first one's, all of it.
+TEST(PrivateRanks, EveryRankTakesTheMethodOfTheFirst) {
+  const int rank = rank_info_from_environment().rank;
+  privacy::ClipMethod first;
+  first.pass = PassKind::keep;
+  first.rules = {privacy::NormRule::flash, privacy::NormRule::ghost};
+  first.tile = 77;
+  first.layers = true;
+  first.combine_every = 3;
+  privacy::ClipMethod other;
+  other.rules = {privacy::NormRule::ghost, privacy::NormRule::ghost};
+  Ranks ranks = both_lanes();
+  const privacy::ClipMethod taken =
+      method_of_rank_0(rank == 0 ? first : other, cpu_device(), ranks.reduce.get());
+  EXPECT_EQ(taken.pass, first.pass);
+  EXPECT_EQ(taken.rules, first.rules);
+  EXPECT_EQ(taken.tile, first.tile);
+  EXPECT_EQ(taken.layers, first.layers);
+  EXPECT_EQ(taken.combine_every, first.combine_every);
 }
 
 TEST(PrivateRanks, OneSampleMovesTheClippedSumByCAtMost) {
