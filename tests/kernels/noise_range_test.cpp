@@ -44,7 +44,8 @@ std::vector<Real> expected_normals(const NoiseKeys& keys, int64_t first_element,
 
 template <typename Real>
 bool same_bits(const std::vector<Real>& a, const std::vector<Real>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0;
+  if (a.size() != b.size() || a.empty()) return a.empty() && b.empty();
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0;
 }
 
 template <typename Real>
