@@ -108,7 +108,6 @@ ClipState::ClipState(const Schedule& schedule, const ModelShape& shape,
 }
 
 void ClipState::begin_body(const Tensor& ids, int place) {
-  place_ = place;
   // Places that this step does not fill hold gradients of earlier samples.
   if (place == 0 && layout_.together > 0) kept_coefficients_.zero_();
   squared_.zero_();
@@ -146,7 +145,7 @@ void ClipState::norm_kept(int block, const std::function<Tensor(int unit)>& kept
   }
 }
 
-void ClipState::coefficients(int layer) {
+void ClipState::coefficients(int layer, int place) {
   CoefficientsOf of{squared_, layers_, clip_norms_, counted_};
   of.first_layer = layer < 0 ? 0 : layer;
   of.end_layer = layer < 0 ? schedule_.layers.count : layer + 1;
@@ -154,7 +153,7 @@ void ClipState::coefficients(int layer) {
   of.last = layer <= 0;  // backward ends with the first layer
   clip_coefficients(of, coefficients_, tally_);
   if (layout_.together > 0)
-    kept_coefficients_.narrow(1, place_ * layout_.samples, layout_.samples).copy_(coefficients_);
+    kept_coefficients_.narrow(1, place * layout_.samples, layout_.samples).copy_(coefficients_);
 }
 
 void ClipState::set_clip_norms(const std::vector<double>& clip_norms) {

@@ -30,7 +30,7 @@ class ClipState {
   // Norms of what block `block` was the last to report of the kept gradients, where they were not
   // found while those were made.
   void norm_kept(int block, const std::function<Tensor(int unit)>& kept);
-  void coefficients(int layer);
+  void coefficients(int layer, int place);
   // A block that books has made its reports.
   void finish_norms() { norms_.finish(); }
   void replay(int block, const Tape& tape) { book_.replay(block, tape, clipped_); }
@@ -72,7 +72,6 @@ class ClipState {
   // views of doubles_
   Tensor squared_, coefficients_, kept_coefficients_, clip_norms_, tally_, discarded_loss_,
       noise_knobs_;
-  int place_ = 0;
   std::vector<std::vector<ParamId>> normed_after_;  // by block, keep
   privacy::NormSink norms_;
   privacy::BookSink book_;

@@ -55,7 +55,6 @@ void Executor::step(double learning_rate) {
   if (!graphs_->captured()) rows_->memory().begin();
   int next = 0;  // micro-batch
   const auto sum_if_time = [&](int micro_batch) {
-    last_place_ = micro_batch % context_.schedule.combine_every;
     if (sums_after(micro_batch)) run(Part::sums, micro_batch / context_.schedule.combine_every);
   };
   if (unfinished_ && rows_->micro_batches() > 0) {
@@ -134,7 +133,7 @@ Executor::ClipFacts Executor::clip_facts() {
   StreamGuard guard(context_.compute);
   const ClipTally tally = gradients_->clip()->tally();
   // Without a sample there was no micro-batch, and what lies there is of an earlier C.
-  if (tally.samples > 0) gradients_->clip()->expect_clipped(last_place_);
+  if (tally.samples > 0) gradients_->clip()->expect_clipped(units_.place());
   return {static_cast<int64_t>(tally.samples), static_cast<int64_t>(tally.bad_samples),
           tally.clip_count};
 }
@@ -218,7 +217,6 @@ std::vector<Tensor> Executor::gradients() {
   rows_->run_part(Part::prologue, 0);
   for (int m = 0; m < rows_->micro_batches(); ++m) {
     rows_->run_part(Part::body, m);
-    last_place_ = m % context_.schedule.combine_every;
     if (sums_after(m)) rows_->run_part(Part::sums, 0);
   }
   // What a private step leaves to its tail.

@@ -110,7 +110,6 @@ class Executor {
   std::unique_ptr<RowRunner> rows_;
   std::unique_ptr<StepGraphs> graphs_;
   int64_t steps_ = 0;
-  int last_place_ = 0;       // of the last micro-batch among those that are summed at once
   bool unfinished_ = false;  // the last step's tail has not run yet
 };
 

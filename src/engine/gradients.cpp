@@ -118,7 +118,7 @@ void Gradients::add_norm(const Op& op) {
 
 void Gradients::coefficients(const Op& op) {
   if (clip_) {
-    clip_->coefficients(op.layer);
+    clip_->coefficients(op.layer, units_.place());
   } else {
     clip_scale(knobs_);
   }

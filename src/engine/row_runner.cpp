@@ -81,7 +81,7 @@ void RowRunner::load(const Batch& samples) {
 void RowRunner::run_part(Part part, int micro_batch, bool skip_load) {
   const std::vector<Op>& ops = context_.schedule.part(part);
   pending_.assign(ops.size(), {});
-  if (part != Part::sums) units_.set_place(micro_batch % context_.schedule.combine_every);
+  set_place(part, micro_batch);
   if (part == Part::body) gradients_.begin_body(input_.inputs);
   second_pass_ = loss_counted_ = false;
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -89,6 +89,11 @@ void RowRunner::run_part(Part part, int micro_batch, bool skip_load) {
     run_row(part, static_cast<int>(i), micro_batch);
   }
   join();
+}
+
+void RowRunner::set_place(Part part, int micro_batch) {
+  if (part == Part::body || part == Part::turn)
+    units_.set_place(micro_batch % context_.schedule.combine_every);
 }
 
 void RowRunner::run_load(int micro_batch) {

@@ -42,6 +42,8 @@ class RowRunner {
   void run_part(Part part, int micro_batch, bool skip_load = false);
   // Alone, on the compute lane: the body's load, which the host chooses, or a row of another part.
   void run_load(int micro_batch);
+  // A micro-batch runs, row by row or as a graph: where its kept gradients lie.
+  void set_place(Part part, int micro_batch);
   void run_alone(const Op& op);
   // The rows that lead to the loss, on other samples than the step's.
   Evaluation evaluate(const Batch& samples);

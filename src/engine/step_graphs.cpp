@@ -79,6 +79,7 @@ void StepGraphs::run(Part part, int micro_batch) {
   const StepOptions& step = context_.options.step;
   if (part == Part::body && (step.micro_batches > 1 || step.varying))
     rows_.run_load(micro_batch);  // the host chooses the samples
+  rows_.set_place(part, micro_batch);
   graphs[static_cast<size_t>(micro_batch) % graphs.size()].replay();
   rows_.memory().note_peaks(part);
 }

@@ -172,11 +172,14 @@ Tensor UnitBuffers::gradient_target(ParamId id, int64_t first, int64_t count) {
   return flat.narrow(0, layout.offset_of_param[id] + first, count);
 }
 
+Tensor UnitBuffers::all_kept(int unit) const {
+  return units_[static_cast<size_t>(unit)].sample_grads.view(
+      {context_.schedule.combine_every * context_.shape.batch, -1});
+}
+
 Tensor UnitBuffers::kept(int unit) const {
   const int64_t batch = context_.shape.batch;
-  return units_[static_cast<size_t>(unit)]
-      .sample_grads.view({context_.schedule.combine_every * batch, -1})
-      .narrow(0, place_ * batch, batch);
+  return all_kept(unit).narrow(0, place_ * batch, batch);
 }
 
 Tensor UnitBuffers::kept_target(ParamId id, int64_t first, int64_t count) {
@@ -187,9 +190,7 @@ Tensor UnitBuffers::kept_target(ParamId id, int64_t first, int64_t count) {
 
 Tensor UnitBuffers::kept_together(ParamId id) const {
   const Schedule& schedule = context_.schedule;
-  const auto unit = static_cast<size_t>(schedule.layout.unit_of_param[id]);
-  return units_[unit]
-      .sample_grads.view({schedule.combine_every * context_.shape.batch, -1})
+  return all_kept(schedule.layout.unit_of_param[id])
       .narrow(1, schedule.kept_offset[static_cast<size_t>(id)], context_.shape.params[id].numel());
 }
 

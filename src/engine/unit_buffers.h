@@ -67,6 +67,7 @@ class UnitBuffers {
 
  private:
   DType dtype_of(BufferRole role, int unit) const;
+  Tensor all_kept(int unit) const;  // [combine_every batch, kept_numel]
 
   const ExecutorContext& context_;
   std::vector<UnitTensors> units_;

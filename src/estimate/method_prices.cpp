@@ -47,8 +47,7 @@ MethodPrice priced(const ModelShape& shape, const StepOptions& step, const Metho
   price.method = privacy::uniform_method(shape, pass, wish.rule.value_or(NormRule::ghost));
   price.method.layers = wish.by_layer;
   price.method.tile = tile_of(wish, step);
-  price.method.combine_every =
-      step.varying ? combine_every : std::min(combine_every, step.micro_batches);
+  price.method.combine_every = combine_every;
   if (pass != PassKind::keep) price.rules = price_rules(shape, step, wish, prices.machine);
   for (const RulePrice& rule : price.rules) {
     const auto first = static_cast<size_t>(rule.param);
@@ -60,6 +59,7 @@ MethodPrice priced(const ModelShape& shape, const StepOptions& step, const Metho
   StepOptions with = step;
   with.clip = price.method;
   const Schedule schedule = build_schedule(shape, with);
+  price.method.combine_every = schedule.combine_every;  // no more than there are micro-batches
   price.time = estimate_time(schedule, shape, prices);
   price.peak_bytes =
       estimate_memory(schedule).peak(step.on_gpu ? Space::device : Space::host).total();

@@ -462,8 +462,7 @@ void Builder::build_tail() {
 
 // The norm of the whole gradient needs every unit's sum before the first update.
 void Builder::take_norm() {
-  std::vector<int> trained = trained_units();
-  std::reverse(trained.begin(), trained.end());
+  const std::vector<int> trained = trained_units_backward();
   for (int u : trained) {
     if (schedule_.reduces && accumulates_whole_) emit_reduce(u);
   }

@@ -50,9 +50,7 @@ void Builder::build_body() {
 
 void Builder::build_sums() {
   begin(Part::sums);
-  std::vector<int> trained = trained_units();
-  std::reverse(trained.begin(), trained.end());
-  for (int u : trained) {
+  for (int u : trained_units_backward()) {
     if (schedule_.kept_numel[static_cast<size_t>(u)] > 0)
       emit({.kind = OpKind::combine, .unit = u, .use = GradUse::clip, .note = "clip"});
   }
@@ -101,9 +99,7 @@ void Builder::build_gradients(const std::vector<Visit>& visits) {
   } else if (clips_by(privacy::PassKind::keep)) {
     build_backward(visits, GradUse::keep);
     emit_coefficients(-1);
-    std::vector<int> trained = trained_units();
-    std::reverse(trained.begin(), trained.end());
-    for (int u : trained) {
+    for (int u : trained_units_backward()) {
       if (!sums_in_body(u)) continue;
       sum_kept(u);
       if (!reduces_in_body()) continue;

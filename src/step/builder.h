@@ -104,6 +104,11 @@ class Builder {
     }
     return list;
   }
+  // In the order in which backward finishes them.
+  std::vector<int> trained_units_backward() const {
+    const std::vector<int> list = trained_units();
+    return {list.rbegin(), list.rend()};
+  }
   int64_t stored_numel(int u) const {
     return schedule_.stored(u).whole ? unit(u).padded_numel : unit(u).shard_numel;
   }
