@@ -21,13 +21,14 @@
 
 #include "base/error.h"
 #include "kernels/rope.h"
+#include "kernels/tiled_attention.h"
 #include "tensor/category.h"
 
 namespace veil {
 namespace {
 
-// window_flash: flash by the call that knows windows.
-enum class Library { cudnn, flash, window_flash, cpu_flash, math };
+// window_flash: flash by the call that knows windows. tiled: Veil's own.
+enum class Library { cudnn, flash, window_flash, cpu_flash, tiled, math };
 
 Library library_for(AttentionKind kind, DType compute, Device device) {
   if (kind == AttentionKind::math) return Library::math;
@@ -43,7 +44,10 @@ constexpr int64_t kWidestCudnnHead = 128;
 Library library_for(const Attention& a, const Tensor& qkv, const Tensor& mask) {
   if (a.holds_scores(qkv.scalar_type(), qkv.is_cuda(), mask.defined())) return Library::math;
   const Library library = library_for(a.kind, qkv.scalar_type(), qkv.device());
-  if (library == Library::cpu_flash) return library;
+  if (library == Library::cpu_flash) {
+    const bool all_seen = !mask.defined() && !a.slides(qkv.size(1));
+    return all_seen && tiles_attention(a.head_dim, qkv.scalar_type()) ? Library::tiled : library;
+  }
   if (a.slides(qkv.size(1))) return Library::window_flash;
   return a.head_dim > kWidestCudnnHead ? Library::flash : library;
 }
@@ -78,6 +82,16 @@ Heads split(const Attention& a, const Tensor& qkv) {
       qkv.view({qkv.size(0), qkv.size(1), a.heads + 2 * a.kv_heads, a.head_dim}).transpose(1, 2);
   return {heads.narrow(1, 0, a.heads), heads.narrow(1, a.heads, a.kv_heads),
           heads.narrow(1, a.heads + a.kv_heads, a.kv_heads)};
+}
+
+TiledAttention tiled(const Attention& a) {
+  return {a.heads, a.kv_heads, a.head_dim, a.causal, a.score_scale()};
+}
+
+// [batch, tokens, count, head_dim]
+Tensor empty_heads(const Attention& a, const Tensor& qkv, int64_t count) {
+  return empty_tensor({qkv.size(0), qkv.size(1), count, a.head_dim}, qkv.scalar_type(),
+                      qkv.device());
 }
 
 // Each key and value head stands for a group of query heads.
@@ -212,6 +226,14 @@ Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& k
       kept = {{}, lse};
       break;
     }
+    case Library::tiled: {
+      const Tensor o = empty_heads(*this, qkv, heads),
+                   lse = empty_tensor({batch, heads, tokens}, at::kFloat, qkv.device());
+      tiled_attention(tiled(*this), qkv, o, lse);
+      out = o.transpose(1, 2);
+      kept = {{}, lse};
+      break;
+    }
     case Library::math: {
       CategoryScope scope(Category::temporary);
       const Tensor p = probabilities(*this, h.q, grouped(h.k, heads), mask);
@@ -259,6 +281,14 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::ve
       std::tie(dq, dk, dv) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           grad, h.q, h.k, h.v, out, kept[1], 0.0, causal && !windowed, optional(added),
           given_scale(*this));
+      break;
+    }
+    case Library::tiled: {
+      const Tensor to_q = empty_heads(*this, qkv, heads), to_k = empty_heads(*this, qkv, kv_heads),
+                   to_v = empty_heads(*this, qkv, kv_heads);
+      tiled_attention_backward(tiled(*this), d_out.contiguous(), qkv, kept[0], kept[1], to_q, to_k,
+                               to_v);
+      dq = to_q.transpose(1, 2), dk = to_k.transpose(1, 2), dv = to_v.transpose(1, 2);
       break;
     }
     case Library::math: {

@@ -1,5 +1,5 @@
 // Attention over the joint product of queries, keys and values, with an explicit backward.
-// LibTorch's kernels do the work.
+// LibTorch's kernels do the work, on ARM CPUs mostly Veil's own.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace veil {
 
 // automatic: cuDNN on Hopper and later unless LibTorch is told to be deterministic, flash on other
-// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU. math: scores
-// as a whole matrix, to compare with; also what automatic takes for fp32 and fp64 on a GPU, and for
+// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU (there
+// tiled_attention.h where it is the fastest). math: scores as a whole matrix, to compare with; also what automatic takes for fp32 and fp64 on a GPU, and for
 // masks on a GPU.
 enum class AttentionKind { automatic, math };
 const NameTable<AttentionKind>& names(AttentionKind);
