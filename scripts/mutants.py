@@ -50,6 +50,14 @@ MUTANTS = [
     Mutant('coefficients-of-other-samples', 'of several micro-batches that are summed at once the last one is clipped, the others are left out or as before',
            [('src/engine/clip_state.cpp', 'narrow(1, place * layout_.samples, layout_.samples).copy_', 'narrow(1, 0, layout_.samples).copy_')],
            tests='CombineEvery.*'),
+    Mutant('keys-of-other-samples', "a sample's attention reads the keys and values of the sample before it",
+           [('src/kernels/tiled_attention.cpp', 'return head(qkv, joint_heads(), sample, index);',
+             'return head(qkv, joint_heads(), index >= heads && sample > 0 ? sample - 1 : sample, index);')],
+           tests='TiledAttention.*'),
+    Mutant('noise-of-the-first-range', 'ranges that are updated together get the noise of the first of them',
+           [('src/kernels/noisy_update.cpp', '      run_on_cpu(of, knobs, rule, noise_knobs, source);',
+             '      NoisyUpdate like = of;\n      like.parameter = ranges.front().parameter;\n      run_on_cpu(like, knobs, rule, noise_knobs, source);')],
+           tests='SampleOperations.UpdatesTogether*'),
     Mutant('norms-over-ranks', 'squared norms are reduced over the data ranks',
            [('src/engine/gradients.cpp', '    clip_->coefficients(op.layer, units_.place());',
              '    if (context_.ranks.reduce) context_.ranks.reduce->all_reduce(clip_->squared_norms())->wait();\n    clip_->coefficients(op.layer, units_.place());')],
@@ -76,12 +84,14 @@ MUTANTS = [
            [('src/engine/executor.cpp', 'namespace veil {\n', 'namespace veil {\nextern int micro_batches_run;\n'),
             ('src/engine/executor.cpp', '  run(Part::tail, 0);', '  micro_batches_run = rows_->micro_batches();\n  run(Part::tail, 0);'),
             ('src/engine/gradients.cpp', 'namespace veil {\n', 'namespace veil {\nint micro_batches_run = 1;\n'),
-            ('src/engine/gradients.cpp', '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());',
-             '    const Tensor& knobs = clip_->noise_knobs();\n'
+            ('src/engine/gradients.cpp', '  noisy_update(ranges, knobs_, rule_, clip_->noise_knobs(), clip_->noise());',
+             '  const Tensor& knobs = clip_->noise_knobs();\n'
+             '  for (const NoisyUpdate& of : ranges) {\n'
              '    for (int m = 1; m < micro_batches_run && !of.coefficients.defined(); ++m)\n'
              '      add_noise(of.grad, NoiseKnobs{knobs[0].item<double>() + 1000 * m, knobs[1].item<double>()},\n'
              '                clip_->noise(), of.parameter, of.first_element);\n'
-             '    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());')],
+             '  }\n'
+             '  noisy_update(ranges, knobs_, rule_, clip_->noise_knobs(), clip_->noise());')],
            tests='PrivateStep.NoiseIsTheSame*',
            verify=('--model llama-tiny --mode ghost --strategy ddp', 'other noise than its one draw'),
            audit=(AUDITED, 'deviation of the noise')),

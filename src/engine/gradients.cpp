@@ -159,13 +159,14 @@ void Gradients::update(const Op& op) {
   }
   // Parameter by parameter: noise is keyed by the element of the whole parameter.
   int64_t noised = 0;
+  std::vector<NoisyUpdate> ranges;
   const int states = optimizer_states(context_.options.optimizer.kind);
   for (const ParamSlot& slot : layout.slots) {
     const int64_t begin = std::max(slot.offset, first),
                   end = std::min(slot.offset + slot.numel, first + param.numel());
     if (begin >= end) continue;
     const int64_t place = begin - first, count = end - begin;
-    NoisyUpdate of;
+    NoisyUpdate& of = ranges.emplace_back();
     of.param = param.narrow(0, place, count);
     if (states > 0) of.m = state.narrow(0, place, count);
     if (states > 1) of.v = state.narrow(0, param.numel() + place, count);
@@ -178,9 +179,9 @@ void Gradients::update(const Op& op) {
     of.first_index = layout.base + begin;
     of.parameter = static_cast<uint32_t>(slot.param);
     of.first_element = begin - slot.offset;
-    noisy_update(of, knobs_, rule_, clip_->noise_knobs(), clip_->noise());
     noised += count;
   }
+  noisy_update(ranges, knobs_, rule_, clip_->noise_knobs(), clip_->noise());
   privacy::expect_noised(layout.name, noised, elements_within(layout, first, param.numel()));
   if (!updates_.empty()) ++updates_[static_cast<size_t>(op.unit)];
 }

@@ -10,6 +10,7 @@
 #endif
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/clip_coefficient.h"
 #include "kernels/noise_values.h"
@@ -491,10 +492,13 @@ struct NoisyUpdate {
   int64_t first_element;
   void* stream;
 };
-// One per generator, each in a file of its own because they take long to compile.
-void noisy_update_philox(const NoisyUpdate& update);
-void noisy_update_secure(const NoisyUpdate& update);
-void noisy_update_hardened(const NoisyUpdate& update);
+// Several that differ in their ranges alone: addresses, numel, first_index, parameter and
+// first_element. One function per generator, each in a file of its own because they take long to
+// compile.
+using NoisyUpdates = std::span<const NoisyUpdate>;
+void noisy_update_philox(const NoisyUpdates& updates);
+void noisy_update_secure(const NoisyUpdates& updates);
+void noisy_update_hardened(const NoisyUpdates& updates);
 
 #ifdef __CUDACC__
 // Turns a failed kernel launch into an exception.

@@ -133,13 +133,13 @@ void gram_norms(const GramNorms&) {
 void clip_coefficients(const Coefficients&) {
   not_built();
 }
-void noisy_update_philox(const NoisyUpdate&) {
+void noisy_update_philox(const NoisyUpdates&) {
   not_built();
 }
-void noisy_update_secure(const NoisyUpdate&) {
+void noisy_update_secure(const NoisyUpdates&) {
   not_built();
 }
-void noisy_update_hardened(const NoisyUpdate&) {
+void noisy_update_hardened(const NoisyUpdates&) {
   not_built();
 }
 

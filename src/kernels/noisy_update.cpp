@@ -52,13 +52,17 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
   });
 }
 
-}  // namespace
+int64_t samples_of(const NoisyUpdate& of) {
+  return of.coefficients.defined() ? of.coefficients.numel() : 0;
+}
 
-void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
-                  const Tensor& noise_knobs, const NoiseSource& source) {
-  const int64_t numel = of.param.numel(),
-                samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
-  const DType real = real_of(of.param.scalar_type());
+bool has_narrow_moments(const NoisyUpdate& of) {
+  return of.m.defined() && of.m.scalar_type() == at::kBFloat16 &&
+         real_of(of.param.scalar_type()) == at::kFloat;
+}
+
+void expect_fits(const NoisyUpdate& of, const UpdateRule& rule) {
+  const int64_t numel = of.param.numel(), samples = samples_of(of);
   VEIL_CHECK(of.param.is_contiguous() && of.param.scalar_type() != at::kHalf,
              "a noisy update of strided parameters");
   VEIL_CHECK(of.coefficients.defined()
@@ -66,50 +70,65 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                        of.grad.size(1) == numel && fits(of.coefficients, at::kDouble, samples)
                  : fits(of.grad, of.grad.scalar_type(), numel),
              "a noisy update of {} elements by {}", numel, of.grad.numel());
-  const bool narrow = of.m.defined() && of.m.scalar_type() == at::kBFloat16 && real == at::kFloat;
-  const DType state = narrow ? at::kBFloat16 : real;
+  const DType state = has_narrow_moments(of) ? at::kBFloat16 : real_of(of.param.scalar_type());
   VEIL_CHECK(absent_or_fits(of.m, state, numel) && absent_or_fits(of.v, state, numel) &&
                  of.m.defined() == (rule.kind != OptimizerKind::sgd) &&
                  of.v.defined() == (rule.kind == OptimizerKind::adamw),
              "optimizer state does not fit");
   VEIL_CHECK((of.first_element + numel) / kNoiseGroup < kNoiseGroups,
              "noise for {} elements from {}", numel, of.first_element);
-  if (of.param.is_cuda()) {
-    const launch::NoisyUpdate update{of.param.data_ptr(),
-                                     element_of(of.param),
-                                     pointer_or_null(of.m),
-                                     pointer_or_null(of.v),
-                                     narrow ? Element::bf16 : Element::fp32,
-                                     of.grad.data_ptr(),
-                                     element_of(of.grad),
-                                     samples,
-                                     samples ? of.grad.stride(0) : 0,
-                                     static_cast<const double*>(pointer_or_null(of.coefficients)),
-                                     numel,
-                                     knobs_at<UpdateKnobs>(knobs),
-                                     rule,
-                                     of.first_index,
-                                     knobs_at<NoiseKnobs>(noise_knobs),
-                                     noise_keys(source.generator, source.key),
-                                     of.parameter,
-                                     of.first_element,
-                                     Stream::current(of.param.device()).handle()};
-    if (numel == 0) return;
-    switch (source.generator) {
-      case NoiseGenerator::secure:
-        return launch::noisy_update_secure(update);
-      case NoiseGenerator::hardened:
-        return launch::noisy_update_hardened(update);
-      case NoiseGenerator::philox:
-        return launch::noisy_update_philox(update);
-    }
-    return;
+}
+
+launch::NoisyUpdate on_device(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
+                              const Tensor& noise_knobs, const NoiseSource& source) {
+  const int64_t samples = samples_of(of);
+  return {of.param.data_ptr(),
+          element_of(of.param),
+          pointer_or_null(of.m),
+          pointer_or_null(of.v),
+          has_narrow_moments(of) ? Element::bf16 : Element::fp32,
+          of.grad.data_ptr(),
+          element_of(of.grad),
+          samples,
+          samples ? of.grad.stride(0) : 0,
+          static_cast<const double*>(pointer_or_null(of.coefficients)),
+          of.param.numel(),
+          knobs_at<UpdateKnobs>(knobs),
+          rule,
+          of.first_index,
+          knobs_at<NoiseKnobs>(noise_knobs),
+          noise_keys(source.generator, source.key),
+          of.parameter,
+          of.first_element,
+          Stream::current(of.param.device()).handle()};
+}
+
+// Whether one launch can take both.
+bool alike(const launch::NoisyUpdate& a, const launch::NoisyUpdate& b) {
+  return a.param_element == b.param_element && a.state_element == b.state_element &&
+         a.grad_element == b.grad_element && a.samples == b.samples && a.stride == b.stride &&
+         a.coefficients == b.coefficients;
+}
+
+void launch_updates(NoiseGenerator generator, const launch::NoisyUpdates& updates) {
+  switch (generator) {
+    case NoiseGenerator::secure:
+      return launch::noisy_update_secure(updates);
+    case NoiseGenerator::hardened:
+      return launch::noisy_update_hardened(updates);
+    case NoiseGenerator::philox:
+      return launch::noisy_update_philox(updates);
   }
+}
+
+void run_on_cpu(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
+                const Tensor& noise_knobs, const NoiseSource& source) {
   const UpdateKnobs values = *knobs_at<UpdateKnobs>(knobs);
   const NoiseKnobs noise = *knobs_at<NoiseKnobs>(noise_knobs);
   VEIL_CHECK(
       noise.step >= 0 && noise.step < static_cast<double>(kNoiseSteps) && noise.deviation >= 0,
       "noise of deviation {} at step {}", noise.deviation, noise.step);
+  const bool narrow = has_narrow_moments(of);
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, of.grad.scalar_type(), "noisy_update", [&] {
         switch (of.param.scalar_type()) {
@@ -128,6 +147,33 @@ void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& 
                                 of, values, rule, noise, source);
         }
       });
+}
+
+}  // namespace
+
+void noisy_update(const std::vector<NoisyUpdate>& ranges, const Tensor& knobs,
+                  const UpdateRule& rule, const Tensor& noise_knobs, const NoiseSource& source) {
+  std::vector<launch::NoisyUpdate> left;
+  for (const NoisyUpdate& of : ranges) {
+    expect_fits(of, rule);
+    if (!of.param.is_cuda()) {
+      run_on_cpu(of, knobs, rule, noise_knobs, source);
+    } else if (of.param.numel() > 0) {
+      left.push_back(on_device(of, knobs, rule, noise_knobs, source));
+    }
+  }
+  while (!left.empty()) {
+    const auto others = std::stable_partition(
+        left.begin(), left.end(),
+        [like = left.front()](const launch::NoisyUpdate& update) { return alike(update, like); });
+    launch_updates(source.generator, {left.begin(), others});
+    left.erase(left.begin(), others);
+  }
+}
+
+void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
+                  const Tensor& noise_knobs, const NoiseSource& source) {
+  noisy_update(std::vector<NoisyUpdate>{of}, knobs, rule, noise_knobs, source);
 }
 
 }  // namespace veil

@@ -202,6 +202,23 @@ __device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Grou
   for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(factor, grad.at(k), sum[k]);
 }
 
+// The ranges of one launch. What they share is in the first update.
+struct Range {
+  void *param, *m, *v;
+  const void* grad;
+  int64_t first_index, first_element;
+  int64_t first_group, groups;
+  uint32_t parameter;
+  uint32_t end_block;  // of the blocks that work on it: all threads of a block have one range
+};
+constexpr int kMostRanges = 16;
+struct Ranges {
+  NoisyUpdate shared;
+  int64_t a_block;  // groups
+  int count;
+  Range range[kMostRanges];
+};
+
 // Whole groups in fp32 arithmetic; memory is requested before the normals are made.
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
@@ -223,25 +240,25 @@ struct GroupUpdate {
 
   // False if further words are needed and not `kFurther`: then nothing is written.
   template <bool kFurther>
-  __device__ __forceinline__ bool run(int64_t group) const {
+  __device__ __forceinline__ bool run(const Range& of, int64_t group) const {
     const auto deviation = static_cast<float>(noise.deviation);
     const auto step = static_cast<uint64_t>(noise.step);
     const float left = 1 - f.learning_rate * f.weight_decay, rate = f.learning_rate * f.scale;
     const float inverse1 = 1 / f.correction1, inverse2 = 1 / f.correction2;
-    const int64_t begin = group * kNoiseGroup - u.first_element;
-    const auto* grad = static_cast<const Grad*>(u.grad);
-    Param* const param = static_cast<Param*>(u.param) + begin;
+    const int64_t begin = group * kNoiseGroup - of.first_element;
+    const auto* grad = static_cast<const Grad*>(of.grad);
+    Param* const param = static_cast<Param*>(of.param) + begin;
     const Group<Param> before = load_group(param);
     const Group<Grad> first = load_group(grad + begin);
     const Group<Grad> second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
     float sum[kNoiseGroup] = {};
     if (deviation != 0) {
       const auto index = static_cast<uint64_t>(group);
-      const ChaChaBlock words = noise_words(kGenerator, u.keys.key, step, u.parameter, index);
+      const ChaChaBlock words = noise_words(kGenerator, u.keys.key, step, of.parameter, index);
       NoiseGroup<float> normals;
       if constexpr (kFurther) {
         const ChaChaBlock further =
-            noise_words(kGenerator, u.keys.key, step, u.parameter, index, /*further=*/true);
+            noise_words(kGenerator, u.keys.key, step, of.parameter, index, /*further=*/true);
         normals = noise_normals<float>(words, &further);
       } else {
         if (noise_needs_further_words(words)) return false;
@@ -253,7 +270,7 @@ struct GroupUpdate {
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) sum[k] = weight * normals.value[k];
       if constexpr (kHardened) {
-        normals = noise_second_draw<float>(u.keys.second, step, u.parameter, index);
+        normals = noise_second_draw<float>(u.keys.second, step, of.parameter, index);
         const float blur = static_cast<float>(kNoiseSecondWeight) * deviation;
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(blur, normals.value[k], sum[k]);
@@ -265,8 +282,17 @@ struct GroupUpdate {
     } else {
       add_sample(sum, first, factor[0]);
       if (u.samples > 1) add_sample(sum, second, factor[1]);
-      for (int64_t s = 2; s < u.samples; ++s)
-        add_sample(sum, load_group(grad + s * u.stride + begin), factor[s]);
+      constexpr int kAtOnce = 8 / sizeof(Grad);  // on their way together
+#pragma unroll 1
+      for (int64_t s = 2; s < u.samples; s += kAtOnce) {
+        Group<Grad> more[kAtOnce];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k)
+          more[k] = load_group(grad + (s + k < u.samples ? s + k : s) * u.stride + begin);
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k)
+          add_sample(sum, more[k], s + k < u.samples ? factor[s + k] : 0.0f);
+      }
     }
     if constexpr (kGenerator == NoiseGenerator::hardened) {
       if (deviation != 0) {
@@ -276,7 +302,7 @@ struct GroupUpdate {
     }
     Bits<kNoiseGroup> bits = {};
     const auto draw_bits = [&] {
-      bits = whole_rounding_bits<kNoiseGroup>(u.rule, knobs, u.first_index + begin);
+      bits = whole_rounding_bits<kNoiseGroup>(u.rule, knobs, of.first_index + begin);
     };
     if constexpr (sizeof(State) == 2) draw_bits();
     float value[kNoiseGroup];
@@ -284,7 +310,7 @@ struct GroupUpdate {
 #pragma unroll
       for (int k = 0; k < kNoiseGroup; ++k) value[k] = fmaf(-rate, sum[k], left * before.at(k));
     } else {
-      State* const m_at = static_cast<State*>(u.m) + begin;
+      State* const m_at = static_cast<State*>(of.m) + begin;
       const Group<State> m = load_group(m_at);
       float moment[kNoiseGroup];
       if constexpr (kKind == OptimizerKind::sgd_momentum) {
@@ -295,7 +321,7 @@ struct GroupUpdate {
           value[k] = fmaf(-f.learning_rate, moment[k], before.at(k));
         }
       } else {
-        State* const v_at = static_cast<State*>(u.v) + begin;
+        State* const v_at = static_cast<State*>(of.v) + begin;
         const Group<State> v = load_group(v_at);
         float square[kNoiseGroup];
 #pragma unroll
@@ -321,24 +347,35 @@ struct GroupUpdate {
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
 __device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, const float* factor,
-                                                       int64_t group) {
-  GroupUpdate<Param, Grad, State, kGenerator, kKind>(u, factor).template run<true>(group);
+                                                       Range of, int64_t group) {
+  GroupUpdate<Param, Grad, State, kGenerator, kKind>(u, factor).template run<true>(of, group);
+}
+
+// Blocks that a processor holds at once: moments need registers, of which more blocks leave fewer.
+constexpr int held_blocks(OptimizerKind kind) {
+  return kind == OptimizerKind::adamw ? 4 : 6;
 }
 
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
-__global__ void __launch_bounds__(kThreads, 6)
-    whole_kernel(const __grid_constant__ NoisyUpdate u, int64_t first_group, int64_t groups) {
+__global__ void __launch_bounds__(kThreads, held_blocks(kKind))
+    whole_kernel(const __grid_constant__ Ranges r) {
   extern __shared__ float factor[];
-  for (int64_t s = threadIdx.x; s < u.samples; s += kThreads)
-    factor[s] = static_cast<float>(u.coefficients[s]);
+  for (int64_t s = threadIdx.x; s < r.shared.samples; s += kThreads)
+    factor[s] = static_cast<float>(r.shared.coefficients[s]);
   __syncthreads();
-  const GroupUpdate<Param, Grad, State, kGenerator, kKind> update(u, factor);
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t g = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; g < groups;
-       g += stride) {
-    if (!update.template run<false>(first_group + g))
-      update_with_further_words<Param, Grad, State, kGenerator, kKind>(u, factor, first_group + g);
+  const GroupUpdate<Param, Grad, State, kGenerator, kKind> update(r.shared, factor);
+  int range = 0;
+  while (blockIdx.x >= r.range[range].end_block) ++range;
+  const Range of = r.range[range];
+  const int64_t blocks_before = range > 0 ? r.range[range - 1].end_block : 0,
+                begin = (blockIdx.x - blocks_before) * r.a_block;
+  const int64_t end = begin + r.a_block < of.groups ? begin + r.a_block : of.groups;
+#pragma unroll 1
+  for (int64_t g = begin + threadIdx.x; g < end; g += kThreads) {
+    const int64_t group = of.first_group + g;
+    if (!update.template run<false>(of, group))
+      update_with_further_words<Param, Grad, State, kGenerator, kKind>(r.shared, factor, of, group);
   }
 }
 
@@ -357,11 +394,19 @@ void run_any(const NoisyUpdate& u, bool packed, bool ends_only) {
 
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,
           OptimizerKind kKind>
-void run_whole(const NoisyUpdate& u, int64_t first, int64_t groups) {
-  const auto grid = static_cast<unsigned>(blocks_for(groups));
-  const size_t shared = static_cast<size_t>(u.samples) * sizeof(float);
+void run_whole(Ranges& ranges) {
+  int64_t groups = 0, blocks = 0;
+  for (int i = 0; i < ranges.count; ++i) groups += ranges.range[i].groups;
+  const int64_t even = kThreads * blocks_for(groups);
+  ranges.a_block = (groups + even - 1) / even * kThreads;
+  for (int i = 0; i < ranges.count; ++i) {
+    blocks += (ranges.range[i].groups + ranges.a_block - 1) / ranges.a_block;
+    ranges.range[i].end_block = static_cast<uint32_t>(blocks);
+  }
+  const auto grid = static_cast<unsigned>(blocks);
+  const size_t shared = static_cast<size_t>(ranges.shared.samples) * sizeof(float);
   whole_kernel<Param, Grad, State, kGenerator, kKind>
-      <<<grid, kThreads, shared, static_cast<cudaStream_t>(u.stream)>>>(u, first, groups);
+      <<<grid, kThreads, shared, static_cast<cudaStream_t>(ranges.shared.stream)>>>(ranges);
   check_launch("noisy_update");
 }
 
@@ -376,41 +421,54 @@ constexpr bool is_quick() {
   return kKind == OptimizerKind::adamw && !std::is_same_v<Grad, __half>;
 }
 
+// Whether each of its tensors begins where accesses of so many elements may.
+template <typename Param, typename Grad, typename State>
+bool allows(const NoisyUpdate& u, int64_t elements) {
+  const auto fits = [&](const void* at, int64_t size) {
+    const int64_t bytes = size * elements < 16 ? size * elements : 16;
+    return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
+  };
+  return u.first_element % elements == 0 && u.stride % elements == 0 &&
+         fits(u.param, sizeof(Param)) && fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(State)) &&
+         fits(u.v, sizeof(State));
+}
+
 // Whole groups by the quick kernel if types and addresses allow it, the two ends and everything
 // else by the other.
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator,
           OptimizerKind kKind>
-void run(const NoisyUpdate& u) {
-  // Each of these begins where accesses of so many elements may.
-  auto allows = [&](int64_t elements) {
-    auto fits = [&](const void* at, int64_t size) {
-      const int64_t bytes = size * elements < 16 ? size * elements : 16;
-      return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
-    };
-    return u.first_element % elements == 0 && u.stride % elements == 0 &&
-           fits(u.param, sizeof(Param)) && fits(u.grad, sizeof(Grad)) && fits(u.m, sizeof(State)) &&
-           fits(u.v, sizeof(State));
+void run(const NoisyUpdates& updates) {
+  constexpr bool kQuick = is_quick<Param, Grad, State, kGenerator, kKind>();
+  Ranges ranges{updates.front(), 0, 0, {}};
+  const auto flush = [&] {
+    if constexpr (kQuick) {
+      if (ranges.count > 0) run_whole<Param, Grad, State, kGenerator, kKind>(ranges);
+    }
+    ranges.count = 0;
   };
-  const bool packed = allows(kFour);
-  if constexpr (is_quick<Param, Grad, State, kGenerator, kKind>()) {
-    const bool grouped =
-        allows(kRoundingGroup) && (u.first_index - u.first_element) % kRoundingGroup == 0;
+  for (const NoisyUpdate& u : updates) {
+    const bool packed = allows<Param, Grad, State>(u, kFour);
+    const bool grouped = allows<Param, Grad, State>(u, kRoundingGroup) &&
+                         (u.first_index - u.first_element) % kRoundingGroup == 0;
     constexpr int64_t kMostShared = 8192;  // samples whose coefficients fit
     const int64_t first = (u.first_element + kNoiseGroup - 1) / kNoiseGroup,
                   end = (u.first_element + u.numel) / kNoiseGroup;
-    if (grouped && u.samples <= kMostShared && end > first) {
-      run_whole<Param, Grad, State, kGenerator, kKind>(u, first, end - first);
-      if (first * kNoiseGroup != u.first_element || end * kNoiseGroup != u.first_element + u.numel)
-        run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/true);
-      return;
+    if (!kQuick || !grouped || u.samples > kMostShared || end <= first) {
+      run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/false);
+      continue;
     }
+    if (ranges.count == kMostRanges) flush();
+    ranges.range[ranges.count++] = {u.param,         u.m,   u.v,         u.grad,      u.first_index,
+                                    u.first_element, first, end - first, u.parameter, 0};
+    if (first * kNoiseGroup != u.first_element || end * kNoiseGroup != u.first_element + u.numel)
+      run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/true);
   }
-  run_any<Param, Grad, State, Real, kGenerator>(u, packed, /*ends_only=*/false);
+  flush();
 }
 
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
-void run_for_rule(const NoisyUpdate& u) {
-  switch (u.rule.kind) {
+void run_for_rule(const NoisyUpdates& u) {
+  switch (u.front().rule.kind) {
     case OptimizerKind::sgd:  // has no state
       return run<Param, Grad, Real, Real, kGenerator, OptimizerKind::sgd>(u);
     case OptimizerKind::sgd_momentum:
@@ -424,9 +482,9 @@ template <NoiseGenerator kGenerator>
 struct By {
   template <typename Grad>
   struct Run {
-    static void run(const NoisyUpdate& u) {
-      const bool narrow = u.state_element == Element::bf16;
-      switch (u.param_element) {
+    static void run(const NoisyUpdates& u) {
+      const bool narrow = u.front().state_element == Element::bf16;
+      switch (u.front().param_element) {
         case Element::fp32:
           return narrow ? run_for_rule<float, Grad, __nv_bfloat16, float, kGenerator>(u)
                         : run_for_rule<float, Grad, float, float, kGenerator>(u);

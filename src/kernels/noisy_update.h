@@ -1,6 +1,8 @@
 // Clipped sum, noise and optimizer in one pass: the noise exists in registers only.
 #pragma once
 
+#include <vector>
+
 #include "kernels/noise.h"
 #include "kernels/update_rule.h"
 #include "tensor/device.h"
@@ -26,5 +28,9 @@ struct NoisyUpdate {
 // with a NoiseKnobs; both fp64 on param's device. Samples whose coefficient is 0 are passed over.
 void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
                   const Tensor& noise_knobs, const NoiseSource& source);
+// Several ranges that have nothing in common, each as if it were alone: a GPU takes those that are
+// alike in one launch.
+void noisy_update(const std::vector<NoisyUpdate>& ranges, const Tensor& knobs,
+                  const UpdateRule& rule, const Tensor& noise_knobs, const NoiseSource& source);
 
 }  // namespace veil

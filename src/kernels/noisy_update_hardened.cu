@@ -2,8 +2,8 @@
 
 namespace veil::launch {
 
-void noisy_update_hardened(const NoisyUpdate& update) {
-  for_element<noisy::By<NoiseGenerator::hardened>::Run>(update.grad_element, update);
+void noisy_update_hardened(const NoisyUpdates& updates) {
+  for_element<noisy::By<NoiseGenerator::hardened>::Run>(updates.front().grad_element, updates);
 }
 
 }  // namespace veil::launch

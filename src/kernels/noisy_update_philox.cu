@@ -2,8 +2,8 @@
 
 namespace veil::launch {
 
-void noisy_update_philox(const NoisyUpdate& update) {
-  for_element<noisy::By<NoiseGenerator::philox>::Run>(update.grad_element, update);
+void noisy_update_philox(const NoisyUpdates& updates) {
+  for_element<noisy::By<NoiseGenerator::philox>::Run>(updates.front().grad_element, updates);
 }
 
 }  // namespace veil::launch

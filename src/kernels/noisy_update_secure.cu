@@ -2,8 +2,8 @@
 
 namespace veil::launch {
 
-void noisy_update_secure(const NoisyUpdate& update) {
-  for_element<noisy::By<NoiseGenerator::secure>::Run>(update.grad_element, update);
+void noisy_update_secure(const NoisyUpdates& updates) {
+  for_element<noisy::By<NoiseGenerator::secure>::Run>(updates.front().grad_element, updates);
 }
 
 }  // namespace veil::launch

@@ -5,6 +5,7 @@ namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kAtOnce = 4;  // samples that are on their way together
 
 template <typename T, int kWide>
 __global__ void __launch_bounds__(kThreads) combine_kernel(CombineSamples c) {
@@ -13,12 +14,21 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineSamples c) {
   Real* const out = static_cast<Real*>(c.out);
   auto sum_at = [&](int64_t j, auto& sum, auto width) {
     constexpr int kCount = decltype(width)::value;
-    for (int64_t i = 0; i < c.samples; ++i) {
-      const Real factor = static_cast<Real>(c.coefficients[i]);
-      if (factor == 0) continue;
-      const auto pack = load_pack<kCount>(static_cast<const T*>(c.x) + i * c.stride + j);
+    for (int64_t first = 0; first < c.samples; first += kAtOnce) {
+      Pack<T, kCount> pack[kAtOnce];
 #pragma unroll
-      for (int k = 0; k < kCount; ++k) sum[k] += factor * pack.at(k);
+      for (int a = 0; a < kAtOnce; ++a) {
+        const int64_t i = first + a < c.samples ? first + a : first;
+        pack[a] = load_pack<kCount>(static_cast<const T*>(c.x) + i * c.stride + j);
+      }
+#pragma unroll
+      for (int a = 0; a < kAtOnce; ++a) {
+        const Real factor =
+            first + a < c.samples ? static_cast<Real>(c.coefficients[first + a]) : Real(0);
+        if (factor == 0) continue;  // whatever its numbers are
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) sum[k] += factor * pack[a].at(k);
+      }
     }
   };
   for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; p < packs;

@@ -168,7 +168,7 @@ std::vector<NoisyCase> noisy_cases() {
         for (DType grad : kTypes) {
           for (const auto& [numel, element, index] :
                {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
-            for (int64_t samples : {0, 1, 3})
+            for (int64_t samples : {0, 1, 3, 11})
               cases.push_back({kind, param, moments, grad, numel, element, index, samples});
           }
         }
@@ -248,6 +248,56 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
     expect_agrees(on_gpu.m, on_cpu.m);
     expect_agrees(on_gpu.v, on_cpu.v);
   }
+}
+
+// Ranges that are updated together, of different types and sizes, some of them too short or at the
+// wrong place for the quick kernel and more than one launch takes, get the bits that each gets alone.
+void updates_together_are_those_alone(Device device) {
+  const Tensor knobs = update_knobs().to(device), noise = noise_knobs(0.7).to(device);
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
+    for (const NoiseGenerator generator :
+         {NoiseGenerator::secure, NoiseGenerator::philox, NoiseGenerator::hardened}) {
+      const UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+      NoiseSource source;
+      source.generator = generator;
+      source.key.word[2] = 9;
+      const Tensor coefficients = at::randn({3}, at::kDouble).abs().to(device),
+                   others = at::randn({3}, at::kDouble).abs().to(device);
+      std::vector<NoisyUpdate> alone, together;
+      for (uint32_t i = 0; i < 40; ++i) {
+        const int64_t numel = std::vector<int64_t>{4096, 100'016, 5, 48, 1000, 77}[i % 6],
+                      element = i % 4 == 3 ? 8 : 0, samples = i % 5 == 4 ? 0 : 3;
+        NoisyUpdate of = noisy_update_of({kind, at::kBFloat16, at::kBFloat16,
+                                          samples ? at::kBFloat16 : at::kFloat, numel, element,
+                                          element + 1000 * i, samples});
+        of.parameter = i;
+        for (Tensor* tensor : {&of.param, &of.m, &of.v, &of.grad}) {
+          if (tensor->defined()) *tensor = tensor->to(device);
+        }
+        if (samples) of.coefficients = i % 7 == 6 ? others : coefficients;
+        alone.push_back(of);
+        for (Tensor* tensor : {&of.param, &of.m, &of.v}) {
+          if (tensor->defined()) *tensor = tensor->clone();
+        }
+        together.push_back(of);
+      }
+      for (const NoisyUpdate& of : alone) noisy_update(of, knobs, rule, noise, source);
+      noisy_update(together, knobs, rule, noise, source);
+      for (size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_TRUE(at::equal(alone[i].param, together[i].param)) << i;
+        if (kind == OptimizerKind::sgd) continue;
+        EXPECT_TRUE(at::equal(alone[i].m, together[i].m)) << i;
+        EXPECT_TRUE(at::equal(alone[i].v, together[i].v)) << i;
+      }
+    }
+  }
+}
+TEST(SampleOperations, UpdatesTogetherAreThoseAlone) {
+  updates_together_are_those_alone(cpu_device());
+}
+TEST(GpuSampleOperations, UpdatesTogetherAreThoseAlone) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  updates_together_are_those_alone(gpu_device(0));
 }
 
 // Hardened noise through the quick kernel and its ends: plain SGD of rate 1 from 0 shows the sums.
