@@ -22,91 +22,91 @@ void set_seconds(MachinePrices& prices, std::initializer_list<Seconds> seconds) 
   for (const auto& [amount, value] : seconds) prices.seconds[static_cast<size_t>(amount)] = value;
 }
 
-// `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-17: 27 steps.
+// `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-18: 27 steps.
 // Of the 45 steps in docs/benchmarks/foresight_h200_2026-11-17.md half are off by less than 2.6 % and
 // nine of ten by less than 5.8 %, on that card; cards differ by a few percent.
 MachinePrices measured_h200() {
   MachinePrices prices;
-  prices.source = "measured on 27 steps on 2026-11-17";
+  prices.source = "measured on 27 steps on 2026-11-18";
   prices.typical = 0.03;
   prices.spread = 0.1;
   set_seconds(prices, {
                           {Amount::product_10m, 0.000154},
-                          {Amount::product_100m, 8.64e-07},
-                          {Amount::product_1g, 4.16e-06},
-                          {Amount::product_10g, 1.35e-06},
-                          {Amount::product_100g, 1.36e-06},
-                          {Amount::product_1t, 1.29e-06},
-                          {Amount::attention_forward, 1.98e-06},
-                          {Amount::attention_backward, 2.1e-06},
-                          {Amount::gram, 2.04e-06},
-                          {Amount::tile, 1.63e-06},
-                          {Amount::clip, 1.59e-06},
-                          {Amount::logits, 0.00247},
-                          {Amount::moved_forward, 0.000657},
-                          {Amount::moved_backward, 0.00135},
+                          {Amount::product_100m, 5.75e-06},
+                          {Amount::product_1g, 4.09e-06},
+                          {Amount::product_10g, 1.55e-06},
+                          {Amount::product_100g, 1.44e-06},
+                          {Amount::product_1t, 1.37e-06},
+                          {Amount::attention_forward, 2.26e-06},
+                          {Amount::attention_backward, 2.15e-06},
+                          {Amount::gram, 2.05e-06},
+                          {Amount::tile, 1.75e-06},
+                          {Amount::clip, 1.58e-06},
+                          {Amount::logits, 0.00223},
+                          {Amount::moved_forward, 0.000407},
+                          {Amount::moved_backward, 0.00122},
                           {Amount::gram_moved, 8.33e-05},
-                          {Amount::tile_moved, 6.43e-05},
-                          {Amount::clip_moved, 4.17e-05},
-                          {Amount::kept, 0.000132},
-                          {Amount::combined, 0.000207},
-                          {Amount::updated, 0.000256},
+                          {Amount::tile_moved, 0},
+                          {Amount::clip_moved, 9.97e-05},
+                          {Amount::kept, 6.59e-05},
+                          {Amount::combined, 0.000211},
+                          {Amount::updated, 0.000219},
                           {Amount::copied, 0.04},
-                          {Amount::updated_numbers, 0.00102},
-                          {Amount::noise_secure, 0.00303},
-                          {Amount::noise_hardened, 0.00378},
-                          {Amount::forward_rows, 1.82e-05},
-                          {Amount::backward_rows, 5.2e-05},
-                          {Amount::loss_rows, 2.74e-05},
-                          {Amount::update_rows, 1.42e-05},
-                          {Amount::other_rows, 2.56e-05},
-                          {Amount::norm_launches, 3.75e-06},
-                          {Amount::steps, 1.33e-05},
+                          {Amount::updated_numbers, 0.00116},
+                          {Amount::noise_secure, 0.00229},
+                          {Amount::noise_hardened, 0.00379},
+                          {Amount::forward_rows, 1.93e-05},
+                          {Amount::backward_rows, 5.39e-05},
+                          {Amount::loss_rows, 3.59e-05},
+                          {Amount::update_rows, 8.67e-06},
+                          {Amount::other_rows, 2.37e-05},
+                          {Amount::norm_launches, 3.46e-06},
+                          {Amount::steps, 1.32e-05},
                       });
   return prices;
 }
 
 // The same on two Neoverse-V1 cores, fp32, two threads, on 2026-11-18: 20 steps
-// (docs/benchmarks/cpu_threads_2026-11-18.md). Products of 100 GFLOP and more were not among them and
+// (docs/benchmarks/cpu_attention_2026-11-18.md). Products of 100 GFLOP and more were not among them and
 // cost what the largest did.
 MachinePrices measured_cpu() {
   MachinePrices prices;
   prices.source = "measured on 20 steps on two Neoverse-V1 cores on 2026-11-18";
-  prices.typical = 0.13;
-  prices.spread = 0.44;
+  prices.typical = 0.14;
+  prices.spread = 0.3;
   set_seconds(prices, {
-                          {Amount::product_10m, 0.0196},
-                          {Amount::product_100m, 0.0101},
-                          {Amount::product_1g, 0.00764},
-                          {Amount::product_10g, 0.0107},
-                          {Amount::product_100g, 0.0107},
-                          {Amount::product_1t, 0.0107},
-                          {Amount::attention_forward, 0.0102},
-                          {Amount::attention_backward, 0.00877},
-                          {Amount::gram, 0.0145},
-                          {Amount::tile, 0.00889},
-                          {Amount::clip, 0.00997},
-                          {Amount::logits, 0.9},
-                          {Amount::moved_forward, 0.321},
-                          {Amount::moved_backward, 0.378},
-                          {Amount::gram_moved, 0.39},
+                          {Amount::product_10m, 0.0206},
+                          {Amount::product_100m, 0.0112},
+                          {Amount::product_1g, 0.00858},
+                          {Amount::product_10g, 0.00999},
+                          {Amount::product_100g, 0.00999},
+                          {Amount::product_1t, 0.00999},
+                          {Amount::attention_forward, 0.0108},
+                          {Amount::attention_backward, 0.00868},
+                          {Amount::gram, 0.0159},
+                          {Amount::tile, 0.011},
+                          {Amount::clip, 0.00958},
+                          {Amount::logits, 0.724},
+                          {Amount::moved_forward, 0.0849},
+                          {Amount::moved_backward, 0.066},
+                          {Amount::gram_moved, 0.292},
                           {Amount::tile_moved, 0},
-                          {Amount::clip_moved, 0.0177},
-                          {Amount::kept, 0.0231},
-                          {Amount::combined, 0.0634},
-                          {Amount::updated, 0.0179},
+                          {Amount::clip_moved, 0.016},
+                          {Amount::kept, 0.0245},
+                          {Amount::combined, 0.0627},
+                          {Amount::updated, 0.0168},
                           {Amount::copied, 0.125},
                           {Amount::updated_numbers, 0},
-                          {Amount::noise_philox, 2.3},
+                          {Amount::noise_philox, 2.32},
                           {Amount::noise_secure, 3.64},
-                          {Amount::noise_hardened, 6.64},
-                          {Amount::forward_rows, 1.52e-05},
-                          {Amount::backward_rows, 1.08e-05},
-                          {Amount::loss_rows, 0.000104},
-                          {Amount::update_rows, 7.17e-06},
-                          {Amount::other_rows, 1.29e-05},
-                          {Amount::norm_launches, 1.72e-05},
-                          {Amount::steps, 3.35e-06},
+                          {Amount::noise_hardened, 6.85},
+                          {Amount::forward_rows, 3.35e-05},
+                          {Amount::backward_rows, 3.62e-05},
+                          {Amount::loss_rows, 0.000109},
+                          {Amount::update_rows, 7.02e-06},
+                          {Amount::other_rows, 1.07e-05},
+                          {Amount::norm_launches, 1.19e-05},
+                          {Amount::steps, 3.44e-06},
                       });
   return prices;
 }
