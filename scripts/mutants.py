@@ -164,7 +164,7 @@ MUTANTS = [
            tests='PrivateStep.ASampleThatIsNotFinite*:Clipping.ASampleThatIsNotFinite*',
            audit=(AUDITED + ' --mode ghost', "the canary 'not a number'")),
     Mutant('nan-poisons-kept', 'a sample that is not finite is multiplied by 0 (kept gradients, fused with the update)',
-           [('src/kernels/noisy_update.cpp', '        if (c[s] == 0) continue;\n', '')],
+           [('src/kernels/noisy_update.cpp', '        if (factor == 0) continue;\n', '')],
            tests='PrivateStep.ASampleThatIsNotFinite*',
            audit=(AUDITED_FIXED, "the canary 'not a number'")),
     Mutant('nan-poisons-combined', 'a sample that is not finite is multiplied by 0 (kept and direct gradients)',

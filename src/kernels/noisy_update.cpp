@@ -14,12 +14,15 @@
 namespace veil {
 namespace {
 
+int64_t samples_of(const NoisyUpdate& of) {
+  return of.coefficients.defined() ? of.coefficients.numel() : 0;
+}
+
 // The CPU reference. Real: the arithmetic.
 template <typename Param, typename Grad, typename State, typename Real>
 void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const UpdateRule& rule,
                       const NoiseKnobs& noise, const NoiseSource& source) {
-  const int64_t numel = of.param.numel(),
-                samples = of.coefficients.defined() ? of.coefficients.numel() : 0;
+  const int64_t numel = of.param.numel(), samples = samples_of(of);
   const int64_t stride = samples ? of.grad.stride(0) : 0;
   const double* c = samples ? of.coefficients.data_ptr<double>() : nullptr;
   const Grad* grad = of.grad.data_ptr<Grad>();
@@ -40,8 +43,8 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
         for (int64_t k = 0; k < count; ++k) sum[k] = static_cast<Real>(grad[i + k]);
       }
       for (int64_t s = 0; s < samples; ++s) {
-        if (c[s] == 0) continue;
         const auto factor = static_cast<Real>(c[s]);
+        if (factor == 0) continue;
         const Grad* row = grad + s * stride + i;
         for (int64_t k = 0; k < count; ++k) sum[k] += factor * static_cast<Real>(row[k]);
       }
@@ -50,10 +53,6 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
                        v ? v + i : nullptr);
     }
   });
-}
-
-int64_t samples_of(const NoisyUpdate& of) {
-  return of.coefficients.defined() ? of.coefficients.numel() : 0;
 }
 
 bool has_narrow_moments(const NoisyUpdate& of) {
@@ -66,8 +65,9 @@ void expect_fits(const NoisyUpdate& of, const UpdateRule& rule) {
   VEIL_CHECK(of.param.is_contiguous() && of.param.scalar_type() != at::kHalf,
              "a noisy update of strided parameters");
   VEIL_CHECK(of.coefficients.defined()
-                 ? of.grad.dim() == 2 && of.grad.stride(1) == 1 && of.grad.size(0) == samples &&
-                       of.grad.size(1) == numel && fits(of.coefficients, at::kDouble, samples)
+                 ? samples > 0 && of.grad.dim() == 2 && of.grad.stride(1) == 1 &&
+                       of.grad.size(0) == samples && of.grad.size(1) == numel &&
+                       fits(of.coefficients, at::kDouble, samples)
                  : fits(of.grad, of.grad.scalar_type(), numel),
              "a noisy update of {} elements by {}", numel, of.grad.numel());
   const DType state = has_narrow_moments(of) ? at::kBFloat16 : real_of(of.param.scalar_type());
@@ -107,7 +107,7 @@ launch::NoisyUpdate on_device(const NoisyUpdate& of, const Tensor& knobs, const 
 bool alike(const launch::NoisyUpdate& a, const launch::NoisyUpdate& b) {
   return a.param_element == b.param_element && a.state_element == b.state_element &&
          a.grad_element == b.grad_element && a.samples == b.samples && a.stride == b.stride &&
-         a.coefficients == b.coefficients;
+         a.coefficients == b.coefficients && a.stream == b.stream;
 }
 
 void launch_updates(NoiseGenerator generator, const launch::NoisyUpdates& updates) {

@@ -28,8 +28,8 @@ struct NoisyUpdate {
 // with a NoiseKnobs; both fp64 on param's device. Samples whose coefficient is 0 are passed over.
 void noisy_update(const NoisyUpdate& of, const Tensor& knobs, const UpdateRule& rule,
                   const Tensor& noise_knobs, const NoiseSource& source);
-// Several ranges that have nothing in common, each as if it were alone: a GPU takes those that are
-// alike in one launch.
+// Ranges that do not overlap, each updated as if it were alone. A GPU updates those of the same
+// types, samples and stride in one launch.
 void noisy_update(const std::vector<NoisyUpdate>& ranges, const Tensor& knobs,
                   const UpdateRule& rule, const Tensor& noise_knobs, const NoiseSource& source);
 

@@ -20,8 +20,10 @@ constexpr int kLanes = 4;
 constexpr int64_t kColumns = 16;  // of a product, at once; divides kTile and head_dim
 constexpr int kVectors = kColumns / kLanes;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float))));
-typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float))));
+// Rows are written as numbers and read as vectors, and begin anywhere.
+typedef float Lanes
+    __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(float))));
 
 inline Lanes* lanes_at(float* numbers) {
   return reinterpret_cast<Lanes*>(numbers);
@@ -111,10 +113,11 @@ class TurnedHead {
       : tokens_(tokens),
         head_dim_(head_dim),
         numbers_(static_cast<size_t>((tokens + kTile - 1) / kTile * kTile * head_dim)) {}
-  void take(Head& head) {
+  void take(Rows<const float> from) {
     for (int64_t t = 0; t < tokens_; ++t) {
+      const float* row = from.at + t * from.row;
       float* to = numbers_.data() + t / kTile * kTile * head_dim_ + t % kTile;
-      for (int64_t d = 0; d < head_dim_; ++d) to[d * kTile] = head.row(t)[d];
+      for (int64_t d = 0; d < head_dim_; ++d) to[d * kTile] = row[d];
     }
   }
   Rows<const float> right(int64_t first) const {
@@ -167,11 +170,12 @@ struct Tile {
   int64_t width() const { return (keys + kColumns - 1) / kColumns * kColumns; }
 };
 
-// 2^x for x <= 0 within 2 units in the last place (Cephes' polynomial), and 2^-126 for all below
-// -126. What is not a number stays so.
+// 2^x for x in [-126, 0] within 2 units in the last place (Cephes' polynomial); what lies outside
+// is taken for the nearer end. What is not a number stays so.
 inline Lanes power_of_two(Lanes x) {
   constexpr float kShift = 12582912.0f;  // adding it leaves a whole number (exponential.h)
-  const Lanes least = Lanes{} - 126.0f, bounded = x < least ? least : x;
+  const Lanes most = {}, least = most - 126.0f, below = x > most ? most : x,
+              bounded = below < least ? least : below;
   const Lanes shifted = bounded + kShift, r = bounded - (shifted - kShift);
   Lanes p = 1.535336188319500e-4f * r + 1.339887440266574e-3f;
   p = p * r + 9.618437357674640e-3f;
@@ -229,19 +233,20 @@ void add_scores(const Sizes& s, float scale, const Tile& tile, float* scores, So
 
 // Scores become shares, and gradients of shares become those of scores. `dots`: of each row's
 // result with its gradient.
-void take_gradients(const Sizes& s, float scale, const Tile& tile, const float* log_sums,
+void take_gradients(const Sizes& s, double scale, const Tile& tile, const float* log_sums,
                     const float* dots, float* scores, float* gradients) {
   const int64_t width = tile.width();
-  constexpr float kLog2E = std::numbers::log2e_v<float>;
+  const float scale_log2 = static_cast<float>(scale * std::numbers::log2e),
+              plain_scale = static_cast<float>(scale);
   for (int64_t i = 0; i < tile.queries; ++i) {
     float *row = scores + i * kTile, *d_row = gradients + i * kTile;
     Lanes *share = lanes_at(row), *d = lanes_at(d_row);
     const int64_t seen = s.seen(tile.query + i, tile.key, tile.keys);
-    const float log_sum = log_sums[tile.query + i] * kLog2E, dot = dots[i];
+    const float log_sum = log_sums[tile.query + i], dot = dots[i];
     for (int64_t j = seen; j < width; ++j) row[j] = -kInfinity;
     for (int64_t v = 0; v < width / kLanes; ++v) {
-      share[v] = power_of_two(scale * kLog2E * share[v] - log_sum);
-      d[v] = scale * share[v] * (d[v] - dot);
+      share[v] = power_of_two(scale_log2 * share[v] - log_sum);
+      d[v] = plain_scale * share[v] * (d[v] - dot);
     }
     for (int64_t j = seen; j < width; ++j) row[j] = d_row[j] = 0;
   }
@@ -249,11 +254,11 @@ void take_gradients(const Sizes& s, float scale, const Tile& tile, const float* 
 
 }  // namespace
 
-bool tiles_attention(int64_t head_dim, DType compute) {
+bool tiled_attention_is_fastest(int64_t head_dim, DType compute) {
 #if defined(__aarch64__)
   return compute == at::kFloat && head_dim % kColumns == 0;
 #else
-  return false;  // for want of longer vectors
+  return false;  // LibTorch with MKL is faster
 #endif
 }
 
@@ -267,14 +272,13 @@ void tiled_attention(const TiledAttention& a, const Tensor& qkv, const Tensor& o
   const auto* from = qkv.const_data_ptr<float>();
   auto *to = out.data_ptr<float>(), *logs = log_sums.data_ptr<float>();
   at::parallel_for(0, s.batch * s.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    Head queries(s.tokens, s.head_dim), keys = queries, values = queries;
+    Head queries(s.tokens, s.head_dim), values = queries;
     TurnedHead turned_keys(s.tokens, s.head_dim);
     std::vector<float> sums(static_cast<size_t>(kTile * s.head_dim));
     float scores[kTile * kTile];
     for (int64_t g = begin; g < end; ++g) {
       const int64_t sample = g / s.kv_heads, kv_head = g % s.kv_heads;
-      keys.take(s.joint(from, sample, s.heads + kv_head));
-      turned_keys.take(keys);
+      turned_keys.take(s.joint(from, sample, s.heads + kv_head));
       values.take(s.joint(from, sample, s.heads + s.kv_heads + kv_head));
       for (int64_t head = kv_head * s.group(); head < (kv_head + 1) * s.group(); ++head) {
         queries.take(s.joint(from, sample, head));
@@ -297,7 +301,7 @@ void tiled_attention(const TiledAttention& a, const Tensor& qkv, const Tensor& o
             const float *sum = sums.data() + i * s.head_dim, share = 1 / softmax.sum[i];
             float* result = results.at + (q + i) * results.row;
             for (int64_t d = 0; d < s.head_dim; ++d) result[d] = share * sum[d];
-            log[q + i] = (softmax.most[i] + std::log2(softmax.sum[i])) * std::numbers::ln2_v<float>;
+            log[q + i] = softmax.most[i] + std::log2(softmax.sum[i]);
           }
         }
       }
@@ -318,16 +322,15 @@ void tiled_attention_backward(const TiledAttention& a, const Tensor& d_out, cons
              *d_results = d_out.const_data_ptr<float>(), *logs = log_sums.const_data_ptr<float>();
   auto *to_q = dq.data_ptr<float>(), *to_k = dk.data_ptr<float>(), *to_v = dv.data_ptr<float>();
   at::parallel_for(0, s.batch * s.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    Head queries(s.tokens, s.head_dim), keys = queries, values = queries, grads = queries,
-                                        d_queries = queries, d_keys = queries, d_values = queries;
+    Head queries(s.tokens, s.head_dim), keys = queries, grads = queries, d_queries = queries,
+                                        d_keys = queries, d_values = queries;
     TurnedHead turned_keys(s.tokens, s.head_dim), turned_values = turned_keys;
     float shares[kTile * kTile], d_scores[kTile * kTile], dots[kTile];
     for (int64_t g = begin; g < end; ++g) {
       const int64_t sample = g / s.kv_heads, kv_head = g % s.kv_heads;
       keys.take(s.joint(from, sample, s.heads + kv_head));
-      turned_keys.take(keys);
-      values.take(s.joint(from, sample, s.heads + s.kv_heads + kv_head));
-      turned_values.take(values);
+      turned_keys.take(keys.right(0));
+      turned_values.take(s.joint(from, sample, s.heads + s.kv_heads + kv_head));
       d_keys.clear();
       d_values.clear();
       for (int64_t head = kv_head * s.group(); head < (kv_head + 1) * s.group(); ++head) {
@@ -347,8 +350,8 @@ void tiled_attention_backward(const TiledAttention& a, const Tensor& d_out, cons
                             tile.width(), s.head_dim);
             multiply<false>(grads.left(q), turned_values.right(k), {d_scores, kTile}, count,
                             tile.width(), s.head_dim);
-            take_gradients(s, static_cast<float>(a.scale), tile,
-                           logs + (sample * s.heads + head) * s.tokens, dots, shares, d_scores);
+            take_gradients(s, a.scale, tile, logs + (sample * s.heads + head) * s.tokens, dots,
+                           shares, d_scores);
             multiply<true>({d_scores, kTile, 1}, keys.right(k), d_queries.rows(q), count,
                            s.head_dim, tile.keys);
             multiply<true>({d_scores, 1, kTile}, queries.right(q), d_keys.rows(k), tile.keys,

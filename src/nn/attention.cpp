@@ -46,7 +46,8 @@ Library library_for(const Attention& a, const Tensor& qkv, const Tensor& mask) {
   const Library library = library_for(a.kind, qkv.scalar_type(), qkv.device());
   if (library == Library::cpu_flash) {
     const bool all_seen = !mask.defined() && !a.slides(qkv.size(1));
-    return all_seen && tiles_attention(a.head_dim, qkv.scalar_type()) ? Library::tiled : library;
+    return all_seen && tiled_attention_is_fastest(a.head_dim, qkv.scalar_type()) ? Library::tiled
+                                                                                 : library;
   }
   if (a.slides(qkv.size(1))) return Library::window_flash;
   return a.head_dim > kWidestCudnnHead ? Library::flash : library;
@@ -84,7 +85,7 @@ Heads split(const Attention& a, const Tensor& qkv) {
           heads.narrow(1, a.heads + a.kv_heads, a.kv_heads)};
 }
 
-TiledAttention tiled(const Attention& a) {
+TiledAttention tiled_options(const Attention& a) {
   return {a.heads, a.kv_heads, a.head_dim, a.causal, a.score_scale()};
 }
 
@@ -229,7 +230,7 @@ Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& k
     case Library::tiled: {
       const Tensor o = empty_heads(*this, qkv, heads),
                    lse = empty_tensor({batch, heads, tokens}, at::kFloat, qkv.device());
-      tiled_attention(tiled(*this), qkv, o, lse);
+      tiled_attention(tiled_options(*this), qkv, o, lse);
       out = o.transpose(1, 2);
       kept = {{}, lse};
       break;
@@ -286,8 +287,8 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::ve
     case Library::tiled: {
       const Tensor to_q = empty_heads(*this, qkv, heads), to_k = empty_heads(*this, qkv, kv_heads),
                    to_v = empty_heads(*this, qkv, kv_heads);
-      tiled_attention_backward(tiled(*this), d_out.contiguous(), qkv, kept[0], kept[1], to_q, to_k,
-                               to_v);
+      tiled_attention_backward(tiled_options(*this), d_out.contiguous(), qkv, kept[0], kept[1],
+                               to_q, to_k, to_v);
       dq = to_q.transpose(1, 2), dk = to_k.transpose(1, 2), dv = to_v.transpose(1, 2);
       break;
     }

@@ -13,9 +13,9 @@
 namespace veil {
 
 // automatic: cuDNN on Hopper and later unless LibTorch is told to be deterministic, flash on other
-// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU (there
-// tiled_attention.h where it is the fastest). math: scores as a whole matrix, to compare with; also what automatic takes for fp32 and fp64 on a GPU, and for
-// masks on a GPU.
+// GPUs and for windows and heads wider than 128 (both for 16-bit types), flash on CPU, or Veil's
+// own of that kind (kernels/tiled_attention.h). math: scores as a whole matrix, to compare with;
+// also what automatic takes for fp32 and fp64 on a GPU, and for masks on a GPU.
 enum class AttentionKind { automatic, math };
 const NameTable<AttentionKind>& names(AttentionKind);
 

@@ -9,6 +9,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "kernels/coefficients.h"
 #include "kernels/embedding_grad.h"
 #include "kernels/noisy_update.h"
@@ -166,9 +168,13 @@ std::vector<NoisyCase> noisy_cases() {
       if (kind != OptimizerKind::sgd && param != at::kDouble) states.push_back(at::kBFloat16);
       for (DType moments : states) {
         for (DType grad : kTypes) {
-          for (const auto& [numel, element, index] :
-               {std::tuple{1, 0, 0}, {100, 5, 5}, {4099, 24, 8}, {1200, 12, 40}, {37, 3, 3}}) {
-            for (int64_t samples : {0, 1, 3, 11})
+          for (const auto& [numel, element, index] : {std::tuple{1, 0, 0},
+                                                      {100, 5, 5},
+                                                      {4099, 24, 8},
+                                                      {1200, 12, 40},
+                                                      {37, 3, 3},
+                                                      {2048, 16, 16}}) {
+            for (int64_t samples : {0, 1, 2, 4, 11})
               cases.push_back({kind, param, moments, grad, numel, element, index, samples});
           }
         }
@@ -178,15 +184,37 @@ std::vector<NoisyCase> noisy_cases() {
   return cases;
 }
 
+// Rows as a unit's kept gradients lie, where the quick kernel takes them.
+Tensor sample_rows(const Tensor& rows) {
+  const int64_t stride = (rows.size(1) + 31) / 16 * 16;
+  const Tensor wide = at::zeros({rows.size(0), stride}, rows.options());
+  return wide.narrow(1, 0, rows.size(1)).copy_(rows);
+}
+
+void move_to(Device device, NoisyUpdate& of) {
+  if (of.coefficients.defined()) {
+    of.grad = sample_rows(of.grad.to(device));
+    of.coefficients = of.coefficients.to(device);
+  }
+  for (Tensor* tensor : {&of.param, &of.m, &of.v, &of.grad}) {
+    if (tensor->defined() && tensor->device() != device) *tensor = tensor->to(device);
+  }
+}
+
 NoisyUpdate noisy_update_of(const NoisyCase& c) {
   NoisyUpdate of;
   of.param = at::randn({c.numel}, at::kDouble).to(c.param);
   if (c.kind != OptimizerKind::sgd) of.m = at::randn({c.numel}, at::kDouble).to(c.moments);
   if (c.kind == OptimizerKind::adamw) of.v = at::randn({c.numel}, at::kDouble).abs().to(c.moments);
-  of.grad = c.samples
-                ? at::randn({c.samples, c.numel + 16}, at::kDouble).to(c.grad).narrow(1, 0, c.numel)
-                : at::randn({c.numel}, at::kDouble).to(c.grad);
-  if (c.samples) of.coefficients = at::randn({c.samples}, at::kDouble).abs();
+  of.grad = at::randn({c.numel}, at::kDouble).to(c.grad);
+  if (c.samples) {
+    of.grad = sample_rows(at::randn({c.samples, c.numel}, at::kDouble).to(c.grad));
+    of.coefficients = at::randn({c.samples}, at::kDouble).abs();
+    // One is left out, whatever its numbers are.
+    const int64_t left_out = c.numel % c.samples;
+    of.grad[left_out].fill_(std::numeric_limits<double>::quiet_NaN());
+    of.coefficients[left_out] = 0;
+  }
   of.first_index = c.index;
   of.parameter = 4;
   of.first_element = c.element;
@@ -236,10 +264,7 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
     const UpdateRule rule{c.kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
     const NoisyUpdate on_cpu = noisy_update_of(c);
     NoisyUpdate on_gpu = on_cpu;
-    for (Tensor* tensor :
-         {&on_gpu.param, &on_gpu.m, &on_gpu.v, &on_gpu.grad, &on_gpu.coefficients}) {
-      if (tensor->defined()) *tensor = tensor->to(gpu);
-    }
+    move_to(gpu, on_gpu);
     NoiseSource source;
     source.key.word[2] = 9;
     noisy_update(on_cpu, knobs, rule, noise, source);
@@ -250,47 +275,63 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
   }
 }
 
-// Ranges that are updated together, of different types and sizes, some of them too short or at the
-// wrong place for the quick kernel and more than one launch takes, get the bits that each gets alone.
+// Ranges that are updated together get the bits that each gets alone: one unit's, in more launches
+// than one, some too short for the quick kernel or at the wrong place for it, of summed gradients
+// and of those of samples, with two sets of coefficients.
 void updates_together_are_those_alone(Device device) {
   const Tensor knobs = update_knobs().to(device), noise = noise_knobs(0.7).to(device);
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
+  constexpr int64_t kSizes[] = {4096, 20'016, 5, 48, 1000, 77}, kRanges = 72, kPlace = 20'480;
+  const auto coefficients = [&] { return at::randn({3}, at::kDouble).abs().to(device); };
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
     for (const NoiseGenerator generator :
          {NoiseGenerator::secure, NoiseGenerator::philox, NoiseGenerator::hardened}) {
-      const UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
-      NoiseSource source;
-      source.generator = generator;
-      source.key.word[2] = 9;
-      const Tensor coefficients = at::randn({3}, at::kDouble).abs().to(device),
-                   others = at::randn({3}, at::kDouble).abs().to(device);
-      std::vector<NoisyUpdate> alone, together;
-      for (uint32_t i = 0; i < 40; ++i) {
-        const int64_t numel = std::vector<int64_t>{4096, 100'016, 5, 48, 1000, 77}[i % 6],
-                      element = i % 4 == 3 ? 8 : 0, samples = i % 5 == 4 ? 0 : 3;
-        NoisyUpdate of = noisy_update_of({kind, at::kBFloat16, at::kBFloat16,
-                                          samples ? at::kBFloat16 : at::kFloat, numel, element,
-                                          element + 1000 * i, samples});
-        of.parameter = i;
-        for (Tensor* tensor : {&of.param, &of.m, &of.v, &of.grad}) {
-          if (tensor->defined()) *tensor = tensor->to(device);
+      for (const DType dtype : {at::kFloat, at::kBFloat16}) {
+        const UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+        NoiseSource source;
+        source.generator = generator;
+        source.key.word[2] = 9;
+        const Tensor kept =
+                         at::randn({3, kRanges * kPlace}, at::kFloat).to(at::kBFloat16).to(device),
+                     of_all = coefficients(), of_some = coefficients();
+        std::vector<NoisyUpdate> alone, together;
+        for (uint32_t i = 0; i < kRanges; ++i) {
+          const int64_t numel = kSizes[i % 6], element = i % 4 == 3 ? 8 : 0;
+          NoisyUpdate of = noisy_update_of(
+              {kind, dtype, dtype, at::kFloat, numel, element, element + kPlace * i, 0});
+          move_to(device, of);
+          of.parameter = i;
+          if (i % 5 != 4) {
+            of.grad = kept.narrow(1, i * kPlace, numel);
+            of.coefficients = i % 7 == 6 ? of_some : of_all;
+          }
+          alone.push_back(of);
+          for (Tensor* tensor : {&of.param, &of.m, &of.v}) {
+            if (tensor->defined()) *tensor = tensor->clone();
+          }
+          together.push_back(of);
         }
-        if (samples) of.coefficients = i % 7 == 6 ? others : coefficients;
-        alone.push_back(of);
-        for (Tensor* tensor : {&of.param, &of.m, &of.v}) {
-          if (tensor->defined()) *tensor = tensor->clone();
+        for (const NoisyUpdate& of : alone) noisy_update(of, knobs, rule, noise, source);
+        noisy_update(together, knobs, rule, noise, source);
+        for (size_t i = 0; i < alone.size(); ++i) {
+          EXPECT_TRUE(at::equal(alone[i].param, together[i].param)) << i;
+          for (const auto& [one, other] :
+               {std::pair(alone[i].m, together[i].m), std::pair(alone[i].v, together[i].v)}) {
+            if (one.defined()) {
+              EXPECT_TRUE(at::equal(one, other)) << i;
+            }
+          }
         }
-        together.push_back(of);
-      }
-      for (const NoisyUpdate& of : alone) noisy_update(of, knobs, rule, noise, source);
-      noisy_update(together, knobs, rule, noise, source);
-      for (size_t i = 0; i < alone.size(); ++i) {
-        EXPECT_TRUE(at::equal(alone[i].param, together[i].param)) << i;
-        if (kind == OptimizerKind::sgd) continue;
-        EXPECT_TRUE(at::equal(alone[i].m, together[i].m)) << i;
-        EXPECT_TRUE(at::equal(alone[i].v, together[i].v)) << i;
       }
     }
   }
+}
+TEST(SampleOperations, ANoisyUpdateOfNoSamplesIsRefused) {
+  NoisyUpdate of = noisy_update_of(
+      {OptimizerKind::sgd, at::kFloat, at::kFloat, at::kFloat, 16, 0, 0, /*samples=*/1});
+  of.grad = of.grad.narrow(0, 0, 0);
+  of.coefficients = of.coefficients.narrow(0, 0, 0);
+  EXPECT_ANY_THROW(noisy_update(of, update_knobs(), {}, noise_knobs(1), {}));
 }
 TEST(SampleOperations, UpdatesTogetherAreThoseAlone) {
   updates_together_are_those_alone(cpu_device());
@@ -317,9 +358,7 @@ TEST(GpuSampleOperations, TheHardenedUpdateLeavesTheLatticeOfItsSums) {
         {OptimizerKind::sgd, at::kFloat, at::kFloat, at::kFloat, 40'003, 24, 8, samples});
     on_cpu.param.zero_();
     NoisyUpdate on_gpu = on_cpu;
-    for (Tensor* tensor : {&on_gpu.param, &on_gpu.grad, &on_gpu.coefficients}) {
-      if (tensor->defined()) *tensor = tensor->to(gpu);
-    }
+    move_to(gpu, on_gpu);
     noisy_update(on_cpu, knobs, rule, noise, source);
     noisy_update(on_gpu, knobs.to(gpu), rule, noise.to(gpu), source);
     const Tensor made = on_gpu.param.cpu().to(at::kDouble) * 0x1p11,

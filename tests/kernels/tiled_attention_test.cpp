@@ -15,6 +15,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,7 @@ WrittenOut written_out(const TiledAttention& a, const Tensor& qkv, const Tensor&
   const Tensor ds = p * (dp - (dp * p).sum(-1, /*keepdim=*/true)) * a.scale;
   WrittenOut w;
   w.results.out = at::matmul(p, v).transpose(1, 2);
-  w.results.log_sums = scores.logsumexp(-1);
+  w.results.log_sums = scores.logsumexp(-1) / std::numbers::ln2;
   w.results.dq = at::matmul(ds, k).transpose(1, 2);
   w.results.dk = of_group(at::matmul(ds.transpose(-1, -2), q));
   w.results.dv = of_group(at::matmul(p.transpose(-1, -2), grad));
@@ -92,7 +93,7 @@ WrittenOut written_out(const TiledAttention& a, const Tensor& qkv, const Tensor&
   const Tensor ds_error =
       a.scale * (share * (dp - mean(dp)).abs() + p * (dp_size * dim + dot)) + few * ds.abs();
   w.bounds.out = (at::matmul(share, v.abs()) + row * at::matmul(p, v.abs())).transpose(1, 2);
-  w.bounds.log_sums = log_sum.squeeze(-1);
+  w.bounds.log_sums = log_sum.squeeze(-1) / std::numbers::ln2;
   w.bounds.dq =
       (at::matmul(ds_error, k.abs()) + row * at::matmul(ds.abs(), k.abs())).transpose(1, 2);
   w.bounds.dk = of_group(at::matmul(turned(ds_error), q.abs()) +
@@ -130,8 +131,12 @@ TEST(TiledAttention, IsAttentionWrittenOut) {
         expect_within(r.dq, w.results.dq, w.bounds.dq, "dq" + of);
         expect_within(r.dk, w.results.dk, w.bounds.dk, "dk" + of);
         expect_within(r.dv, w.results.dv, w.bounds.dv, "dv" + of);
-        // It would not let pass that one of 200 keys is left out.
+        // Tight enough to notice one missing key of 200.
         EXPECT_LT(greatest_of(w.bounds.out), 1e-3) << of;
+        EXPECT_LT(greatest_of(w.bounds.dv), 1e-3 * greatest_of(w.results.dv)) << of;
+        if (tokens == 1) continue;  // a single share has no gradient
+        EXPECT_LT(greatest_of(w.bounds.dq), 0.02 * greatest_of(w.results.dq)) << of;
+        EXPECT_LT(greatest_of(w.bounds.dk), 0.02 * greatest_of(w.results.dk)) << of;
       }
     }
   }
@@ -149,40 +154,69 @@ TEST(TiledAttention, ScoresThatWouldOverflowOrVanishStayFinite) {
   expect_within(r.log_sums, w.results.log_sums, w.bounds.log_sums, "logarithms");
 }
 
+std::vector<Tensor> all_of(const AttentionResults& r) {
+  return {r.out, r.log_sums, r.dq, r.dk, r.dv};
+}
+
 // A sample's numbers do not depend on who else is in the batch, on the number of threads, or on
 // what comes after them.
 TEST(TiledAttention, BitsAreTheSamplesOwn) {
   const TiledAttention a = {4, 2, 32, true, 0.2};
   at::manual_seed(9);
   const int64_t tokens = 100, before = 70;
-  const Tensor qkv = at::randn({3, tokens, 8, 32}), d_out = at::randn({3, tokens, 4, 32});
-  const AttentionResults together = by_tiles(a, qkv, d_out);
-  const int threads = at::get_num_threads();
-  at::set_num_threads(3);
-  const AttentionResults threaded = by_tiles(a, qkv, d_out);
-  at::set_num_threads(threads);
+  Tensor qkv = at::randn({3, tokens, 8, 32});
+  const Tensor d_out = at::randn({3, tokens, 4, 32});
   const AttentionResults alone =
       by_tiles(a, qkv.narrow(0, 1, 1).contiguous(), d_out.narrow(0, 1, 1).contiguous());
-  const auto all = [](const AttentionResults& r) {
-    return std::vector<Tensor>{r.out, r.log_sums, r.dq, r.dk, r.dv};
-  };
-  for (size_t i = 0; i < all(alone).size(); ++i) {
-    EXPECT_TRUE(at::equal(all(together)[i], all(threaded)[i])) << i;
-    EXPECT_TRUE(at::equal(all(together)[i].narrow(0, 1, 1), all(alone)[i])) << i;
-  }
+  const AttentionResults together = by_tiles(a, qkv, d_out);
   Tensor changed = qkv.clone();
   changed.narrow(1, before, tokens - before).fill_(100);
   EXPECT_TRUE(at::equal(by_tiles(a, changed, d_out).out.narrow(1, 0, before),
                         together.out.narrow(1, 0, before)));
+  for (const int64_t other : {0, 2}) qkv[other].fill_(std::numeric_limits<double>::quiet_NaN());
+  const int threads = at::get_num_threads();
+  for (const int count : {1, 3}) {
+    at::set_num_threads(count);
+    const AttentionResults beside = by_tiles(a, qkv, d_out);
+    for (size_t i = 0; i < all_of(alone).size(); ++i) {
+      EXPECT_TRUE(at::equal(all_of(together)[i].narrow(0, 1, 1), all_of(alone)[i])) << i;
+      EXPECT_TRUE(at::equal(all_of(beside)[i].narrow(0, 1, 1), all_of(alone)[i])) << i;
+    }
+  }
+  at::set_num_threads(threads);
 }
 
-TEST(TiledAttention, WhatIsNotANumberIsSeen) {
+// Clipping leaves out samples whose gradients are not finite, so they must not become so on the way.
+TEST(TiledAttention, WhatIsNotFiniteIsSeen) {
   const TiledAttention a = {1, 1, 16, true, 1.0};
-  Tensor qkv = at::ones({1, 80, 3, 16});
-  qkv[0][70][1][3] = std::numeric_limits<double>::quiet_NaN();  // a key
-  const AttentionResults r = by_tiles(a, qkv, at::ones({1, 80, 1, 16}));
-  EXPECT_TRUE(r.out.narrow(1, 0, 64).isfinite().all().item<bool>());
-  EXPECT_TRUE(r.out.narrow(1, 70, 10).isnan().all().item<bool>());
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    for (const int64_t where : {0, 1, 2}) {  // a query, a key, a value
+      at::manual_seed(10);
+      Tensor qkv = at::randn({1, 80, 3, 16});
+      qkv[0][70][where][3] = bad;
+      const AttentionResults r = by_tiles(a, qkv, at::ones({1, 80, 1, 16}));
+      EXPECT_TRUE(r.out.narrow(1, 0, 64).isfinite().all().item<bool>()) << where;
+      EXPECT_FALSE(r.out.narrow(1, 70, 10).isfinite().all().item<bool>()) << where;
+      EXPECT_FALSE(r.dq.isfinite().all().item<bool>()) << where << ", " << bad;
+      EXPECT_FALSE(r.dk.isfinite().all().item<bool>()) << where << ", " << bad;
+    }
+    Tensor d_out = at::ones({1, 80, 1, 16});
+    d_out[0][70][0][3] = bad;
+    const AttentionResults r = by_tiles(a, at::randn({1, 80, 3, 16}), d_out);
+    for (const Tensor& made : {r.dq, r.dk, r.dv}) EXPECT_FALSE(made.isfinite().all().item<bool>());
+  }
+}
+
+TEST(TiledAttention, NoTokensAndNoSamplesAreNothingAndOtherWidthsAreRefused) {
+  const TiledAttention a = {2, 1, 16, true, 1.0};
+  for (const auto& [batch, tokens] : {std::pair<int64_t, int64_t>{0, 5}, {3, 0}})
+    EXPECT_EQ(
+        by_tiles(a, at::ones({batch, tokens, 4, 16}), at::ones({batch, tokens, 2, 16})).out.numel(),
+        0);
+  const TiledAttention odd = {2, 1, 24, true, 1.0};
+  EXPECT_ANY_THROW(by_tiles(odd, at::ones({1, 5, 4, 24}), at::ones({1, 5, 2, 24})));
+  EXPECT_ANY_THROW(by_tiles(a, at::ones({1, 5, 4, 32}).narrow(3, 0, 16), at::ones({1, 5, 2, 16})));
 }
 
 }  // namespace
