@@ -23,8 +23,8 @@ void set_seconds(MachinePrices& prices, std::initializer_list<Seconds> seconds) 
 }
 
 // `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-18: 27 steps.
-// Of the 45 steps in docs/benchmarks/foresight_h200_2026-11-17.md half are off by less than 2.6 % and
-// nine of ten by less than 5.8 %, on that card; cards differ by a few percent.
+// Of the 45 steps in docs/benchmarks/foresight_h200_2026-11-18.md, on another card, half are off by
+// less than 2.7 % and the farthest by 6.2 %.
 MachinePrices measured_h200() {
   MachinePrices prices;
   prices.source = "measured on 27 steps on 2026-11-18";
@@ -67,8 +67,8 @@ MachinePrices measured_h200() {
 }
 
 // The same on two Neoverse-V1 cores, fp32, two threads, on 2026-11-18: 20 steps
-// (docs/benchmarks/cpu_attention_2026-11-18.md). Products of 100 GFLOP and more were not among them and
-// cost what the largest did.
+// (docs/benchmarks/cpu_attention_2026-11-18.md). Products of 100 GFLOP and more were not among them
+// and cost what the largest did.
 MachinePrices measured_cpu() {
   MachinePrices prices;
   prices.source = "measured on 20 steps on two Neoverse-V1 cores on 2026-11-18";
