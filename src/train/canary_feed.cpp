@@ -1,5 +1,6 @@
 #include "train/canary_feed.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -106,6 +107,9 @@ class CanaryFeed final : public Feed {
   }
   int64_t count() const override {
     return std::max(base_->count(), canaries_.first + std::ssize(canaries_.rows));
+  }
+  int64_t present() const override {
+    return count() - std::count(canaries_.present.begin(), canaries_.present.end(), false);
   }
   int64_t tokens() const override { return base_->tokens(); }
   std::unique_ptr<FeedStream> open(std::unique_ptr<data::Order> order, data::Position start,

@@ -36,7 +36,9 @@ class FeedStream {
 class Feed {
  public:
   virtual ~Feed() = default;
-  virtual int64_t count() const = 0;   // samples
+  virtual int64_t count() const = 0;  // samples
+  // Those that a batch can show: a canary that is absent is drawn, and its place stays empty.
+  virtual int64_t present() const { return count(); }
   virtual int64_t tokens() const = 0;  // per sample
   // What a sample draws anew in each step depends on (seed, step, sample) alone: not on its rank,
   // its place in the batch or the other samples.

@@ -132,7 +132,7 @@ bool Trainer::run(data::Position start) {
 void Trainer::finish_private_step(StepLine& line, double samples, double bad_samples,
                                   double clip_count) {
   PrivateTraining& p = *options_.privacy;
-  privacy::expect_drawn(p.mechanism, p.users ? p.users->count() : samples_->count(),
+  privacy::expect_drawn(p.mechanism, p.users ? p.users->count() : samples_->present(),
                         std::llround(samples));
   const double good = samples - bad_samples;
   line.privacy = PrivateLine{.epsilon = p.epsilon ? p.epsilon(line.step) : 0,

@@ -226,6 +226,19 @@ TEST_F(ProgramAudit, CanariesOfARunWithLittleNoiseShowIt) {
   EXPECT_EQ(record["verdict"], "pass");
 }
 
+// Canaries that are absent are drawn and do not show: a step has half as many samples as its rate
+// would give if all were there, and still follows its plan.
+TEST_F(ProgramAudit, ARunThatIsMostlyCanariesFollowsItsPlan) {
+  std::ofstream texts(work() / "texts.jsonl");
+  for (int i = 0; i < 10; ++i) texts << "{\"text\": \"a text, number " << i << "\"}\n";
+  texts.close();
+  const Answer answer = veil(
+      "train --model llama-tiny --from-scratch --data texts.jsonl --tokenizer byte "
+      "--seq-length 12 --held-out 0 --device cpu --sigma 0.5 --delta 1e-5 --accountant rdp "
+      "--steps 2 --total-batch-size 305 --batch-size 61 --audit-canaries 600");
+  EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
+}
+
 TEST_F(ProgramAudit, ImagesHaveCanariesToo) {
   const Answer answer = veil(
       "train --model dit-tiny --from-scratch --data shapes --shapes 60 --device cpu --sigma 0.5 "

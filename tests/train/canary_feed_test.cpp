@@ -31,6 +31,7 @@ TEST(CanaryFeed, CanariesStandBehindTheSamplesAndThoseLeftOutArePadding) {
   const auto feed = with_canaries(std::make_shared<NumberFeed>(3),
                                   {{canary_row(70), canary_row(80)}, {true, false}, 3});
   EXPECT_EQ(feed->count(), 5);  // whatever the coins say
+  EXPECT_EQ(feed->present(), 4);
   const FedBatch fed = all_of(feed, 5);
   EXPECT_THAT(fed.samples, ElementsAre(0, 1, 2, 3, data::kNoSample));
   EXPECT_THAT(tokens_of(fed), ElementsAre(0, 1, 2, 70, data::kNoSample));
@@ -44,6 +45,8 @@ TEST(CanaryFeed, ACanaryCanTakeThePlaceOfASample) {
   EXPECT_THAT(tokens_of(all_of(feed, 3)), ElementsAre(0, 70, 2));
   const auto without =
       with_canaries(std::make_shared<NumberFeed>(3), {{canary_row(70)}, {false}, 1});
+  EXPECT_EQ(feed->present(), 3);
+  EXPECT_EQ(without->present(), 2);
   EXPECT_THAT(all_of(without, 3).samples, ElementsAre(0, data::kNoSample, 2));
 }
 
