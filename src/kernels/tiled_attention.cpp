@@ -258,7 +258,7 @@ bool tiled_attention_is_fastest(int64_t head_dim, DType compute) {
 #if defined(__aarch64__)
   return compute == at::kFloat && head_dim % kColumns == 0;
 #else
-  return false;  // LibTorch with MKL is faster
+  return false;  // with MKL, LibTorch's is mostly faster
 #endif
 }
 

@@ -35,6 +35,10 @@ class ProgramAudit : public TrainingTest {
     EXPECT_EQ(answer.code, code) << more << "\n" << answer.out << answer.err;
     return answer.out.starts_with('{') ? Json::parse(answer.out) : Json::object();
   }
+  void write_texts(int count) const {
+    std::ofstream texts(work() / "texts.jsonl");
+    for (int i = 0; i < count; ++i) texts << "{\"text\": \"a text, number " << i << "\"}\n";
+  }
 };
 
 TEST_F(ProgramAudit, TheMechanismOfACorrectRunIsItsPlanAndShowsNearlyAllOfItsEpsilon) {
@@ -210,9 +214,7 @@ TEST_F(ProgramAudit, ATrainingRunWithCanariesDeclaresThemAndBoundsItsEpsilon) {
 
 // So little noise that the run learns its canaries: 100 right guesses of 100 show an epsilon of 3.
 TEST_F(ProgramAudit, CanariesOfARunWithLittleNoiseShowIt) {
-  std::ofstream texts(work() / "texts.jsonl");
-  for (int i = 0; i < 40; ++i) texts << "{\"text\": \"a text, number " << i << "\"}\n";
-  texts.close();
+  write_texts(40);
   const Answer answer = veil(
       "train --model llama-tiny --from-scratch --data texts.jsonl --tokenizer byte "
       "--seq-length 12 --held-out 0 --device cpu --sigma 0.05 --delta 1e-5 --clip-norm 1 "
@@ -229,9 +231,7 @@ TEST_F(ProgramAudit, CanariesOfARunWithLittleNoiseShowIt) {
 // Canaries that are absent are drawn and do not show: a step has half as many samples as its rate
 // would give if all were there, and still follows its plan.
 TEST_F(ProgramAudit, ARunThatIsMostlyCanariesFollowsItsPlan) {
-  std::ofstream texts(work() / "texts.jsonl");
-  for (int i = 0; i < 10; ++i) texts << "{\"text\": \"a text, number " << i << "\"}\n";
-  texts.close();
+  write_texts(10);
   const Answer answer = veil(
       "train --model llama-tiny --from-scratch --data texts.jsonl --tokenizer byte "
       "--seq-length 12 --held-out 0 --device cpu --sigma 0.5 --delta 1e-5 --accountant rdp "

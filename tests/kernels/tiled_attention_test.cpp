@@ -26,6 +26,10 @@ struct AttentionResults {
   Tensor out, log_sums, dq, dk, dv;
 };
 
+std::vector<Tensor> all_of(const AttentionResults& r) {
+  return {r.out, r.log_sums, r.dq, r.dk, r.dv};
+}
+
 AttentionResults by_tiles(const TiledAttention& a, const Tensor& qkv, const Tensor& d_out) {
   const int64_t batch = qkv.size(0), tokens = qkv.size(1);
   // what is not written would show
@@ -147,15 +151,10 @@ TEST(TiledAttention, ScoresThatWouldOverflowOrVanishStayFinite) {
   at::manual_seed(8);
   const Tensor qkv = at::randn({1, 150, 4, 16}) * 30, d_out = at::randn({1, 150, 2, 16});
   const AttentionResults r = by_tiles(a, qkv, d_out);
-  for (const Tensor& made : {r.out, r.log_sums, r.dq, r.dk, r.dv})
-    EXPECT_TRUE(made.isfinite().all().item<bool>());
+  for (const Tensor& made : all_of(r)) EXPECT_TRUE(made.isfinite().all().item<bool>());
   const WrittenOut w = written_out(a, qkv.to(at::kDouble), d_out.to(at::kDouble));
   EXPECT_GT(greatest_of(w.results.log_sums), 1000);  // e^1000 is no fp32 number
   expect_within(r.log_sums, w.results.log_sums, w.bounds.log_sums, "logarithms");
-}
-
-std::vector<Tensor> all_of(const AttentionResults& r) {
-  return {r.out, r.log_sums, r.dq, r.dk, r.dv};
 }
 
 // A sample's numbers do not depend on who else is in the batch, on the number of threads, or on
@@ -186,7 +185,7 @@ TEST(TiledAttention, BitsAreTheSamplesOwn) {
   at::set_num_threads(threads);
 }
 
-// Clipping leaves out samples whose gradients are not finite, so they must not become so on the way.
+// Clipping leaves out samples whose gradients are not finite, so that must not get lost on the way.
 TEST(TiledAttention, WhatIsNotFiniteIsSeen) {
   const TiledAttention a = {1, 1, 16, true, 1.0};
   for (const double bad :
