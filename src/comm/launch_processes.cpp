@@ -38,7 +38,8 @@ struct LocalRank {
   if (getppid() != parent) _exit(kExitFailed);
   // a terminal's Ctrl-C reaches the launcher alone
   if (on_signal == OnSignal::ask_ranks) setpgid(0, 0);
-  // A rank that is asked to end hears it when it can answer (cli/train.cpp), not while it starts.
+  // A rank that is asked to end hears it when it can answer (cli/train_signals.h), not while it
+  // starts.
   sigset_t held;
   sigemptyset(&held);
   if (on_signal == OnSignal::ask_ranks) sigaddset(&held, kAskSignal);
