@@ -294,7 +294,7 @@ MUTANTS = [
            [('src/engine/stored_state.cpp', '      fill(s, optimizer_state(u, s), u);', '      if (s < 0) fill(s, optimizer_state(u, s), u);')],
            tests='ProgramLora.APrivateRunThatWasStopped*'),
     Mutant('adapter-not-a-base', 'the privacy.json of an adapter that is trained on is not counted',
-           [('src/run/train.cpp', '      if (!source.adapter) return base;', '      if (!source.adapter || !base) return base;')],
+           [('src/run/train_run.cpp', '    if (!source.adapter) return base;', '    if (!source.adapter || !base) return base;')],
            tests='ProgramLora.APrivateRunWrites*'),
     Mutant('cache-one-late', 'the first new token takes the position after its own',
            [('src/models/text_generator.cpp', '  s.step.positions.copy_(at).add_(1);', '  s.step.positions.copy_(at).add_(2);')],
@@ -414,9 +414,9 @@ MUTANTS = [
            [('src/run/private_run.cpp', '  if (!before.is_object() || !before.contains(kClipPlan)) return {};', '  return {};')],
            tests='*PricesThatWereMeasuredSinceDoNotChange*'),
     Mutant('old-removed-first', 'the checkpoints before the newest are removed before it is known to be whole',
-           [('src/run/train.cpp', '      check_frozen(checkpoint_state(*checkpoint), *checkpoint);',
-             '      remove_old_checkpoints(folder_, *executor_, config_.training.keep_checkpoints);\n'
-             '      check_frozen(checkpoint_state(*checkpoint), *checkpoint);')],
+           [('src/run/train_run.cpp', '    check_frozen(checkpoint_state(*checkpoint), *checkpoint);',
+             '    remove_old_checkpoints(folder_, *executor_, config_.training.keep_checkpoints);\n'
+             '    check_frozen(checkpoint_state(*checkpoint), *checkpoint);')],
            tests='*AtResumeOneCheckpointTooMany*'),
     Mutant('any-host', 'a certificate that names another host is taken',
            [('src/data/http_curl.cpp', '    if (!authorities.empty())', '    curl_easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 0L);\n    if (!authorities.empty())')],

@@ -20,35 +20,11 @@
 #include <map>
 
 #include "comm/launch.h"
-#include "record/audit_record.h"
-#include "run/phases.h"
+#include "run/prepared_run.h"
 #include "run/train_config.h"
 #include "run/train_events.h"
 
 namespace veil {
-
-struct TrainResult {
-  bool finished = false;  // not stopped before its last step
-  int64_t steps = 0;
-  std::string folder;
-  std::optional<PrivateResult> privacy;  // rank 0's
-  // Of a private run with canaries that was not resumed; rank 0's. Not private.
-  std::optional<AuditRecord> audit;
-  // Of this rank if measure.profile has phases: means without the first step, which warms up.
-  // Not private.
-  std::optional<PhaseTimes> phases;
-  int64_t timed_steps = 0;
-};
-
-// What a run will be, known before any of its ranks starts: the settled configuration, the device,
-// and the folder, which is named and not made. UserError for all that can be wrong before data is
-// read.
-struct PreparedRun {
-  RunConfig config;
-  Device device = cpu_device();
-  std::string folder;
-};
-PreparedRun prepare_training(const RunConfig& config, const RankInfo& info);
 
 // This process's part of the run; the only part unless a launcher started several (then each joins
 // the others by World in comm/launch.h first, and rank 0 names the folder for all). Install

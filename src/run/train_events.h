@@ -1,9 +1,11 @@
-// What a training run tells its caller while it runs.
+// What a training run tells its caller while it runs, and at its end.
 #pragma once
 
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "record/audit_record.h"
+#include "run/phases.h"
 #include "run/private_run.h"
 #include "run/train_task.h"
 #include "train/trainer.h"
@@ -49,6 +51,19 @@ struct TrainingEvents {
   std::function<void()> before_first_step;  // on every rank
   // Asked on every rank after each step: a checkpoint is written and the run ends.
   std::function<bool()> stop;
+};
+
+struct TrainResult {
+  bool finished = false;  // not stopped before its last step
+  int64_t steps = 0;
+  std::string folder;
+  std::optional<PrivateResult> privacy;  // rank 0's
+  // Of a private run with canaries that was not resumed; rank 0's. Not private.
+  std::optional<AuditRecord> audit;
+  // Of this rank if measure.profile has phases: means without the first step, which warms up.
+  // Not private.
+  std::optional<PhaseTimes> phases;
+  int64_t timed_steps = 0;
 };
 
 }  // namespace veil
