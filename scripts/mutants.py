@@ -373,7 +373,7 @@ MUTANTS = [
            [('src/data/token_store.cpp', 'if (descriptor < 0) return;\n    struct stat status {};', 'return;\n    struct stat status {};')],
            tests='TokenStoreTest.AFileThatIsCut*'),
     Mutant('limits-not-enforced', 'a number may be anything, whatever its option allows',
-           [('src/cli/options.cpp', 'return (!spec.minimum || value >=', 'if (value == value) return true;\n  return (!spec.minimum || value >=')],
+           [('src/cli/option_values.cpp', 'return (!spec.minimum || value >=', 'if (value == value) return true;\n  return (!spec.minimum || value >=')],
            tests='ProgramNumbers.OfEveryCommand*'),
     Mutant('folder-for-all', "a run's folder is open to everybody whom the umask lets in",
            [('src/base/folders.cpp', 'mkdir(place.c_str(), 0700)', 'mkdir(place.c_str(), 0777)')],
