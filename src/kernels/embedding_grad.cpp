@@ -77,6 +77,21 @@ void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t cou
                    });
 }
 
+// ids [tables, positions]
+void launch_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, int64_t vocabulary,
+                  int64_t width, int64_t out_stride, bool accumulate, const double* factors,
+                  int64_t tokens) {
+  CategoryScope scope(Category::temporary);
+  Tensor sorted, positions;
+  if (ids.numel())
+    std::tie(sorted, positions) = at::sort(ids, /*stable=*/true, /*dim=*/1, /*descending=*/false);
+  launch::embedding_grad({static_cast<const int64_t*>(pointer_or_null(sorted)),
+                          static_cast<const int64_t*>(pointer_or_null(positions)), grad.data_ptr(),
+                          element_of(grad), out.data_ptr(), element_of(out), ids.size(1),
+                          vocabulary, width, accumulate, factors, tokens, ids.size(0), out_stride,
+                          Stream::current(out.device()).handle()});
+}
+
 }  // namespace
 
 int64_t embedding_grad_scratch_bytes(int64_t positions, bool on_gpu) {
@@ -101,16 +116,8 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
   const auto* factors = static_cast<const double*>(pointer_or_null(coefficients));
   const int64_t tokens = factors ? count / coefficients.numel() : 1;
   if (out.is_cuda()) {
-    CategoryScope scope(Category::temporary);
-    Tensor sorted, positions;
-    if (count)
-      std::tie(sorted, positions) =
-          at::sort(ids.view(-1), /*stable=*/true, /*dim=*/0, /*descending=*/false);
-    launch::embedding_grad({static_cast<const int64_t*>(pointer_or_null(sorted)),
-                            static_cast<const int64_t*>(pointer_or_null(positions)),
-                            grad.data_ptr(), element_of(grad), out.data_ptr(), element_of(out),
-                            count, vocabulary, width, accumulate, factors, tokens,
-                            Stream::current(out.device()).handle()});
+    launch_grads(ids.view({1, count}), grad, out, vocabulary, width, /*out_stride=*/0, accumulate,
+                 factors, tokens);
     return;
   }
   const int64_t* id = ids.data_ptr<int64_t>();
@@ -127,6 +134,27 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
                                                    vocabulary, width, accumulate, factors, tokens);
     }
   });
+}
+
+void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {
+  const int64_t tables = ids.size(0), positions = ids.size(1), width = grad.size(-1);
+  VEIL_CHECK(out.dim() == 2 && out.size(0) == tables && out.stride(1) == 1 && width > 0 &&
+                 out.size(1) % width == 0,
+             "embedding_grads of {} tables into {}", tables, out.size(0));
+  if (!out.is_cuda()) {
+    for (int64_t i = 0; i < tables; ++i)
+      embedding_grad(ids.select(0, i), grad.select(0, i), out.select(0, i).view({-1, width}),
+                     accumulate);
+    return;
+  }
+  const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
+  VEIL_CHECK(ids.scalar_type() == at::kLong && fits(grad, dtype, tables * positions * width) &&
+                 (out_type == dtype || out_type == real_of(dtype)),
+             "embedding_grads of {} rows of {}, {} into {}", tables * positions, width,
+             c10::toString(dtype), c10::toString(out_type));
+  if (out.numel() == 0) return;
+  launch_grads(ids, grad, out, out.size(1) / width, width, out.stride(0), accumulate,
+               /*factors=*/nullptr, /*tokens=*/1);
 }
 
 }  // namespace veil

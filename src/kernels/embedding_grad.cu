@@ -7,16 +7,19 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kAtOnce = 8;  // rows read before the first is added
 
-// A block for each place in the sorted order and each strip of columns; only the first place of an
-// id works, and adds all rows of it in order.
+// A block for each place in a table's sorted order and each strip of columns; only the first place
+// of an id works, and adds all rows of it in order.
 template <typename T, typename Out, int kWide>
 __global__ void embedding_grad_kernel(EmbeddingGrad e) {
   using Real = RealOf<T>;
-  const int64_t begin = blockIdx.x, id = e.ids[begin];
+  const int64_t table = blockIdx.x / e.count, begin = blockIdx.x % e.count;
+  e.ids += table * e.count;
+  e.positions += table * e.count;
+  const int64_t id = e.ids[begin];
   if ((begin > 0 && e.ids[begin - 1] == id) || id < 0 || id >= e.vocabulary) return;
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kWide;
   if (column >= e.width) return;
-  const T* grad = static_cast<const T*>(e.grad) + column;
+  const T* grad = static_cast<const T*>(e.grad) + table * e.count * e.width + column;
   Real sum[kWide] = {};
   for (int64_t p = begin; p < e.count && e.ids[p] == id; p += kAtOnce) {
     Pack<T, kWide> row[kAtOnce];
@@ -41,7 +44,7 @@ __global__ void embedding_grad_kernel(EmbeddingGrad e) {
   }
   // out's packs hold fewer elements if it is wider
   constexpr int kStore = kWide > 1 ? kWideOf<Out> : 1;
-  Out* out = static_cast<Out*>(e.out) + id * e.width + column;
+  Out* out = static_cast<Out*>(e.out) + table * e.out_stride + id * e.width + column;
 #pragma unroll
   for (int from = 0; from < kWide; from += kStore) {
     Real part[kStore];
@@ -61,15 +64,20 @@ void run_into(const EmbeddingGrad& e) {
   constexpr int kWide = kWideOf<T>;
   const auto stream = static_cast<cudaStream_t>(e.stream);
   if (!e.accumulate) {
-    const cudaError_t error = cudaMemsetAsync(
-        e.out, 0, static_cast<size_t>(e.vocabulary * e.width) * sizeof(Out), stream);
+    const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(Out); };
+    const int64_t size = e.vocabulary * e.width;
+    const cudaError_t error = e.tables == 1
+                                  ? cudaMemsetAsync(e.out, 0, bytes(size), stream)
+                                  : cudaMemset2DAsync(e.out, bytes(e.out_stride), 0, bytes(size),
+                                                      static_cast<size_t>(e.tables), stream);
     if (error != cudaSuccess)
       throw std::runtime_error(std::string("[embedding_grad] ") + cudaGetErrorString(error));
   }
   if (e.count == 0) return;
-  const bool packs = aligned(e.grad) && aligned(e.out) && e.width % kWide == 0;
+  const bool packs = aligned(e.grad) && aligned(e.out) && e.width % kWide == 0 &&
+                     (e.tables == 1 || e.out_stride % kWide == 0);
   const int64_t columns = kThreads * (packs ? kWide : 1);
-  const dim3 grid(static_cast<unsigned>(e.count),
+  const dim3 grid(static_cast<unsigned>(e.tables * e.count),
                   static_cast<unsigned>((e.width + columns - 1) / columns));
   if (packs) {
     embedding_grad_kernel<T, Out, kWide><<<grid, kThreads, 0, stream>>>(e);

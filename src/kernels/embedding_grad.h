@@ -13,6 +13,9 @@ namespace veil {
 // coefficient is 0 are passed over.
 void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate,
                     const Tensor& coefficients = {});
+// The same for tables of their own: ids [n, positions], grad [n, positions, width], out [n,
+// vocabulary width], tables contiguous at any distance.
+void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate);
 // What sorting takes on a GPU meanwhile: the sorted ids and their positions. The workspace that
 // at::sort takes for itself comes on top and is not counted. None on CPU. A GPU passes over ids
 // outside the table; the CPU refuses them.

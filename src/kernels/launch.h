@@ -248,16 +248,17 @@ void token_weights(const int64_t* targets, void* weights, Element element, int64
                    int64_t tokens, void* stream);
 
 struct EmbeddingGrad {
-  // ids sorted, and where each stood before; equal ids in order of position
+  // ids of a table sorted, and where each of them stood before; equal ids in order of position
   const int64_t *ids, *positions;
   const void* grad;
   Element element;
   void* out;
   Element out_element;
-  int64_t count, vocabulary, width;
+  int64_t count, vocabulary, width;  // of a table
   bool accumulate;
   const double* coefficients;  // by sample, or null
   int64_t tokens;              // positions of a sample
+  int64_t tables, out_stride;  // each with its own ids, positions and grad, one after another
   void* stream;
 };
 void embedding_grad(const EmbeddingGrad& embedding);

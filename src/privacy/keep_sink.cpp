@@ -80,9 +80,7 @@ void KeepSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   const bool add = seen_.any(table);
   seen_.again(table, 0);
   norm_afterwards(table);
-  const Tensor kept = target_(table, 0, numel_[static_cast<size_t>(table)]);
-  for (int64_t i = 0; i < ids.size(0); ++i)
-    embedding_grad(ids.select(0, i), g.select(0, i), kept.select(0, i).view({-1, g.size(-1)}), add);
+  embedding_grads(ids, g, target_(table, 0, numel_[static_cast<size_t>(table)]), add);
 }
 
 void KeepSink::direct(ParamId param, const Tensor& per_sample) {

@@ -457,6 +457,34 @@ void add_embedding_grad(std::vector<Row>& table, DType dtype, DType out_type, in
          0}}});
 }
 
+// Tables of their own, with something between them that nobody may write to.
+void add_embedding_tables(std::vector<Row>& table, DType dtype, int64_t tables, int64_t count,
+                          int64_t vocabulary, int64_t width, int64_t between, bool accumulate) {
+  const int64_t size = vocabulary * width;
+  table.push_back(
+      {fmt::format("embedding_grads {} {} [{}, {}] of {}, {} apart{}", dtype_name(dtype), tables,
+                   count, width, vocabulary, between, accumulate ? ", accumulated" : ""),
+       {at::randint(0, vocabulary, {tables, count}, at::kLong),
+        random({tables, count, width}, dtype), random({tables, size + between}, dtype)},
+       [=](const Tensors& in) {
+         embedding_grads(in[0], in[1], in[2].narrow(1, 0, size), accumulate);
+         return Tensors{in[2]};
+       },
+       [=](const Tensors& in) {
+         const Tensor out = in[2].clone();
+         for (int64_t i = 0; i < tables; ++i) {
+           const Tensor own = out[i].narrow(0, 0, size).view({vocabulary, width});
+           if (!accumulate) own.zero_();
+           own.index_add_(0, in[0][i].to(at::kLong), in[1][i]);
+         }
+         return Tensors{out};
+       },
+       {{dtype == at::kDouble  ? 1e-13
+         : dtype == at::kFloat ? 1e-5
+                               : rounding_of(dtype),
+         0}}});
+}
+
 }  // namespace
 
 void add_norms(std::vector<Row>& table) {
@@ -513,6 +541,11 @@ void add_embedding_grads(std::vector<Row>& table) {
         if (real_of(dtype) != dtype)
           add_embedding_grad(table, dtype, dtype, s.count, s.vocabulary, s.width, accumulate);
       }
+    }
+    for (const bool accumulate : {false, true}) {
+      add_embedding_tables(table, dtype, 3, 64, 50, 40, 8, accumulate);
+      add_embedding_tables(table, dtype, 2, 9, 4, 7, 3, accumulate);
+      add_embedding_tables(table, dtype, 1, 5, 3, 16, 0, accumulate);
     }
   }
 }
