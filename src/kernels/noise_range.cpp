@@ -70,7 +70,7 @@ struct LaneNormals {
 
 void lane_normals(const LaneWords& words, LaneNormals& normals) {
   for (int i = 0; i < kLanePairs; ++i) {
-    const float radius = noise_radius(noise_uniform<float>(words.radius[i]));
+    const float radius = noise_radius<float>(words.radius[i]);
     float cosine, sine;
     noise_direction<float>(words.turn[i], cosine, sine);
     normals.value[2 * i] = radius * cosine;

@@ -151,34 +151,36 @@ VEIL_HOST_DEVICE double noise_exponential(NoiseUniform<double> u) {
   return u.upper ? -log1p(-u.x) : -log(u.x);
 }
 
+VEIL_HOST_DEVICE uint32_t noise_bits(float value) {
+#ifdef __CUDA_ARCH__
+  return __float_as_uint(value);
+#else
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+#endif
+}
+VEIL_HOST_DEVICE float noise_float(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(bits);
+#else
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
+
 // The same in fp32, without a branch. With u = m 2^e and s = (1 - m) / (1 + m), -ln u = 2 artanh(s)
 // - e ln 2; m lies in [3/4, 3/2), or is u itself with e = 0 in the upper half, where 1 - m needs no
 // subtraction.
 VEIL_HOST_DEVICE float noise_exponential(NoiseUniform<float> u) {
   const float x = u.x;
   const bool upper = u.upper;
-#ifdef __CUDA_ARCH__
-  const uint32_t pattern = __float_as_uint(x);
-#else
-  uint32_t pattern;
-  std::memcpy(&pattern, &x, sizeof pattern);
-#endif
+  const uint32_t pattern = noise_bits(x);
   const int32_t exponent = upper ? 0 : static_cast<int32_t>(pattern - 0x3F400000u) >> 23;
-  const uint32_t reduced = pattern - (static_cast<uint32_t>(exponent) << 23);
-#ifdef __CUDA_ARCH__
-  const float m = __uint_as_float(reduced);
-#else
-  float m;
-  std::memcpy(&m, &reduced, sizeof m);
-#endif
+  const float m = noise_float(pattern - (static_cast<uint32_t>(exponent) << 23));
   const float away = upper ? x : 1.0f - m;  // 1 - m
-#ifdef __CUDA_ARCH__
-  float inverse;  // nothing here is ever subnormal
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(2.0f - away));
-  const float s = away * inverse;
-#else
   const float s = away / (2.0f - away);
-#endif
   const float z = s * s;
   // artanh(s) / s to z^6: |s| is 1/3 at most.
   float series = 1.0f / 13;
@@ -194,17 +196,41 @@ VEIL_HOST_DEVICE float noise_exponential(NoiseUniform<float> u) {
 // sqrt(-2 ln u).
 template <typename Real>
 VEIL_HOST_DEVICE Real noise_radius(NoiseUniform<Real> u) {
-  const Real doubled = 2 * noise_exponential(u);
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Real) == 4) {
-    float root;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(doubled));
-    return root;
-  }
-#endif
   using std::sqrt;
-  return sqrt(doubled);
+  return sqrt(2 * noise_exponential(u));
 }
+// That of u = (word + 1/2) / 2^32.
+template <typename Real>
+VEIL_HOST_DEVICE Real noise_radius(uint32_t word) {
+  return noise_radius(noise_uniform<Real>(word));
+}
+#ifdef __CUDA_ARCH__
+// Two units in the last place from it, in the fewest instructions: they are what bounds an update
+// with noise. With u = m 2^-e and m in [1/2, 1), -2 ln u = 4 artanh(s) + 2 e ln 2. The word shifted
+// to the top is m, and as a signed number m - 1, of which no digit is lost however small it is.
+// `word` is not 0: that is next to an end.
+template <>
+__device__ __forceinline__ float noise_radius<float>(uint32_t word) {
+  uint32_t zeros;  // e
+  asm("bfind.shiftamt.u32 %0, %1;" : "=r"(zeros) : "r"(word));
+  const auto top = static_cast<int32_t>(__funnelshift_l(1u << 31, word, zeros));
+  const float away = fmaf(static_cast<float>(top), -0x1p-32f, -0x1p-33f);  // 1 - m
+  float inverse;  // nothing here is ever subnormal
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaf(away, -0.25f, 0.5f)));
+  const float s = away * inverse, z = s * s;  // 4 s and 16 s^2
+  // (artanh(s) / s - 1) / s^2, |s| 1/3 at most: the polynomial whose largest error is the least,
+  // 2^-27.7 of artanh(s)
+  float series = 2.13714501e-6f;
+  series = fmaf(series, z, 3.41818911e-5f);
+  series = fmaf(series, z, 7.81670454e-4f);
+  series = fmaf(series, z, 2.08332551e-2f);
+  const float doubled = fmaf(s, fmaf(series, z, 1.0f),
+                             static_cast<float>(static_cast<int>(zeros)) * 1.3862943611198906f);
+  float root;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(doubled));
+  return root;
+}
+#endif
 
 VEIL_HOST_DEVICE void eighth_turn(double angle, double& cosine, double& sine) {
   using std::cos, std::sin;
@@ -221,22 +247,32 @@ VEIL_HOST_DEVICE void eighth_turn(float angle, float& cosine, float& sine) {
   float even = 2.443315711809948e-5f;
   even = even * z - 1.388731625493765e-3f;
   even = even * z + 4.166664568298827e-2f;
-  cosine = 1.0f - 0.5f * z + z * (z * even);
+  even = even * z - 0.5f;
+  cosine = even * z + 1.0f;
+}
+
+// -value if bit 31 of `word` is set.
+VEIL_HOST_DEVICE float negated_by(float value, uint32_t word) {
+  return noise_float(noise_bits(value) ^ (word & 1u << 31));
+}
+VEIL_HOST_DEVICE double negated_by(double value, uint32_t word) {
+  return word >> 31 ? -value : value;
 }
 
 // The cosine and sine of `word` / 2^32 of a turn. Whole quarters are taken off first, as integers,
 // so that the rest is small and exact.
 template <typename Real>
 VEIL_HOST_DEVICE void noise_direction(uint32_t word, Real& cosine, Real& sine) {
-  const uint32_t quarter = (word + 0x20000000u) >> 30;             // the nearest
-  const auto rest = static_cast<int32_t>(word - (quarter << 30));  // an eighth of a turn at most
+  // The nearest quarter is in the top two bits of `nearest`, and bit 31 of `next` is that of the
+  // quarter after it: where the two differ, the nearest quarter is odd.
+  const uint32_t nearest = word + 0x20000000u, next = nearest + 0x40000000u;
+  const auto rest = static_cast<int32_t>(word << 2);  // from it, an eighth of a turn at most
   Real c, s;
-  // 2 pi / 2^32
-  eighth_turn(static_cast<Real>(rest) * static_cast<Real>(1.4629180792671596e-9), c, s);
-  cosine = quarter & 1 ? s : c;
-  sine = quarter & 1 ? c : s;
-  if (((quarter + 1) & 2) != 0) cosine = -cosine;
-  if ((quarter & 2) != 0) sine = -sine;
+  // 2 pi / 2^34
+  eighth_turn(static_cast<Real>(rest) * static_cast<Real>(3.657295198167899e-10), c, s);
+  const bool odd = static_cast<int32_t>(nearest ^ next) < 0;
+  cosine = negated_by(odd ? s : c, next);
+  sine = negated_by(odd ? c : s, nearest);
 }
 // Of `word` / 2^64 of a turn.
 VEIL_HOST_DEVICE void noise_direction(uint64_t word, double& cosine, double& sine) {
@@ -262,15 +298,15 @@ VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
 #pragma unroll
 #endif
   for (int pair = 0; pair < kNoiseGroup / 2; ++pair)
-    needs = needs || noise_from_end(block.word[2 * pair]) < kNoiseEnd;
+    needs = needs || block.word[2 * pair] + kNoiseEnd < 2 * kNoiseEnd;  // either end
   return needs;
 }
 
-// The normals of a block's words, in Real's arithmetic. In fp32 `further` may be null if it is
-// not needed; fp64 always needs it.
+// The normals of a block's words, times `deviation`, in Real's arithmetic. In fp32 `further` may be
+// null if it is not needed; fp64 always needs it.
 template <typename Real>
 VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
-                                                const ChaChaBlock* further) {
+                                                const ChaChaBlock* further, Real deviation = 1) {
   NoiseGroup<Real> result;
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -283,10 +319,11 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
       noise_direction(uint64_t{turn} << 32 | further->word[2 * pair + 1], cosine, sine);
     } else {
       const bool fine = further && noise_from_end(word) < kNoiseEnd;
-      radius = noise_radius(fine ? noise_uniform<Real>(word, further->word[2 * pair])
-                                 : noise_uniform<Real>(word));
+      radius = fine ? noise_radius(noise_uniform<Real>(word, further->word[2 * pair]))
+                    : noise_radius<Real>(word);
       noise_direction<Real>(turn, cosine, sine);
     }
+    radius *= deviation;
     result.value[2 * pair] = radius * cosine;
     result.value[2 * pair + 1] = radius * sine;
   }

@@ -3,16 +3,17 @@
 
 #include <type_traits>
 
+#include "kernels/group_update.cuh"
 #include "kernels/launch.h"
 #include "kernels/noise_group.cuh"
 #include "kernels/vectorized_access.cuh"
-#include "kernels/vectorized_update.cuh"
 
 namespace veil::launch {
 namespace noisy {
 
 constexpr int kThreads = 128;
 constexpr int kFours = kNoiseGroup / kFour;
+static_assert(kNoiseGroup == kUpdateGroup);
 
 // Elements [at, at + 4) of a range of `numel` that begins at `from`; those outside it are neither
 // read nor written. `whole`: all inside, and one access is allowed.
@@ -130,69 +131,6 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
   }
 }
 
-// A group as it lies in memory, by accesses of 16 bytes; words of two elements if those have two
-// bytes.
-template <typename T>
-struct Group {
-  static constexpr int kWords = kNoiseGroup * sizeof(T) / 4;
-  uint32_t word[kWords];
-  __device__ __forceinline__ float at(int k) const {
-    if constexpr (sizeof(T) == 2) {
-      return k % 2 ? high_of(word[k / 2], T()) : low_of(word[k / 2], T());
-    } else {
-      return __uint_as_float(word[k]);
-    }
-  }
-};
-template <typename T>
-__device__ __forceinline__ Group<T> load_group(const T* at) {
-  Group<T> group;
-  const auto* from = reinterpret_cast<const uint4*>(at);
-#pragma unroll
-  for (int q = 0; q < Group<T>::kWords / 4; ++q) {
-    const uint4 four = from[q];
-    group.word[4 * q] = four.x;
-    group.word[4 * q + 1] = four.y;
-    group.word[4 * q + 2] = four.z;
-    group.word[4 * q + 3] = four.w;
-  }
-  return group;
-}
-__device__ __forceinline__ void store_group(float* to, const float (&value)[kNoiseGroup],
-                                            const Bits<kNoiseGroup>&) {
-#pragma unroll
-  for (int q = 0; q < kFours; ++q)
-    reinterpret_cast<float4*>(to)[q] =
-        make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
-}
-// Rounded stochastically. Where a value is not finite or near the largest one, element by element.
-__device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&value)[kNoiseGroup],
-                                            const Bits<kNoiseGroup>& bits) {
-  float zero = 0;
-#pragma unroll
-  for (int k = 0; k < kNoiseGroup; ++k) zero = fmaf(value[k] * 2, 0.0f, zero);
-  uint32_t word[kNoiseGroup / 2];
-#pragma unroll
-  for (int w = 0; w < kNoiseGroup / 2; ++w) {
-    const uint32_t low = __float_as_uint(value[2 * w]), high = __float_as_uint(value[2 * w + 1]);
-    word[w] = __byte_perm(low + bits.value[2 * w], high + bits.value[2 * w + 1], 0x7632);
-  }
-  if (!(zero == 0)) {
-#pragma unroll
-    for (int w = 0; w < kNoiseGroup / 2; ++w) {
-      const uint32_t low =
-          round_to_bf16_stochastically(__float_as_uint(value[2 * w]), bits.value[2 * w]);
-      const uint32_t high =
-          round_to_bf16_stochastically(__float_as_uint(value[2 * w + 1]), bits.value[2 * w + 1]);
-      word[w] = low | high << 16;
-    }
-  }
-#pragma unroll
-  for (int q = 0; q < 2; ++q)
-    reinterpret_cast<uint4*>(to)[q] =
-        make_uint4(word[4 * q], word[4 * q + 1], word[4 * q + 2], word[4 * q + 3]);
-}
-
 // Nothing of a sample that is left out, whatever its numbers are. All threads agree on it.
 template <typename Grad>
 __device__ __forceinline__ void add_sample(float (&sum)[kNoiseGroup], const Group<Grad>& grad,
@@ -225,17 +163,15 @@ template <typename Param, typename Grad, typename State, NoiseGenerator kGenerat
 struct GroupUpdate {
   const NoisyUpdate& u;
   const float* factor;  // of each sample
-  UpdateKnobs knobs;
+  GroupRule<Param, State, kKind> rule;
   NoiseKnobs noise;
-  UpdateFactors<float> f;
   float anchor;  // of hardened noise's lattice
 
   __device__ __forceinline__ GroupUpdate(const NoisyUpdate& update, const float* factors)
       : u(update),
         factor(factors),
-        knobs(*u.knobs),
+        rule(u.rule, *u.knobs),
         noise(*u.noise_knobs),
-        f(update_factors<float>(u.rule, knobs)),
         anchor(noise_anchor<float>(noise.deviation)) {}
 
   // False if further words are needed and not `kFurther`: then nothing is written.
@@ -243,8 +179,6 @@ struct GroupUpdate {
   __device__ __forceinline__ bool run(const Range& of, int64_t group) const {
     const auto deviation = static_cast<float>(noise.deviation);
     const auto step = static_cast<uint64_t>(noise.step);
-    const float left = 1 - f.learning_rate * f.weight_decay, rate = f.learning_rate * f.scale;
-    const float inverse1 = 1 / f.correction1, inverse2 = 1 / f.correction2;
     const int64_t begin = group * kNoiseGroup - of.first_element;
     const auto* grad = static_cast<const Grad*>(of.grad);
     Param* const param = static_cast<Param*>(of.param) + begin;
@@ -255,20 +189,20 @@ struct GroupUpdate {
     if (deviation != 0) {
       const auto index = static_cast<uint64_t>(group);
       const ChaChaBlock words = noise_words(kGenerator, u.keys.key, step, of.parameter, index);
+      constexpr bool kHardened = kGenerator == NoiseGenerator::hardened;
+      const float weight =
+          kHardened ? static_cast<float>(kNoiseFirstWeight) * deviation : deviation;
       NoiseGroup<float> normals;
       if constexpr (kFurther) {
         const ChaChaBlock further =
             noise_words(kGenerator, u.keys.key, step, of.parameter, index, /*further=*/true);
-        normals = noise_normals<float>(words, &further);
+        normals = noise_normals(words, &further, weight);
       } else {
         if (noise_needs_further_words(words)) return false;
-        normals = noise_normals<float>(words, nullptr);
+        normals = noise_normals(words, nullptr, weight);
       }
-      constexpr bool kHardened = kGenerator == NoiseGenerator::hardened;
-      const float weight =
-          kHardened ? static_cast<float>(kNoiseFirstWeight) * deviation : deviation;
 #pragma unroll
-      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = weight * normals.value[k];
+      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = normals.value[k];
       if constexpr (kHardened) {
         normals = noise_second_draw<float>(u.keys.second, step, of.parameter, index);
         const float blur = static_cast<float>(kNoiseSecondWeight) * deviation;
@@ -300,45 +234,8 @@ struct GroupUpdate {
         for (int k = 0; k < kNoiseGroup; ++k) sum[k] = noise_snapped(sum[k], anchor);
       }
     }
-    Bits<kNoiseGroup> bits = {};
-    const auto draw_bits = [&] {
-      bits = whole_rounding_bits<kNoiseGroup>(u.rule, knobs, of.first_index + begin);
-    };
-    if constexpr (sizeof(State) == 2) draw_bits();
-    float value[kNoiseGroup];
-    if constexpr (kKind == OptimizerKind::sgd) {
-#pragma unroll
-      for (int k = 0; k < kNoiseGroup; ++k) value[k] = fmaf(-rate, sum[k], left * before.at(k));
-    } else {
-      State* const m_at = static_cast<State*>(of.m) + begin;
-      const Group<State> m = load_group(m_at);
-      float moment[kNoiseGroup];
-      if constexpr (kKind == OptimizerKind::sgd_momentum) {
-#pragma unroll
-        for (int k = 0; k < kNoiseGroup; ++k) {
-          moment[k] =
-              fmaf(f.momentum, m.at(k), fmaf(f.scale, sum[k], f.weight_decay * before.at(k)));
-          value[k] = fmaf(-f.learning_rate, moment[k], before.at(k));
-        }
-      } else {
-        State* const v_at = static_cast<State*>(of.v) + begin;
-        const Group<State> v = load_group(v_at);
-        float square[kNoiseGroup];
-#pragma unroll
-        for (int k = 0; k < kNoiseGroup; ++k) {
-          const float mean = sum[k] * f.scale;
-          moment[k] = f.beta1 * m.at(k) + f.rest1 * mean;
-          square[k] = f.beta2 * v.at(k) + f.rest2 * mean * mean;
-          const float spread = sqrtf(square[k] * inverse2) + f.epsilon;
-          value[k] =
-              left * before.at(k) - __fdividef(f.learning_rate * (moment[k] * inverse1), spread);
-        }
-        store_group(v_at, square, turned(bits, Rounded::second_moment));
-      }
-      store_group(m_at, moment, turned(bits, Rounded::first_moment));
-    }
-    if constexpr (sizeof(Param) == 2 && sizeof(State) != 2) draw_bits();
-    store_group(param, value, bits);
+    rule.update(param, static_cast<State*>(of.m) + begin, static_cast<State*>(of.v) + begin,
+                of.first_index + begin, before, sum);
     return true;
   }
 };
@@ -353,7 +250,7 @@ __device__ __noinline__ void update_with_further_words(const NoisyUpdate& u, con
 
 // Blocks that a processor holds at once: moments need registers, of which more blocks leave fewer.
 constexpr int held_blocks(OptimizerKind kind) {
-  return kind == OptimizerKind::adamw ? 4 : 6;
+  return kind == OptimizerKind::adamw ? 4 : 5;
 }
 
 template <typename Param, typename Grad, typename State, NoiseGenerator kGenerator,

@@ -1,90 +1,116 @@
+#include "kernels/group_update.cuh"
 #include "kernels/launch.h"
-#include "kernels/vectorized_access.cuh"
-#include "kernels/vectorized_update.cuh"
 
 namespace veil::launch {
 namespace {
 
-constexpr int kThreads = 256;
-// elements a thread takes at once: two fours, and one draw for their rounding
-constexpr int kAtOnce = 8;
+constexpr int kThreads = 256, kGroupThreads = 128;
+constexpr int64_t kMostBlocks = 132 * 32;
 
-// `packed`: all addresses allow fours. The arithmetic is one piece of code for whole groups and for
-// what is left, so that both round alike.
+// Where nothing has two bytes nothing is rounded, and a group may be spread.
+template <typename Param, typename Grad, typename State>
+inline constexpr bool kSpreads = sizeof(Param) == 4 && sizeof(Grad) == 4 && sizeof(State) == 4;
+
+// Whole groups, or those of whole warps if they are spread, at addresses that allow them.
+template <typename Param, typename Grad, typename State, OptimizerKind kKind>
+__global__ void __launch_bounds__(kGroupThreads)
+    group_kernel(const __grid_constant__ Update u, int64_t groups) {
+  constexpr bool kSpreadOut = kSpreads<Param, Grad, State>;
+  const GroupRule<Param, State, kKind> rule(u.rule, *u.knobs);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kGroupThreads;
+  for (int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupThreads + threadIdx.x;
+       group < groups; group += stride) {
+    const int64_t lane = threadIdx.x % 32,
+                  begin = kSpreadOut ? (group - lane) * kUpdateGroup + lane * kFour
+                                     : group * kUpdateGroup;
+    Param* const param = static_cast<Param*>(u.param) + begin;
+    State* const m = static_cast<State*>(u.state) + begin;
+    const Group<Param> before = load_group < kSpreadOut ? kSpread : kBeside < Param >> (param);
+    const Group<Grad> grad = load_group < kSpreadOut
+                                 ? kSpread
+                                 : kBeside < Grad >> (static_cast<const Grad*>(u.grad) + begin);
+    float sum[kUpdateGroup];
+#pragma unroll
+    for (int k = 0; k < kUpdateGroup; ++k) sum[k] = grad.at(k);
+    rule.template update<kSpreadOut>(param, m, m + u.numel, u.first_index + begin, before, sum);
+  }
+}
+
+// The elements from `first` on, one by one: what is left of a range, and types and addresses that
+// the other kernel does not take.
 template <typename Param, typename Grad, typename State, typename Real>
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(Param* param, const Grad* grad, State* state, int64_t numel, bool packed,
-                  const UpdateKnobs* knobs_at, UpdateRule rule, int64_t first_index) {
-  const UpdateKnobs knobs = *knobs_at;
-  const UpdateFactors<Real> factors = update_factors<Real>(rule, knobs);
-  const bool has_m = rule.kind != OptimizerKind::sgd, has_v = rule.kind == OptimizerKind::adamw;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kAtOnce;
-  for (int64_t begin = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kAtOnce;
-       begin < numel; begin += stride) {
-    const int64_t index = first_index + begin;
-    Bits<kAtOnce> bits = {}, m_bits = {}, v_bits = {};
-    if constexpr (sizeof(State) == 2) {
-      if (index % kRoundingGroup == 0) {
-        bits = whole_rounding_bits<kAtOnce>(rule, knobs, index);
-        m_bits = turned(bits, Rounded::first_moment);
-        v_bits = turned(bits, Rounded::second_moment);
-      } else {
-        bits = single_rounding_bits<kAtOnce>(rule, knobs, index, Rounded::param);
-        m_bits = single_rounding_bits<kAtOnce>(rule, knobs, index, Rounded::first_moment);
-        v_bits = single_rounding_bits<kAtOnce>(rule, knobs, index, Rounded::second_moment);
-      }
-    } else if constexpr (sizeof(Param) == 2) {
-      bits = rounding_bits_of<kAtOnce>(rule, knobs, index);
+    element_kernel(const __grid_constant__ Update u, int64_t first) {
+  const UpdateKnobs knobs = *u.knobs;
+  const UpdateFactors<Real> factors = update_factors<Real>(u.rule, knobs);
+  const QuickUpdate quick(u.rule, knobs);
+  const bool has_m = u.rule.kind != OptimizerKind::sgd, has_v = u.rule.kind == OptimizerKind::adamw;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = first + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < u.numel;
+       i += stride) {
+    Param* const param = static_cast<Param*>(u.param) + i;
+    State *const m_at = static_cast<State*>(u.state) + i, *const v_at = m_at + u.numel;
+    const Real before = static_cast<Real>(*param),
+               grad = static_cast<Real>(static_cast<const Grad*>(u.grad)[i]);
+    Real m = has_m ? static_cast<Real>(*m_at) : Real(0),
+         v = has_v ? static_cast<Real>(*v_at) : Real(0), value;
+    if constexpr (sizeof(Real) == 8) {
+      value = updated_param<Real>(factors, before, grad, m, v);
+    } else {
+      value = quick.updated(u.rule.kind, before, grad, m, v);
     }
-    Four<Param> p[2];
-    Four<Grad> g[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t i = begin + half * kFour, left = numel - i;
-      const int count = left < 0 ? 0 : left < kFour ? static_cast<int>(left) : kFour;
-      p[half] = load_four(param + i, packed && count == kFour, count);
-      g[half] = load_four(grad + i, packed && count == kFour, count);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t i = begin + half * kFour, left = numel - i;
-      const int count = left < 0 ? 0 : left < kFour ? static_cast<int>(left) : kFour;
-      const bool whole = packed && count == kFour;
-      Four<State> m = {}, v = {};
-      if (has_m) m = load_four(state + i, whole, count);
-      if (has_v) v = load_four(state + numel + i, whole, count);
-      Four<Param> updated;
-#pragma unroll
-      for (int k = 0; k < kFour; ++k) {
-        const int at = half * kFour + k;
-        Real m_value = static_cast<Real>(m.value[k]), v_value = static_cast<Real>(v.value[k]);
-        const Real value =
-            updated_param<Real>(factors, static_cast<Real>(p[half].value[k]),
-                                static_cast<Real>(g[half].value[k]), m_value, v_value);
-        store(&updated.value[k], value, bits.value[at]);
-        store(&m.value[k], m_value, m_bits.value[at]);
-        store(&v.value[k], v_value, v_bits.value[at]);
-      }
-      if (has_m) store_four(state + i, m, whole, count);
-      if (has_v) store_four(state + numel + i, v, whole, count);
-      store_four(param + i, updated, whole, count);
-    }
+    Philox4 words = {};
+    if constexpr (sizeof(Param) == 2 || sizeof(State) == 2)
+      words = rounding_words(u.rule, knobs, u.first_index + i);
+    const auto bits = [&](Rounded what) { return rounding_bits(words, u.first_index + i, what); };
+    store(param, value, bits(Rounded::param));
+    if (has_m) store(m_at, m, bits(Rounded::first_moment));
+    if (has_v) store(v_at, v, bits(Rounded::second_moment));
   }
+}
+
+unsigned blocks_for(int64_t threads, int block) {
+  const int64_t blocks = (threads + block - 1) / block;
+  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+}
+
+template <typename Param, typename Grad, typename State, OptimizerKind kKind>
+void run_groups(const Update& u, int64_t groups) {
+  group_kernel<Param, Grad, State, kKind><<<blocks_for(groups, kGroupThreads), kGroupThreads, 0,
+                                            static_cast<cudaStream_t>(u.stream)>>>(u, groups);
+  check_launch("update");
 }
 
 template <typename Param, typename Grad, typename State, typename Real>
 void run(const Update& u) {
-  const int64_t groups = (u.numel + kAtOnce - 1) / kAtOnce,
-                blocks = (groups + kThreads - 1) / kThreads;
-  // The second state begins `numel` elements behind the first.
-  const bool packed = aligned(u.param) && aligned(u.grad) && aligned(u.state) &&
-                      (u.rule.kind != OptimizerKind::adamw ||
-                       u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
-  update_kernel<Param, Grad, State, Real>
-      <<<static_cast<unsigned>(blocks < 132 * 32 ? blocks : 132 * 32), kThreads, 0,
-         static_cast<cudaStream_t>(u.stream)>>>(
-          static_cast<Param*>(u.param), static_cast<const Grad*>(u.grad),
-          static_cast<State*>(u.state), u.numel, packed, u.knobs, u.rule, u.first_index);
+  int64_t done = 0;
+  if constexpr (sizeof(Real) == 4 && sizeof(Grad) <= 4) {
+    // The second state begins `numel` elements behind the first.
+    const bool grouped = aligned(u.param) && aligned(u.grad) && aligned(u.state) &&
+                         u.first_index % kRoundingGroup == 0 &&
+                         (u.rule.kind != OptimizerKind::adamw ||
+                          u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
+    constexpr int64_t kWhole = kSpreads<Param, Grad, State> ? 32 : 1;
+    const int64_t groups = grouped ? u.numel / (kUpdateGroup * kWhole) * kWhole : 0;
+    done = groups * kUpdateGroup;
+    if (groups > 0) {
+      switch (u.rule.kind) {
+        case OptimizerKind::sgd:  // has no state
+          run_groups<Param, Grad, float, OptimizerKind::sgd>(u, groups);
+          break;
+        case OptimizerKind::sgd_momentum:
+          run_groups<Param, Grad, State, OptimizerKind::sgd_momentum>(u, groups);
+          break;
+        case OptimizerKind::adamw:
+          run_groups<Param, Grad, State, OptimizerKind::adamw>(u, groups);
+          break;
+      }
+    }
+  }
+  if (done == u.numel) return;
+  element_kernel<Param, Grad, State, Real>
+      <<<blocks_for(u.numel - done, kThreads), kThreads, 0, static_cast<cudaStream_t>(u.stream)>>>(
+          u, done);
   check_launch("update");
 }
 

@@ -26,30 +26,6 @@ struct alignas(sizeof(T) * kFour < 16 ? sizeof(T) * kFour : 16) Four {
   T value[kFour];
 };
 
-// `whole`: the group lies within the range and its address allows one access; otherwise `count`
-// elements one by one.
-template <typename T>
-__device__ __forceinline__ Four<T> load_four(const T* at, bool whole, int count) {
-  if (whole) return *reinterpret_cast<const Four<T>*>(at);
-  Four<T> four = {};
-#pragma unroll
-  for (int k = 0; k < kFour; ++k) {
-    if (k < count) four.value[k] = at[k];
-  }
-  return four;
-}
-template <typename T>
-__device__ __forceinline__ void store_four(T* at, const Four<T>& four, bool whole, int count) {
-  if (whole) {
-    *reinterpret_cast<Four<T>*>(at) = four;
-    return;
-  }
-#pragma unroll
-  for (int k = 0; k < kFour; ++k) {
-    if (k < count) at[k] = four.value[k];
-  }
-}
-
 // rounding_bits of kCount neighbours, a multiple of four. They are whole halves of a draw if
 // `index` is a multiple of four; elsewhere, as at an index below 0, each is made by itself.
 template <int kCount>
