@@ -77,7 +77,7 @@ void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t cou
                    });
 }
 
-// ids [tables, positions]
+// ids [tables, positions], contiguous: sorting keeps the order of dimensions in memory.
 void launch_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, int64_t vocabulary,
                   int64_t width, int64_t out_stride, bool accumulate, const double* factors,
                   int64_t tokens) {
@@ -138,7 +138,8 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
 
 void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {
   const int64_t tables = ids.size(0), positions = ids.size(1), width = grad.size(-1);
-  VEIL_CHECK(out.dim() == 2 && out.size(0) == tables && out.stride(1) == 1 && width > 0 &&
+  VEIL_CHECK(ids.dim() == 2 && out.dim() == 2 && out.size(0) == tables && out.stride(1) == 1 &&
+                 (tables <= 1 || out.stride(0) >= out.size(1)) && width > 0 &&
                  out.size(1) % width == 0,
              "embedding_grads of {} tables into {}", tables, out.size(0));
   if (!out.is_cuda()) {
@@ -153,7 +154,7 @@ void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, b
              "embedding_grads of {} rows of {}, {} into {}", tables * positions, width,
              c10::toString(dtype), c10::toString(out_type));
   if (out.numel() == 0) return;
-  launch_grads(ids, grad, out, out.size(1) / width, width, out.stride(0), accumulate,
+  launch_grads(ids.contiguous(), grad, out, out.size(1) / width, width, out.stride(0), accumulate,
                /*factors=*/nullptr, /*tokens=*/1);
 }
 

@@ -64,14 +64,13 @@ void run_into(const EmbeddingGrad& e) {
   constexpr int kWide = kWideOf<T>;
   const auto stream = static_cast<cudaStream_t>(e.stream);
   if (!e.accumulate) {
-    const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(Out); };
-    const int64_t size = e.vocabulary * e.width;
-    const cudaError_t error = e.tables == 1
-                                  ? cudaMemsetAsync(e.out, 0, bytes(size), stream)
-                                  : cudaMemset2DAsync(e.out, bytes(e.out_stride), 0, bytes(size),
-                                                      static_cast<size_t>(e.tables), stream);
-    if (error != cudaSuccess)
-      throw std::runtime_error(std::string("[embedding_grad] ") + cudaGetErrorString(error));
+    const size_t bytes = static_cast<size_t>(e.vocabulary * e.width) * sizeof(Out);
+    for (int64_t table = 0; table < e.tables; ++table) {
+      const cudaError_t error =
+          cudaMemsetAsync(static_cast<Out*>(e.out) + table * e.out_stride, 0, bytes, stream);
+      if (error != cudaSuccess)
+        throw std::runtime_error(std::string("[embedding_grad] ") + cudaGetErrorString(error));
+    }
   }
   if (e.count == 0) return;
   const bool packs = aligned(e.grad) && aligned(e.out) && e.width % kWide == 0 &&

@@ -10,15 +10,14 @@ namespace veil {
 // [vocabulary, width] fp32 or wider (fp64 if grad is) or grad's type; contiguous. Sums run in
 // fp32 (fp64) over positions in order, on every device. With coefficients fp64 [samples] each
 // position counts by its sample's, positions being [samples, tokens]; those of a sample whose
-// coefficient is 0 are passed over.
+// coefficient is 0 are passed over. A GPU passes over ids outside the table; the CPU refuses them.
 void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate,
                     const Tensor& coefficients = {});
-// The same for tables of their own: ids [n, positions], grad [n, positions, width], out [n,
-// vocabulary width], tables contiguous at any distance.
+// The same with a table for each sample: ids [n, positions], grad [n, positions, width], out [n,
+// vocabulary * width] with contiguous rows at any distance.
 void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate);
 // What sorting takes on a GPU meanwhile: the sorted ids and their positions. The workspace that
-// at::sort takes for itself comes on top and is not counted. None on CPU. A GPU passes over ids
-// outside the table; the CPU refuses them.
+// at::sort takes for itself comes on top and is not counted. None on CPU.
 int64_t embedding_grad_scratch_bytes(int64_t positions, bool on_gpu);
 
 }  // namespace veil

@@ -22,8 +22,8 @@ struct Group {
     }
   }
 };
-// kApart: elements from one access to the next. Those of a thread lie side by side unless they are
-// spread, so that what a warp accesses does.
+// kApart: the distance in elements between a thread's accesses of 16 bytes. They are adjacent unless
+// the group is spread: then the accesses of a warp's threads are.
 template <typename T>
 inline constexpr int kBeside = 16 / static_cast<int>(sizeof(T));
 inline constexpr int kSpread = 32 * kBeside<float>;
@@ -83,22 +83,23 @@ __device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&val
 }
 
 // updated_param in fp32, with the divisions by what all elements share made once and the other by
-// the device's quick one. Fused multiply-adds are written out: an element gets the same bits in
-// whichever kernel.
+// the device's quick one. Fused multiply-adds are written out, so that an element gets the same bits
+// from both kernels of update.cu. What decays is subtracted as such: 1 - rate * decay, rounded,
+// would be off by the same part for all elements at every step.
 struct QuickUpdate {
   UpdateFactors<float> f;
-  float left, rate, inverse1, inverse2;
+  float decay, rate, inverse1, inverse2;
 
   __device__ __forceinline__ QuickUpdate(const UpdateRule& rule, const UpdateKnobs& knobs)
       : f(update_factors<float>(rule, knobs)),
-        left(fmaf(-f.learning_rate, f.weight_decay, 1.0f)),
+        decay(f.learning_rate * f.weight_decay),
         rate(f.learning_rate * f.scale),
         inverse1(1 / f.correction1),
         inverse2(1 / f.correction2) {}
 
   __device__ __forceinline__ float updated(OptimizerKind kind, float p, float grad, float& m,
                                            float& v) const {
-    if (kind == OptimizerKind::sgd) return fmaf(-rate, grad, left * p);
+    if (kind == OptimizerKind::sgd) return p - fmaf(rate, grad, decay * p);
     if (kind == OptimizerKind::sgd_momentum) {
       m = fmaf(f.momentum, m, fmaf(f.scale, grad, f.weight_decay * p));
       return fmaf(-f.learning_rate, m, p);
@@ -107,7 +108,7 @@ struct QuickUpdate {
     m = fmaf(f.beta1, m, f.rest1 * mean);
     v = fmaf(f.beta2, v, f.rest2 * mean * mean);
     const float spread = sqrtf(v * inverse2) + f.epsilon;
-    return fmaf(left, p, -__fdividef(f.learning_rate * (m * inverse1), spread));
+    return p - fmaf(decay, p, __fdividef(f.learning_rate * (m * inverse1), spread));
   }
 };
 
@@ -122,13 +123,13 @@ struct GroupRule {
       : rule(of), knobs(at), quick(of, at) {}
 
   // `before` is the group at `param`, `sum` its gradient, `index` its first element's for rounding:
-  // a multiple of 8. `kSpreads`: the group is spread, and nothing is rounded.
-  template <bool kSpreads = false>
+  // a multiple of 8. `kIsSpread`: the group is spread, and nothing is rounded.
+  template <bool kIsSpread = false>
   __device__ __forceinline__ void update(Param* param, State* m_at, State* v_at, int64_t index,
                                          const Group<Param>& before,
                                          const float (&sum)[kUpdateGroup]) const {
-    constexpr int kParams = kSpreads ? kSpread : kBeside<Param>,
-                  kStates = kSpreads ? kSpread : kBeside<State>;
+    constexpr int kParams = kIsSpread ? kSpread : kBeside<Param>,
+                  kStates = kIsSpread ? kSpread : kBeside<State>;
     constexpr bool kHasM = kKind != OptimizerKind::sgd, kHasV = kKind == OptimizerKind::adamw;
     Bits<kUpdateGroup> bits = {};
     const auto draw_bits = [&] { bits = whole_rounding_bits<kUpdateGroup>(rule, knobs, index); };

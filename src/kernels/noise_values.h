@@ -205,10 +205,11 @@ VEIL_HOST_DEVICE Real noise_radius(uint32_t word) {
   return noise_radius(noise_uniform<Real>(word));
 }
 #ifdef __CUDA_ARCH__
-// Two units in the last place from it, in the fewest instructions: they are what bounds an update
-// with noise. With u = m 2^-e and m in [1/2, 1), -2 ln u = 4 artanh(s) + 2 e ln 2. The word shifted
-// to the top is m, and as a signed number m - 1, of which no digit is lost however small it is.
-// `word` is not 0: that is next to an end.
+// The same in the fewest instructions, which bound an update with noise: three units in the last
+// place off at most, if the quick reciprocal and root were exact. With u = m 2^-e and m in [1/2, 1),
+// -2 ln u = 4 artanh(s) + 2 e ln 2, where s = (1 - m) / (1 + m). The word shifted to the top is m,
+// and as a signed number m - 1, of which no digit is lost however small it is. `word` is not 0: that
+// is next to an end. Where e > 0 the half is counted twice, 2^-32 of u at most.
 template <>
 __device__ __forceinline__ float noise_radius<float>(uint32_t word) {
   uint32_t zeros;  // e
@@ -218,8 +219,7 @@ __device__ __forceinline__ float noise_radius<float>(uint32_t word) {
   float inverse;  // nothing here is ever subnormal
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaf(away, -0.25f, 0.5f)));
   const float s = away * inverse, z = s * s;  // 4 s and 16 s^2
-  // (artanh(s) / s - 1) / s^2, |s| 1/3 at most: the polynomial whose largest error is the least,
-  // 2^-27.7 of artanh(s)
+  // (artanh(s) / s - 1) / s^2 for s up to 1/3 by the minimax polynomial: 2^-27 of artanh(s) at most
   float series = 2.13714501e-6f;
   series = fmaf(series, z, 3.41818911e-5f);
   series = fmaf(series, z, 7.81670454e-4f);

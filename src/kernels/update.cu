@@ -7,32 +7,32 @@ namespace {
 constexpr int kThreads = 256, kGroupThreads = 128;
 constexpr int64_t kMostBlocks = 132 * 32;
 
-// Where nothing has two bytes nothing is rounded, and a group may be spread.
+// Where nothing has two bytes nothing is rounded, and a group may be spread over its warp's share.
 template <typename Param, typename Grad, typename State>
-inline constexpr bool kSpreads = sizeof(Param) == 4 && sizeof(Grad) == 4 && sizeof(State) == 4;
+inline constexpr bool kIsSpread = sizeof(Param) == 4 && sizeof(Grad) == 4 && sizeof(State) == 4;
 
 // Whole groups, or those of whole warps if they are spread, at addresses that allow them.
 template <typename Param, typename Grad, typename State, OptimizerKind kKind>
 __global__ void __launch_bounds__(kGroupThreads)
     group_kernel(const __grid_constant__ Update u, int64_t groups) {
-  constexpr bool kSpreadOut = kSpreads<Param, Grad, State>;
+  constexpr bool kSpreads = kIsSpread<Param, Grad, State>;
+  constexpr int kParams = kSpreads ? kSpread : kBeside<Param>,
+                kGrads = kSpreads ? kSpread : kBeside<Grad>;
   const GroupRule<Param, State, kKind> rule(u.rule, *u.knobs);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kGroupThreads;
   for (int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupThreads + threadIdx.x;
        group < groups; group += stride) {
-    const int64_t lane = threadIdx.x % 32,
-                  begin = kSpreadOut ? (group - lane) * kUpdateGroup + lane * kFour
-                                     : group * kUpdateGroup;
+    const int64_t lane = threadIdx.x % 32;
+    const int64_t begin =
+        kSpreads ? (group - lane) * kUpdateGroup + lane * kFour : group * kUpdateGroup;
     Param* const param = static_cast<Param*>(u.param) + begin;
     State* const m = static_cast<State*>(u.state) + begin;
-    const Group<Param> before = load_group < kSpreadOut ? kSpread : kBeside < Param >> (param);
-    const Group<Grad> grad = load_group < kSpreadOut
-                                 ? kSpread
-                                 : kBeside < Grad >> (static_cast<const Grad*>(u.grad) + begin);
+    const Group<Param> before = load_group<kParams>(param);
+    const Group<Grad> grad = load_group<kGrads>(static_cast<const Grad*>(u.grad) + begin);
     float sum[kUpdateGroup];
 #pragma unroll
     for (int k = 0; k < kUpdateGroup; ++k) sum[k] = grad.at(k);
-    rule.template update<kSpreadOut>(param, m, m + u.numel, u.first_index + begin, before, sum);
+    rule.template update<kSpreads>(param, m, m + u.numel, u.first_index + begin, before, sum);
   }
 }
 
@@ -74,39 +74,39 @@ unsigned blocks_for(int64_t threads, int block) {
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
+// Returns how many elements it updates: those of whole groups.
 template <typename Param, typename Grad, typename State, OptimizerKind kKind>
-void run_groups(const Update& u, int64_t groups) {
+int64_t run_groups(const Update& u) {
+  constexpr int64_t kWhole = kIsSpread<Param, Grad, State> ? 32 : 1;
+  const int64_t groups = u.numel / (kUpdateGroup * kWhole) * kWhole;
+  // The second state begins `numel` elements behind the first.
+  const bool fits =
+      aligned(u.param) && aligned(u.grad) && aligned(u.state) &&
+      u.first_index % kRoundingGroup == 0 &&
+      (kKind != OptimizerKind::adamw || u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
+  if (!fits || groups == 0) return 0;
   group_kernel<Param, Grad, State, kKind><<<blocks_for(groups, kGroupThreads), kGroupThreads, 0,
                                             static_cast<cudaStream_t>(u.stream)>>>(u, groups);
   check_launch("update");
+  return groups * kUpdateGroup;
+}
+template <typename Param, typename Grad, typename State>
+int64_t run_groups(const Update& u) {
+  switch (u.rule.kind) {
+    case OptimizerKind::sgd:  // has no state
+      return run_groups<Param, Grad, float, OptimizerKind::sgd>(u);
+    case OptimizerKind::sgd_momentum:
+      return run_groups<Param, Grad, State, OptimizerKind::sgd_momentum>(u);
+    case OptimizerKind::adamw:
+      return run_groups<Param, Grad, State, OptimizerKind::adamw>(u);
+  }
+  return 0;
 }
 
 template <typename Param, typename Grad, typename State, typename Real>
 void run(const Update& u) {
   int64_t done = 0;
-  if constexpr (sizeof(Real) == 4 && sizeof(Grad) <= 4) {
-    // The second state begins `numel` elements behind the first.
-    const bool grouped = aligned(u.param) && aligned(u.grad) && aligned(u.state) &&
-                         u.first_index % kRoundingGroup == 0 &&
-                         (u.rule.kind != OptimizerKind::adamw ||
-                          u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
-    constexpr int64_t kWhole = kSpreads<Param, Grad, State> ? 32 : 1;
-    const int64_t groups = grouped ? u.numel / (kUpdateGroup * kWhole) * kWhole : 0;
-    done = groups * kUpdateGroup;
-    if (groups > 0) {
-      switch (u.rule.kind) {
-        case OptimizerKind::sgd:  // has no state
-          run_groups<Param, Grad, float, OptimizerKind::sgd>(u, groups);
-          break;
-        case OptimizerKind::sgd_momentum:
-          run_groups<Param, Grad, State, OptimizerKind::sgd_momentum>(u, groups);
-          break;
-        case OptimizerKind::adamw:
-          run_groups<Param, Grad, State, OptimizerKind::adamw>(u, groups);
-          break;
-      }
-    }
-  }
+  if constexpr (sizeof(Real) == 4 && sizeof(Grad) <= 4) done = run_groups<Param, Grad, State>(u);
   if (done == u.numel) return;
   element_kernel<Param, Grad, State, Real>
       <<<blocks_for(u.numel - done, kThreads), kThreads, 0, static_cast<cudaStream_t>(u.stream)>>>(

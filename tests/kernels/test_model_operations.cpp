@@ -545,6 +545,8 @@ void add_embedding_grads(std::vector<Row>& table) {
     for (const bool accumulate : {false, true}) {
       add_embedding_tables(table, dtype, 3, 64, 50, 40, 8, accumulate);
       add_embedding_tables(table, dtype, 2, 9, 4, 7, 3, accumulate);
+      add_embedding_tables(table, dtype, 2, 9, 4, 16, 3, accumulate);
+      add_embedding_tables(table, dtype, 2, 0, 3, 8, 8, accumulate);
       add_embedding_tables(table, dtype, 1, 5, 3, 16, 0, accumulate);
     }
   }
