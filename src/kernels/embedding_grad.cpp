@@ -137,7 +137,7 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
 }
 
 void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {
-  const int64_t tables = ids.size(0), positions = ids.size(1), width = grad.size(-1);
+  const int64_t tables = ids.size(0), width = grad.size(-1);
   VEIL_CHECK(ids.dim() == 2 && out.dim() == 2 && out.size(0) == tables && out.stride(1) == 1 &&
                  (tables <= 1 || out.stride(0) >= out.size(1)) && width > 0 &&
                  out.size(1) % width == 0,
@@ -149,9 +149,9 @@ void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, b
     return;
   }
   const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
-  VEIL_CHECK(ids.scalar_type() == at::kLong && fits(grad, dtype, tables * positions * width) &&
+  VEIL_CHECK(ids.scalar_type() == at::kLong && fits(grad, dtype, ids.numel() * width) &&
                  (out_type == dtype || out_type == real_of(dtype)),
-             "embedding_grads of {} rows of {}, {} into {}", tables * positions, width,
+             "embedding_grads of {} rows of {}, {} into {}", ids.numel(), width,
              c10::toString(dtype), c10::toString(out_type));
   if (out.numel() == 0) return;
   launch_grads(ids.contiguous(), grad, out, out.size(1) / width, width, out.stride(0), accumulate,

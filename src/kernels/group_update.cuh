@@ -8,6 +8,13 @@ namespace veil::launch {
 
 inline constexpr int kUpdateGroup = 16;
 
+// At most so many as keep every processor busy; each then takes several turns.
+inline unsigned update_blocks(int64_t threads, int block) {
+  constexpr int64_t kMost = 132 * 32;
+  const int64_t blocks = (threads + block - 1) / block;
+  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+}
+
 // What a thread updates at once, by accesses of 16 bytes; words of two elements if those have two
 // bytes.
 template <typename T>
@@ -24,9 +31,7 @@ struct Group {
 };
 // kApart: the distance in elements between a thread's accesses of 16 bytes. They are adjacent unless
 // the group is spread: then the accesses of a warp's threads are.
-template <typename T>
-inline constexpr int kBeside = 16 / static_cast<int>(sizeof(T));
-inline constexpr int kSpread = 32 * kBeside<float>;
+inline constexpr int kSpread = 32 * kWideOf<float>;
 template <int kApart, typename T>
 __device__ __forceinline__ Group<T> load_group(const T* at) {
   Group<T> group;
@@ -42,7 +47,7 @@ __device__ __forceinline__ Group<T> load_group(const T* at) {
 }
 template <typename T>
 __device__ __forceinline__ Group<T> load_group(const T* at) {
-  return load_group<kBeside<T>>(at);
+  return load_group<kWideOf<T>>(at);
 }
 template <int kApart>
 __device__ __forceinline__ void store_group(float* to, const float (&value)[kUpdateGroup],
@@ -128,8 +133,8 @@ struct GroupRule {
   __device__ __forceinline__ void update(Param* param, State* m_at, State* v_at, int64_t index,
                                          const Group<Param>& before,
                                          const float (&sum)[kUpdateGroup]) const {
-    constexpr int kParams = kIsSpread ? kSpread : kBeside<Param>,
-                  kStates = kIsSpread ? kSpread : kBeside<State>;
+    constexpr int kParams = kIsSpread ? kSpread : kWideOf<Param>,
+                  kStates = kIsSpread ? kSpread : kWideOf<State>;
     constexpr bool kHasM = kKind != OptimizerKind::sgd, kHasV = kKind == OptimizerKind::adamw;
     Bits<kUpdateGroup> bits = {};
     const auto draw_bits = [&] { bits = whole_rounding_bits<kUpdateGroup>(rule, knobs, index); };

@@ -24,7 +24,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 
 #include "kernels/chacha.h"
 
@@ -129,6 +128,10 @@ inline constexpr uint32_t kNoiseEnd = 1u << 16;
 VEIL_HOST_DEVICE uint32_t noise_from_end(uint32_t word) {
   return word ^ (0u - (word >> 31));
 }
+// noise_from_end(word) < kNoiseEnd, in one addition.
+VEIL_HOST_DEVICE bool noise_at_end(uint32_t word) {
+  return word + kNoiseEnd < 2 * kNoiseEnd;
+}
 // u = (word + 1/2) / 2^32: the middle of its interval.
 template <typename Real>
 VEIL_HOST_DEVICE NoiseUniform<Real> noise_uniform(uint32_t word) {
@@ -151,23 +154,10 @@ VEIL_HOST_DEVICE double noise_exponential(NoiseUniform<double> u) {
   return u.upper ? -log1p(-u.x) : -log(u.x);
 }
 
-VEIL_HOST_DEVICE uint32_t noise_bits(float value) {
-#ifdef __CUDA_ARCH__
-  return __float_as_uint(value);
-#else
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-#endif
-}
-VEIL_HOST_DEVICE float noise_float(uint32_t bits) {
-#ifdef __CUDA_ARCH__
-  return __uint_as_float(bits);
-#else
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-#endif
+// The same bits as another type: std::bit_cast, which device code cannot call.
+template <typename To, typename From>
+VEIL_HOST_DEVICE To noise_cast(From value) {
+  return __builtin_bit_cast(To, value);
 }
 
 // The same in fp32, without a branch. With u = m 2^e and s = (1 - m) / (1 + m), -ln u = 2 artanh(s)
@@ -176,9 +166,9 @@ VEIL_HOST_DEVICE float noise_float(uint32_t bits) {
 VEIL_HOST_DEVICE float noise_exponential(NoiseUniform<float> u) {
   const float x = u.x;
   const bool upper = u.upper;
-  const uint32_t pattern = noise_bits(x);
+  const uint32_t pattern = noise_cast<uint32_t>(x);
   const int32_t exponent = upper ? 0 : static_cast<int32_t>(pattern - 0x3F400000u) >> 23;
-  const float m = noise_float(pattern - (static_cast<uint32_t>(exponent) << 23));
+  const float m = noise_cast<float>(pattern - (static_cast<uint32_t>(exponent) << 23));
   const float away = upper ? x : 1.0f - m;  // 1 - m
   const float s = away / (2.0f - away);
   const float z = s * s;
@@ -253,7 +243,7 @@ VEIL_HOST_DEVICE void eighth_turn(float angle, float& cosine, float& sine) {
 
 // -value if bit 31 of `word` is set.
 VEIL_HOST_DEVICE float negated_by(float value, uint32_t word) {
-  return noise_float(noise_bits(value) ^ (word & 1u << 31));
+  return noise_cast<float>(noise_cast<uint32_t>(value) ^ (word & 1u << 31));
 }
 VEIL_HOST_DEVICE double negated_by(double value, uint32_t word) {
   return word >> 31 ? -value : value;
@@ -298,7 +288,7 @@ VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
 #pragma unroll
 #endif
   for (int pair = 0; pair < kNoiseGroup / 2; ++pair)
-    needs = needs || block.word[2 * pair] + kNoiseEnd < 2 * kNoiseEnd;  // either end
+    needs = needs || noise_at_end(block.word[2 * pair]);
   return needs;
 }
 
@@ -318,7 +308,7 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
       radius = noise_radius(noise_uniform<Real>(word, further->word[2 * pair]));
       noise_direction(uint64_t{turn} << 32 | further->word[2 * pair + 1], cosine, sine);
     } else {
-      const bool fine = further && noise_from_end(word) < kNoiseEnd;
+      const bool fine = further && noise_at_end(word);
       radius = fine ? noise_radius(noise_uniform<Real>(word, further->word[2 * pair]))
                     : noise_radius<Real>(word);
       noise_direction<Real>(turn, cosine, sine);
@@ -411,13 +401,7 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_group(const NoiseKeys& keys, uint64_t st
 // and so much finer than the noise that it costs nothing. The anchor is 1.5 2^23 L (fp64: 2^52):
 // numbers around it have a spacing of L, whatever is added to it up to 4096 deviations.
 VEIL_HOST_DEVICE int noise_exponent(double deviation) {
-#ifdef __CUDA_ARCH__
-  return (__double2hiint(deviation) >> 20 & 0x7FF) - 1023;
-#else
-  uint64_t bits;
-  std::memcpy(&bits, &deviation, sizeof bits);
-  return static_cast<int>(bits >> 52 & 0x7FF) - 1023;
-#endif
+  return static_cast<int>(noise_cast<uint64_t>(deviation) >> 52 & 0x7FF) - 1023;
 }
 template <typename Real>
 VEIL_HOST_DEVICE Real noise_anchor(double deviation) {

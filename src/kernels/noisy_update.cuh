@@ -276,14 +276,9 @@ __global__ void __launch_bounds__(kThreads, held_blocks(kKind))
   }
 }
 
-inline int64_t blocks_for(int64_t groups) {
-  const int64_t blocks = (groups + kThreads - 1) / kThreads;
-  return blocks < 132 * 32 ? blocks : 132 * 32;
-}
-
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 void run_any(const NoisyUpdate& u, bool packed, bool ends_only) {
-  const auto grid = static_cast<unsigned>(ends_only ? 1 : blocks_for(u.numel / kNoiseGroup + 2));
+  const unsigned grid = ends_only ? 1 : update_blocks(u.numel / kNoiseGroup + 2, kThreads);
   any_kernel<Param, Grad, State, Real, kGenerator>
       <<<grid, kThreads, 0, static_cast<cudaStream_t>(u.stream)>>>(u, packed, ends_only);
   check_launch("noisy_update");
@@ -294,7 +289,7 @@ template <typename Param, typename Grad, typename State, NoiseGenerator kGenerat
 void run_whole(Ranges& ranges) {
   int64_t groups = 0, blocks = 0;
   for (int i = 0; i < ranges.count; ++i) groups += ranges.range[i].groups;
-  const int64_t even = kThreads * blocks_for(groups);
+  const int64_t even = int64_t{kThreads} * update_blocks(groups, kThreads);
   ranges.a_block = (groups + even - 1) / even * kThreads;
   for (int i = 0; i < ranges.count; ++i) {
     blocks += (ranges.range[i].groups + ranges.a_block - 1) / ranges.a_block;

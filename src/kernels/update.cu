@@ -5,7 +5,6 @@ namespace veil::launch {
 namespace {
 
 constexpr int kThreads = 256, kGroupThreads = 128;
-constexpr int64_t kMostBlocks = 132 * 32;
 
 // Where nothing has two bytes nothing is rounded, and a group may be spread over its warp's share.
 template <typename Param, typename Grad, typename State>
@@ -16,8 +15,8 @@ template <typename Param, typename Grad, typename State, OptimizerKind kKind>
 __global__ void __launch_bounds__(kGroupThreads)
     group_kernel(const __grid_constant__ Update u, int64_t groups) {
   constexpr bool kSpreads = kIsSpread<Param, Grad, State>;
-  constexpr int kParams = kSpreads ? kSpread : kBeside<Param>,
-                kGrads = kSpreads ? kSpread : kBeside<Grad>;
+  constexpr int kParams = kSpreads ? kSpread : kWideOf<Param>,
+                kGrads = kSpreads ? kSpread : kWideOf<Grad>;
   const GroupRule<Param, State, kKind> rule(u.rule, *u.knobs);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kGroupThreads;
   for (int64_t group = static_cast<int64_t>(blockIdx.x) * kGroupThreads + threadIdx.x;
@@ -69,11 +68,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-unsigned blocks_for(int64_t threads, int block) {
-  const int64_t blocks = (threads + block - 1) / block;
-  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
-}
-
 // Returns how many elements it updates: those of whole groups.
 template <typename Param, typename Grad, typename State, OptimizerKind kKind>
 int64_t run_groups(const Update& u) {
@@ -85,7 +79,7 @@ int64_t run_groups(const Update& u) {
       u.first_index % kRoundingGroup == 0 &&
       (kKind != OptimizerKind::adamw || u.numel * static_cast<int64_t>(sizeof(State)) % 16 == 0);
   if (!fits || groups == 0) return 0;
-  group_kernel<Param, Grad, State, kKind><<<blocks_for(groups, kGroupThreads), kGroupThreads, 0,
+  group_kernel<Param, Grad, State, kKind><<<update_blocks(groups, kGroupThreads), kGroupThreads, 0,
                                             static_cast<cudaStream_t>(u.stream)>>>(u, groups);
   check_launch("update");
   return groups * kUpdateGroup;
@@ -108,9 +102,8 @@ void run(const Update& u) {
   int64_t done = 0;
   if constexpr (sizeof(Real) == 4 && sizeof(Grad) <= 4) done = run_groups<Param, Grad, State>(u);
   if (done == u.numel) return;
-  element_kernel<Param, Grad, State, Real>
-      <<<blocks_for(u.numel - done, kThreads), kThreads, 0, static_cast<cudaStream_t>(u.stream)>>>(
-          u, done);
+  element_kernel<Param, Grad, State, Real><<<update_blocks(u.numel - done, kThreads), kThreads, 0,
+                                             static_cast<cudaStream_t>(u.stream)>>>(u, done);
   check_launch("update");
 }
 
