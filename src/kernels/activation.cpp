@@ -12,6 +12,7 @@
 #include "kernels/lane_sum.h"
 #include "kernels/launch.h"
 #include "kernels/tensor_arguments.h"
+#include "kernels/token_sum.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -206,18 +207,33 @@ void opened(const Tensor& x, const Tensor& out) {
   });
 }
 
-template <typename By>
-void opened_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out) {
+void check_opened(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out) {
   const DType dtype = x.scalar_type();
   VEIL_CHECK(fits(x, dtype, x.numel()) && fits(grad, dtype, x.numel()) &&
                  fits(dx, dtype, x.numel()) && absent_or_fits(out, dtype, x.numel()),
              "gelu_backward of {} elements by {}", x.numel(), grad.numel());
+}
+
+launch::Gelu opened_on_gpu(const Tensor& x, const Tensor& grad, const Tensor& dx,
+                           const Tensor& out) {
+  return {x.data_ptr(),
+          grad.data_ptr(),
+          dx.data_ptr(),
+          pointer_or_null(out),
+          element_of(x),
+          x.numel(),
+          Stream::current(x.device()).handle()};
+}
+
+template <typename By>
+void opened_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out) {
+  const DType dtype = x.scalar_type();
+  check_opened(x, grad, dx, out);
   if (x.numel() == 0) return;
   if (x.is_cuda()) {
-    launch::gelu_backward({x.data_ptr(), grad.data_ptr(), dx.data_ptr(), pointer_or_null(out),
-                           element_of(x), x.numel(), Stream::current(x.device()).handle(),
-                           std::is_same_v<By, ExactGelu>});
-    return;
+    launch::Gelu gelu = opened_on_gpu(x, grad, dx, out);
+    gelu.exact = std::is_same_v<By, ExactGelu>;
+    return launch::gelu_backward(gelu);
   }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "gelu_backward", [&] {
     using real = at::opmath_type<scalar_t>;
@@ -254,6 +270,22 @@ void gelu(const Tensor& x, const Tensor& out) {
 }
 void gelu_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out) {
   opened_backward<TanhGelu>(x, grad, dx, out);
+}
+void gelu_backward_summed(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out,
+                          const Tensor& sums) {
+  const DType dtype = x.scalar_type();
+  VEIL_CHECK(x.dim() == 3 && fits(sums, real_of(dtype), x.size(0) * x.size(2)),
+             "gelu_backward_summed into {} sums", sums.numel());
+  if (!x.is_cuda() || x.numel() == 0) {
+    gelu_backward(x, grad, dx, out);
+    return token_sum(dx.view(x.sizes()), sums);
+  }
+  check_opened(x, grad, dx, out);
+  const Tensor partial = token_sum_scratch(x);
+  launch::Gelu gelu = opened_on_gpu(x, grad, dx, out);
+  gelu.batch = x.size(0), gelu.tokens = x.size(1), gelu.width = x.size(2);
+  gelu.sums = sums.data_ptr(), gelu.partial = pointer_or_null(partial);
+  launch::gelu_backward_summed(gelu);
 }
 
 void gelu_erf(const Tensor& x, const Tensor& out) {

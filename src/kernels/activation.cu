@@ -1,5 +1,4 @@
-#include "kernels/launch.h"
-#include "kernels/vectorized_access.cuh"
+#include "kernels/strip_sums.cuh"
 
 namespace veil::launch {
 namespace {
@@ -112,21 +111,37 @@ __global__ void swiglu_backward_kernel(Swiglu s) {
   if (s.out) store_pack<kWide>(static_cast<T*>(s.out) + index * kWide, Pack<T, kWide>::of(out));
 }
 
+template <typename T, int kWide>
+struct GeluRead {
+  Pack<T, kWide> x, grad;
+};
+template <int kWide, typename T>
+__device__ __forceinline__ GeluRead<T, kWide> read_gelu(const Gelu& e, int64_t from, T) {
+  GeluRead<T, kWide> read = {load_pack<kWide>(static_cast<const T*>(e.x) + from), {}};
+  if (e.grad) read.grad = load_pack<kWide>(static_cast<const T*>(e.grad) + from);
+  return read;
+}
+// Returns dx.
 template <typename T, int kWide, bool kBackward, Gate kGate>
-__device__ __forceinline__ void gelu_at(const Gelu& e, int64_t from) {
+__device__ __forceinline__ Pack<T, kWide> store_gelu(const Gelu& e, int64_t from,
+                                                     const GeluRead<T, kWide>& read) {
   using Real = RealOf<T>;
-  const auto x = load_pack<kWide>(static_cast<const T*>(e.x) + from);
-  Pack<T, kWide> grad = {};
-  if constexpr (kBackward) grad = load_pack<kWide>(static_cast<const T*>(e.grad) + from);
   Real out[kWide], dx[kWide];
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
-    const Real value = x.at(k), gate = gate_of<T, kGate>(value);
+    const Real value = read.x.at(k), gate = gate_of<T, kGate>(value);
     out[k] = value * gate;
-    dx[k] = grad.at(k) * slope_of<T, kGate>(value, gate);
+    dx[k] = read.grad.at(k) * slope_of<T, kGate>(value, gate);
   }
-  if constexpr (kBackward) store_pack<kWide>(static_cast<T*>(e.dx) + from, Pack<T, kWide>::of(dx));
+  const auto pack = Pack<T, kWide>::of(dx);
+  if constexpr (kBackward) store_pack<kWide>(static_cast<T*>(e.dx) + from, pack);
   if (e.out) store_pack<kWide>(static_cast<T*>(e.out) + from, Pack<T, kWide>::of(out));
+  return pack;
+}
+
+template <typename T, int kWide, bool kBackward, Gate kGate>
+__device__ __forceinline__ void gelu_at(const Gelu& e, int64_t from) {
+  store_gelu<T, kWide, kBackward, kGate>(e, from, read_gelu<kWide>(e, from, T()));
 }
 
 template <typename T, int kWide, bool kBackward, Gate kGate>
@@ -197,6 +212,36 @@ void run_gelu(const Gelu& e) {
   e.exact ? run_opened<T, kBackward, Gate::exact_gelu>(e)
           : run_opened<T, kBackward, Gate::tanh_gelu>(e);
 }
+// Backward by strips of rows, for sums.
+template <typename T>
+struct GeluRows {
+  Gelu e;
+
+  struct Here {
+    const Gelu& e;
+    int64_t first;
+    template <int kWide>
+    __device__ __forceinline__ GeluRead<T, kWide> read(int64_t row) const {
+      return read_gelu<kWide>(e, first + row * e.width, T());
+    }
+    template <int kWide>
+    __device__ __forceinline__ Pack<T, kWide> store(int64_t row,
+                                                    const GeluRead<T, kWide>& it) const {
+      return store_gelu<T, kWide, true, Gate::tanh_gelu>(e, first + row * e.width, it);
+    }
+  };
+  __device__ __forceinline__ Here at(int64_t sample, int64_t column) const {
+    return {e, sample * e.tokens * e.width + column};
+  }
+};
+template <typename T>
+struct GeluBackwardSummed {
+  static void run(const Gelu& e) {
+    const bool packs = aligned(e.x) && aligned(e.grad) && aligned(e.dx) && aligned(e.out) &&
+                       e.width % kWideOf<T> == 0;
+    sum_strips<T>(GeluRows<T>{e}, e.batch, e.tokens, e.width, packs, e.sums, e.partial, e.stream);
+  }
+};
 template <typename T>
 struct GeluForward {
   static void run(const Gelu& e) { run_gelu<T, false>(e); }
@@ -219,6 +264,9 @@ void gelu(const Gelu& gelu) {
 }
 void gelu_backward(const Gelu& gelu) {
   for_element<GeluBackward>(gelu.element, gelu);
+}
+void gelu_backward_summed(const Gelu& gelu) {
+  for_element<GeluBackwardSummed>(gelu.element, gelu);
 }
 
 }  // namespace veil::launch

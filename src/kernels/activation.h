@@ -23,6 +23,9 @@ void gelu(const Tensor& x, const Tensor& out);
 // dx (may be x or grad); `out` (may be grad or x if dx is not, may be undefined) gets the
 // activation again.
 void gelu_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out);
+// Also sums [batch, width], fp32 (fp64): token_sum of dx, where x is [batch, tokens, width].
+void gelu_backward_summed(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out,
+                          const Tensor& sums);
 // The exact GELU, by erf, as RoBERTa has it ("gelu").
 void gelu_erf(const Tensor& x, const Tensor& out);
 void gelu_erf_backward(const Tensor& x, const Tensor& grad, const Tensor& dx, const Tensor& out);

@@ -205,8 +205,10 @@ struct RopeBackward {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   RopeFrequencies frequencies;
   void* stream;
+  void *sums = nullptr, *partial = nullptr;  // pack_heads: as TokenSum's, of dqkv
 };
 void rope_backward(const RopeBackward& rope);
+void pack_heads(const RopeBackward& rope);  // turns nothing
 
 // swiglu; with `gelu` the gate goes through GELU by tanh instead of SiLU.
 struct Swiglu {
@@ -227,9 +229,13 @@ struct Gelu {
   int64_t numel;
   void* stream;
   bool exact = false;  // by erf instead of tanh
+  // gelu_backward_summed: as TokenSum's, of dx
+  int64_t batch = 0, tokens = 0, width = 0;
+  void *sums = nullptr, *partial = nullptr;
 };
 void gelu(const Gelu& gelu);
 void gelu_backward(const Gelu& gelu);
+void gelu_backward_summed(const Gelu& gelu);
 
 struct CrossEntropy {
   void* logits;  // [rows, width]

@@ -58,6 +58,12 @@ void gated_add_backward(const GatedAddBackward&) {
 void timestep_features(const int64_t*, int64_t, void*, Element, int64_t*, int64_t, int64_t, void*) {
   not_built();
 }
+void gelu_backward_summed(const Gelu&) {
+  not_built();
+}
+void pack_heads(const RopeBackward&) {
+  not_built();
+}
 void token_sum(const TokenSum&) {
   not_built();
 }

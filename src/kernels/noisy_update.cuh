@@ -180,11 +180,14 @@ struct GroupUpdate {
     const auto deviation = static_cast<float>(noise.deviation);
     const auto step = static_cast<uint64_t>(noise.step);
     const int64_t begin = group * kNoiseGroup - of.first_element;
+    // Samples that are requested before the normals are made. Sums come in fp32: there is no second.
+    constexpr int kAhead = sizeof(Grad) == 2 ? 2 : 1;
     const auto* grad = static_cast<const Grad*>(of.grad);
     Param* const param = static_cast<Param*>(of.param) + begin;
     const Group<Param> before = load_group(param);
     const Group<Grad> first = load_group(grad + begin);
-    const Group<Grad> second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
+    Group<Grad> second = {};
+    if constexpr (kAhead > 1) second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
     float sum[kNoiseGroup] = {};
     if (deviation != 0) {
       const auto index = static_cast<uint64_t>(group);
@@ -215,10 +218,10 @@ struct GroupUpdate {
       for (int k = 0; k < kNoiseGroup; ++k) sum[k] += first.at(k);
     } else {
       add_sample(sum, first, factor[0]);
-      if (u.samples > 1) add_sample(sum, second, factor[1]);
+      if (kAhead > 1 && u.samples > 1) add_sample(sum, second, factor[1]);
       constexpr int kAtOnce = 8 / sizeof(Grad);  // on their way together
 #pragma unroll 1
-      for (int64_t s = 2; s < u.samples; s += kAtOnce) {
+      for (int64_t s = kAhead; s < u.samples; s += kAtOnce) {
         Group<Grad> more[kAtOnce];
 #pragma unroll
         for (int k = 0; k < kAtOnce; ++k)

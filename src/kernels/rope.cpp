@@ -10,6 +10,7 @@
 #include "kernels/lane_sum.h"
 #include "kernels/launch.h"
 #include "kernels/tensor_arguments.h"
+#include "kernels/token_sum.h"
 #include "tensor/stream.h"
 
 namespace veil {
@@ -95,6 +96,33 @@ launch::RopeSource source_of(const Tensor& tensor) {
   return {tensor.data_ptr(), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
 }
 
+launch::RopeBackward backward_of(const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                 const Tensor& dqkv, const RopeFrequencies& frequencies) {
+  VEIL_CHECK(
+      dq.dim() == 4 && dk.dim() == 4 && dv.dim() == 4 && dqkv.dim() == 4 && dqkv.is_contiguous(),
+      "rope_backward: shapes");
+  const int64_t batch = dq.size(0), heads = dq.size(1), tokens = dq.size(2), head_dim = dq.size(3);
+  const int64_t kv_heads = dk.size(1);
+  for (const Tensor* source : {&dq, &dk, &dv}) {
+    VEIL_CHECK(
+        source->size(0) == batch && source->size(2) == tokens && source->size(3) == head_dim &&
+            (source->stride(3) == 1 || source->numel() == 0) &&
+            source->scalar_type() == dqkv.scalar_type(),
+        "rope_backward: dq, dk and dv do not match, or their last dimension is not contiguous");
+  }
+  VEIL_CHECK(dv.size(1) == kv_heads && dqkv.size(0) == batch && dqkv.size(1) == tokens &&
+                 dqkv.size(2) == heads + 2 * kv_heads && dqkv.size(3) == head_dim,
+             "rope_backward: {} heads and {} of keys do not make {}", heads, kv_heads,
+             dqkv.size(2));
+  check_frequencies(frequencies, head_dim);
+  return {source_of(dq),    source_of(dk),
+          source_of(dv),    dqkv.data_ptr(),
+          element_of(dqkv), batch,
+          tokens,           heads,
+          kv_heads,         head_dim,
+          frequencies,      dqkv.is_cuda() ? Stream::current(dqkv.device()).handle() : nullptr};
+}
+
 }  // namespace
 
 void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies) {
@@ -116,35 +144,27 @@ void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies)
 
 void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
                    const RopeFrequencies& frequencies) {
-  VEIL_CHECK(
-      dq.dim() == 4 && dk.dim() == 4 && dv.dim() == 4 && dqkv.dim() == 4 && dqkv.is_contiguous(),
-      "rope_backward: shapes");
-  const int64_t batch = dq.size(0), heads = dq.size(1), tokens = dq.size(2), head_dim = dq.size(3);
-  const int64_t kv_heads = dk.size(1);
-  for (const Tensor* source : {&dq, &dk, &dv}) {
-    VEIL_CHECK(
-        source->size(0) == batch && source->size(2) == tokens && source->size(3) == head_dim &&
-            (source->stride(3) == 1 || source->numel() == 0) &&
-            source->scalar_type() == dqkv.scalar_type(),
-        "rope_backward: dq, dk and dv do not match, or their last dimension is not contiguous");
-  }
-  VEIL_CHECK(dv.size(1) == kv_heads && dqkv.size(0) == batch && dqkv.size(1) == tokens &&
-                 dqkv.size(2) == heads + 2 * kv_heads && dqkv.size(3) == head_dim,
-             "rope_backward: {} heads and {} of keys do not make {}", heads, kv_heads,
-             dqkv.size(2));
-  check_frequencies(frequencies, head_dim);
+  const launch::RopeBackward arguments = backward_of(dq, dk, dv, dqkv, frequencies);
   if (dqkv.numel() == 0) return;
-  const launch::RopeBackward arguments{
-      source_of(dq),    source_of(dk),
-      source_of(dv),    dqkv.data_ptr(),
-      element_of(dqkv), batch,
-      tokens,           heads,
-      kv_heads,         head_dim,
-      frequencies,      dqkv.is_cuda() ? Stream::current(dqkv.device()).handle() : nullptr};
   if (dqkv.is_cuda()) return launch::rope_backward(arguments);
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kBFloat16, at::kHalf, dqkv.scalar_type(), "rope_backward",
       [&] { rope_backward_cpu<scalar_t, at::opmath_type<scalar_t>>(arguments); });
+}
+
+void pack_heads(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
+                const Tensor& sums) {
+  launch::RopeBackward arguments = backward_of(dq, dk, dv, dqkv, {});
+  const Tensor rows = dqkv.flatten(2);
+  VEIL_CHECK(fits(sums, real_of(dqkv.scalar_type()), rows.size(0) * rows.size(2)),
+             "pack_heads into {} sums", sums.numel());
+  if (!dqkv.is_cuda() || dqkv.numel() == 0) {
+    rope_backward(dq, dk, dv, dqkv, {});
+    return token_sum(rows, sums);
+  }
+  const Tensor partial = token_sum_scratch(rows);
+  arguments.sums = sums.data_ptr(), arguments.partial = pointer_or_null(partial);
+  launch::pack_heads(arguments);
 }
 
 }  // namespace veil

@@ -1,5 +1,4 @@
-#include "kernels/launch.h"
-#include "kernels/vectorized_access.cuh"
+#include "kernels/strip_sums.cuh"
 
 namespace veil::launch {
 namespace {
@@ -94,6 +93,23 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope r) {
   }
 }
 
+// The first token of a head of queries, keys and values, and the distance to the next one.
+template <typename T>
+struct HeadTokens {
+  const T* first;
+  int64_t stride;
+};
+template <typename T>
+__device__ __forceinline__ HeadTokens<T> head_tokens(const RopeBackward& r, int64_t sample,
+                                                     int64_t head) {
+  const bool of_q = head < r.heads, of_k = !of_q && head < r.heads + r.kv_heads;
+  const RopeSource& source = of_q ? r.dq : of_k ? r.dk : r.dv;
+  const int64_t own = of_q ? head : of_k ? head - r.heads : head - r.heads - r.kv_heads;
+  return {
+      static_cast<const T*>(source.data) + sample * source.batch_stride + own * source.head_stride,
+      source.token_stride};
+}
+
 template <typename T, int kWide>
 __global__ void __launch_bounds__(kThreads) rope_backward_kernel(RopeBackward r) {
   using Real = RealOf<T>;
@@ -117,11 +133,8 @@ __global__ void __launch_bounds__(kThreads) rope_backward_kernel(RopeBackward r)
     for (int i = 0; i < kAtOnce; ++i) {
       const int64_t head = h + i;
       if (head < end) {
-        const bool of_q = head < r.heads, of_k = !of_q && head < r.heads + r.kv_heads;
-        const RopeSource& source = of_q ? r.dq : of_k ? r.dk : r.dv;
-        const int64_t own = of_q ? head : of_k ? head - r.heads : head - r.heads - r.kv_heads;
-        const T* from = static_cast<const T*>(source.data) + place.sample * source.batch_stride +
-                        own * source.head_stride + place.token * source.token_stride;
+        const HeadTokens<T> tokens = head_tokens<T>(r, place.sample, head);
+        const T* from = tokens.first + place.token * tokens.stride;
         low[i] = load_pack<kWide>(from + low_at);
         high[i] = load_pack<kWide>(from + high_at);
       }
@@ -164,20 +177,61 @@ bool packs_fit(const RopeSource& source) {
 }
 
 template <typename T>
+bool packs_fit(const RopeBackward& r) {
+  constexpr int kWide = kWideOf<T>;
+  return aligned(r.dqkv) && packs_fit<kWide>(r.dq) && packs_fit<kWide>(r.dk) &&
+         packs_fit<kWide>(r.dv);
+}
+
+template <typename T>
 struct Backward {
   static void run(const RopeBackward& r) {
     constexpr int kWide = kWideOf<T>;
     const auto stream = static_cast<cudaStream_t>(r.stream);
     const int64_t rows = r.batch * r.tokens, pairs = r.head_dim / 2,
                   heads = r.heads + 2 * r.kv_heads;
-    if (aligned(r.dqkv) && pairs % kWide == 0 && r.frequencies.count % kWide == 0 &&
-        packs_fit<kWide>(r.dq) && packs_fit<kWide>(r.dk) && packs_fit<kWide>(r.dv)) {
+    if (packs_fit<T>(r) && pairs % kWide == 0 && r.frequencies.count % kWide == 0) {
       rope_backward_kernel<T, kWide>
           <<<grid_for(rows, pairs / kWide, heads), kThreads, 0, stream>>>(r);
     } else {
       rope_backward_kernel<T, 1><<<grid_for(rows, pairs, heads), kThreads, 0, stream>>>(r);
     }
     check_launch("rope_backward");
+  }
+};
+
+// What lies by head, by token.
+template <typename T>
+struct HeadRows {
+  RopeBackward r;
+
+  struct Here {
+    HeadTokens<T> from;
+    T* to;
+    int64_t width;
+    template <int kWide>
+    __device__ __forceinline__ Pack<T, kWide> read(int64_t row) const {
+      return load_pack<kWide>(from.first + row * from.stride);
+    }
+    template <int kWide>
+    __device__ __forceinline__ Pack<T, kWide> store(int64_t row, const Pack<T, kWide>& it) const {
+      store_pack<kWide>(to + row * width, it);
+      return it;
+    }
+  };
+  __device__ __forceinline__ Here at(int64_t sample, int64_t column) const {
+    const int64_t width = (r.heads + 2 * r.kv_heads) * r.head_dim, head = column / r.head_dim;
+    HeadTokens<T> from = head_tokens<T>(r, sample, head);
+    from.first += column - head * r.head_dim;
+    return {from, static_cast<T*>(r.dqkv) + sample * r.tokens * width + column, width};
+  }
+};
+template <typename T>
+struct PackHeads {
+  static void run(const RopeBackward& r) {
+    const bool packs = packs_fit<T>(r) && r.head_dim % kWideOf<T> == 0;
+    sum_strips<T>(HeadRows<T>{r}, r.batch, r.tokens, (r.heads + 2 * r.kv_heads) * r.head_dim, packs,
+                  r.sums, r.partial, r.stream);
   }
 };
 
@@ -188,6 +242,9 @@ void rope(const Rope& rope) {
 }
 void rope_backward(const RopeBackward& rope) {
   for_element<Backward>(rope.element, rope);
+}
+void pack_heads(const RopeBackward& rope) {
+  for_element<PackHeads>(rope.element, rope);
 }
 
 }  // namespace veil::launch

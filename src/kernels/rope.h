@@ -18,4 +18,9 @@ void rope(const Tensor& qkv, int64_t turned, const RopeFrequencies& frequencies)
 void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
                    const RopeFrequencies& frequencies);
 
+// rope_backward without frequencies, and sums [batch, (heads + 2 kv_heads) head_dim] in fp32 (fp64):
+// token_sum of dqkv.
+void pack_heads(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
+                const Tensor& sums);
+
 }  // namespace veil

@@ -268,15 +268,26 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   cluster_sync();
 }
 
+constexpr int kFinishThreads = 1024;
+
 // A block for each piece and sample adds the tiles' sums in order.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kFinishThreads)
     kept_finish_kernel(const __grid_constant__ KeptProduct p) {
+  constexpr int kAtOnce = 8;  // on their way together
   const SamplePiece& piece = p.piece[blockIdx.x];
   const int64_t sample = blockIdx.y, begin = kept_partial(p, sample, piece.column),
                 end = kept_partial(p, sample, piece.column + piece.count);
   double sum = 0;
-#pragma unroll 4
-  for (int64_t k = begin + threadIdx.x; k < end; k += kThreads) sum += p.partial[k];
+  for (int64_t from = begin + threadIdx.x; from < end; from += kAtOnce * kFinishThreads) {
+    double part[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int64_t at = from + k * kFinishThreads;
+      part[k] = at < end ? p.partial[at] : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) sum += part[k];
+  }
   sum = whole_block_sum(sum);
   if (threadIdx.x == 0) p.squared[piece.row * p.squared_stride + sample] += sum;
 }
@@ -318,7 +329,7 @@ void run_kept_product(const KeptProduct& p) {
                            kThreads, kBytes, stream>>>(g, a, out, p, tiles);
   check_launch("kept_product");
   kept_finish_kernel<<<dim3(static_cast<unsigned>(p.pieces), static_cast<unsigned>(p.samples)),
-                       kThreads, 0, stream>>>(p);
+                       kFinishThreads, 0, stream>>>(p);
   check_launch("kept_product");
 }
 

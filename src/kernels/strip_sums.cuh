@@ -1,4 +1,5 @@
-// The second half of sums over a sample's rows: strips' sums added in order. For .cu files.
+// Sums over each sample's rows, made in strips of consecutive rows, and the strips' sums added in
+// order. For .cu files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/launch.h"
+#include "kernels/vectorized_access.cuh"
 
 namespace veil::launch {
 
@@ -50,6 +52,68 @@ void add_strips(const Real* partial, Real* first, Real* second, int64_t batch, i
       partial, first, second, strips, width, first_stride ? first_stride : width,
       second_stride ? second_stride : width);
   check_launch("add_strips");
+}
+
+inline constexpr int kStripThreads = 128;
+
+// A thread a pack of columns, a block a strip of one sample's rows. Several rows are read before the
+// first of them is stored.
+template <typename T, int kWide, typename Rows>
+__global__ void __launch_bounds__(kStripThreads)
+    strip_kernel(const __grid_constant__ Rows rows, int64_t count, int64_t width, int64_t strips,
+                 int64_t a_strip, RealOf<T>* sums) {
+  using Real = RealOf<T>;
+  constexpr int kAtOnce = 4;
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kStripThreads + threadIdx.x) * kWide;
+  if (column >= width) return;
+  const int64_t sample = blockIdx.x / strips, begin = blockIdx.x % strips * a_strip;
+  const int64_t end = begin + a_strip < count ? begin + a_strip : count;
+  const auto here = rows.at(sample, column);
+  Real sum[kWide] = {};
+  for (int64_t from = begin; from < end; from += kAtOnce) {
+    decltype(here.template read<kWide>(0)) read[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (from + k < end) read[k] = here.template read<kWide>(from + k);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (from + k < end) {
+        const Pack<T, kWide> pack = here.store(from + k, read[k]);
+#pragma unroll
+        for (int c = 0; c < kWide; ++c) sum[c] += pack.at(c);
+      }
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kWide; ++c)
+    sums[static_cast<int64_t>(blockIdx.x) * width + column + c] = sum[c];
+}
+
+// rows.at(sample, column) reads what is there in a row, and stores what it makes of it, if anything;
+// out [batch, width] gets the sums over rows of what it says it stored. `packs`: addresses allow
+// accesses of 16 bytes. `partial`: as TokenSum has it.
+template <typename T, typename Rows>
+void sum_strips(const Rows& rows, int64_t batch, int64_t count, int64_t width, bool packs,
+                void* out, void* partial, void* on) {
+  using Real = RealOf<T>;
+  constexpr int kWide = kWideOf<T>;
+  const auto stream = static_cast<cudaStream_t>(on);
+  const int64_t strips = sample_strips(batch, count);
+  const int64_t a_strip = strips == 1 ? count : strip_rows(batch, count);
+  Real *all = static_cast<Real*>(out), *sums = strips == 1 ? all : static_cast<Real*>(partial);
+  const int64_t columns = kStripThreads * (packs ? kWide : 1);
+  const dim3 grid(static_cast<unsigned>(batch * strips),
+                  static_cast<unsigned>((width + columns - 1) / columns));
+  if (packs) {
+    strip_kernel<T, kWide>
+        <<<grid, kStripThreads, 0, stream>>>(rows, count, width, strips, a_strip, sums);
+  } else {
+    strip_kernel<T, 1>
+        <<<grid, kStripThreads, 0, stream>>>(rows, count, width, strips, a_strip, sums);
+  }
+  check_launch("sum_strips");
+  if (strips > 1) add_strips<Real>(sums, all, nullptr, batch, strips, width, stream);
 }
 
 }  // namespace veil::launch

@@ -17,6 +17,14 @@ int64_t token_sum_scratch_bytes(int64_t batch, int64_t tokens, int64_t width, DT
   return on_gpu && strips > 1 ? batch * strips * width * dtype_bytes(real_of(dtype)) : 0;
 }
 
+Tensor token_sum_scratch(const Tensor& x) {
+  CategoryScope scope(Category::temporary);
+  const DType real = real_of(x.scalar_type());
+  const int64_t bytes =
+      token_sum_scratch_bytes(x.size(0), x.size(1), x.size(2), x.scalar_type(), x.is_cuda());
+  return bytes ? empty_tensor({bytes / dtype_bytes(real)}, real, x.device()) : Tensor();
+}
+
 void token_sum(const Tensor& x, const Tensor& out) {
   VEIL_CHECK(x.dim() == 3 && fits(out, real_of(x.scalar_type()), x.size(0) * x.size(2)) &&
                  (x.stride(2) == 1 || x.size(2) <= 1),
@@ -25,11 +33,7 @@ void token_sum(const Tensor& x, const Tensor& out) {
   const int64_t batch_stride = x.stride(0), token_stride = x.stride(1);
   if (out.numel() == 0) return;
   if (x.is_cuda()) {
-    CategoryScope scope(Category::temporary);
-    const DType real_type = out.scalar_type();
-    const int64_t scratch = token_sum_scratch_bytes(batch, tokens, width, x.scalar_type(), true) /
-                            dtype_bytes(real_type);
-    const Tensor partial = scratch ? empty_tensor({scratch}, real_type, x.device()) : Tensor();
+    const Tensor partial = token_sum_scratch(x);
     launch::token_sum({x.data_ptr(), element_of(x), batch_stride, token_stride, out.data_ptr(),
                        pointer_or_null(partial), batch, tokens, width,
                        Stream::current(x.device()).handle()});

@@ -82,7 +82,8 @@ VEIL_HOST_DEVICE Real updated_param(const UpdateFactors<Real>& f, Real p, Real g
     v = f.beta2 * v + f.rest2 * g * g;
     const Real mean = m / f.correction1;
     const Real spread = static_cast<Real>(sqrt(static_cast<Real>(v / f.correction2))) + f.epsilon;
-    return p - f.learning_rate * f.weight_decay * p - f.learning_rate * mean / spread;
+    // One difference: what decays, alone, may be less than what the parameter is rounded to.
+    return p - (f.learning_rate * f.weight_decay * p + f.learning_rate * mean / spread);
   }
   Real direction = g + f.weight_decay * p;
   if (f.kind == OptimizerKind::sgd_momentum) {

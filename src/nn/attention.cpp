@@ -247,8 +247,9 @@ Tensor Attention::forward(const Tensor& qkv, bool turned, std::vector<Tensor>& k
   return kept[0];
 }
 
-Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
-                           const Tensor& mask) const {
+Attention::HeadGrads Attention::head_grads(const Tensor& d_out, const Tensor& qkv,
+                                           const std::vector<Tensor>& kept,
+                                           const Tensor& mask) const {
   const int64_t batch = qkv.size(0), tokens = qkv.size(1);
   const Heads h = split(*this, qkv);
   auto by_head = [&](const Tensor& x) {
@@ -304,10 +305,26 @@ Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::ve
       break;
     }
   }
-  const Tensor dqkv = empty_tensor({batch, tokens, heads + 2 * kv_heads, head_dim},
+  return {dq, dk, dv};
+}
+
+Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
+                           const Tensor& mask) const {
+  const HeadGrads by = head_grads(d_out, qkv, kept, mask);
+  const Tensor dqkv = empty_tensor({qkv.size(0), qkv.size(1), heads + 2 * kv_heads, head_dim},
                                    qkv.scalar_type(), qkv.device());
-  rope_backward(dq, dk, dv, dqkv, rope);
-  return dqkv.view({batch, tokens, joint_width()});
+  rope_backward(by.q, by.k, by.v, dqkv, rope);
+  return dqkv.flatten(2);
+}
+
+Tensor Attention::backward_summed(const Tensor& d_out, const Tensor& qkv,
+                                  const std::vector<Tensor>& kept, const Tensor& sums) const {
+  VEIL_CHECK(rope.count == 0, "sums of what a rope turns are not made here");
+  const HeadGrads by = head_grads(d_out, qkv, kept, {});
+  const Tensor dqkv = empty_tensor({qkv.size(0), qkv.size(1), heads + 2 * kv_heads, head_dim},
+                                   qkv.scalar_type(), qkv.device());
+  pack_heads(by.q, by.k, by.v, dqkv, sums);
+  return dqkv.flatten(2);
 }
 
 int64_t Attention::kept_bytes(int64_t batch, int64_t tokens, DType compute, bool on_gpu,

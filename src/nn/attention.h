@@ -45,6 +45,9 @@ struct Attention {
   // dqkv from d_out [batch, tokens, width]; qkv is turned.
   Tensor backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
                   const Tensor& mask = {}) const;
+  // Without a rope or a mask: also sums [batch, joint width] of dqkv over the tokens.
+  Tensor backward_summed(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
+                         const Tensor& sums) const;
 
   // Whether the window hides anything in a sequence of so many tokens.
   bool slides(int64_t tokens) const { return window > 0 && window < tokens; }
@@ -63,6 +66,13 @@ struct Attention {
   int64_t backward_score_bytes(int64_t batch, int64_t tokens, DType compute) const;
   // of forward: two products, half of them if causal
   int64_t flops(int64_t batch, int64_t tokens) const;
+
+ private:
+  struct HeadGrads {
+    Tensor q, k, v;  // [batch, heads, tokens, head_dim], not turned back
+  };
+  HeadGrads head_grads(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
+                       const Tensor& mask) const;
 };
 
 // The lowest number of a type, which is added to scores that are hidden. (Not -inf: a row that is

@@ -7,6 +7,7 @@
 #include "kernels/activation.h"
 #include "kernels/modulation.h"
 #include "kernels/norm.h"
+#include "kernels/token_sum.h"
 #include "tensor/category.h"
 
 namespace veil {
@@ -95,13 +96,14 @@ Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape,
   const Tensor dy = grad.hidden;  // [batch, tokens, hidden]
   const int64_t batch = dy.size(0);
   const DType real = sum_dtype(dy.scalar_type());
-  Tensor d_modulation, d_middle, d_qkv;
+  Tensor d_modulation, d_middle, d_qkv, qkv_sums;
   auto opened_by = [&](Piece i) { return l_.modulation.piece(s.modulation, i); };
   auto into = [&](Piece i) { return l_.modulation.piece(d_modulation, i); };
   {
     CategoryScope scope(Category::temporary);
     d_modulation = empty_tensor({batch, l_.modulation.pieces * l_.hidden}, real, dy.device());
-    Tensor d_up = at::empty_like(s.up);
+    Tensor d_up = at::empty_like(s.up),
+           up_sums = empty_tensor({batch, l_.up.out}, real, dy.device());
     {
       const Tensor d_fed = at::empty_like(dy),
                    bias_grad = empty_tensor({batch, l_.hidden}, real, dy.device());
@@ -109,10 +111,11 @@ Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape,
       // first the gradient of the activation, then the activation itself
       const Tensor active = at::empty_like(s.up);
       l_.down.input_grad(params, d_fed, active);
-      gelu_backward(s.up, active, d_up, active);
+      gelu_backward_summed(s.up, active, d_up, active, up_sums);
       l_.down.report(sink, active, d_fed, bias_grad);
     }
-    l_.up.report(sink, s.middle_normed, d_up);
+    l_.up.report(sink, s.middle_normed, d_up, up_sums);
+    up_sums.reset();
     d_middle = at::empty_like(dy);
     l_.up.input_grad(params, d_up, d_middle);
     d_up.reset();
@@ -127,9 +130,11 @@ Flow DiffusionBlock::backward(const Params& params, Flow grad, const Tape& tape,
       l_.attention_out.report(sink, tape.kept[0], d_attended, bias_grad);
       l_.attention_out.input_grad(params, d_attended, d_context);
     }
-    d_qkv = l_.attention.backward(d_context, s.qkv, tape.kept);
+    qkv_sums = empty_tensor({batch, l_.qkv.out}, real, dy.device());
+    d_qkv = l_.attention.backward_summed(d_context, s.qkv, tape.kept, qkv_sums);
   }
-  l_.qkv.report(sink, s.normed, d_qkv);
+  l_.qkv.report(sink, s.normed, d_qkv, qkv_sums);
+  qkv_sums.reset();
   const Tensor dx = at::empty_like(dy);
   l_.qkv.input_grad(params, d_qkv, dx);
   d_qkv.reset();
@@ -178,14 +183,17 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
     largest = std::max(largest, grads + live);
     largest_booked = std::max(largest_booked, grads + live + held);
   };
-  auto reports = [&](const Projection& map, int64_t live, int64_t sums = 0) {
-    map.set_moment(shape, grads + live, grads + live + held, sums);
+  auto reports = [&](const Projection& map, int64_t live) {
+    map.set_moment(shape, grads + live, grads + live + held);
   };
-  moment(feed + hidden + bias_grad + std::max(feed, norm));
-  reports(l_.down, 2 * feed + hidden + bias_grad);
+  const auto scratch = [&](const Projection& map) {
+    return token_sum_scratch_bytes(batch, l_.tokens, map.out, compute, on_gpu);
+  };
+  moment(feed + up_sums + hidden + bias_grad + std::max(feed + scratch(l_.up), norm));
+  reports(l_.down, 2 * feed + up_sums + hidden + bias_grad);
   held += feed + hidden + bias_grad;
-  moment(feed + l_.up.report_scratch_bytes(batch, l_.tokens, compute, on_gpu));
-  reports(l_.up, feed, up_sums);
+  moment(feed + up_sums);
+  reports(l_.up, feed + up_sums);
   held += up_sums;
   moment(feed + hidden);
   held += feed;
@@ -194,10 +202,11 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
   reports(l_.attention_out, hidden + context + hidden + bias_grad);
   held += hidden + bias_grad;
   if (shape.scores.matrices > 0)
-    moment(hidden + context + l_.attention.backward_score_bytes(batch, l_.tokens, compute));
-  moment(hidden + context + 2 * joint);
-  moment(hidden + joint + l_.qkv.report_scratch_bytes(batch, l_.tokens, compute, on_gpu));
-  reports(l_.qkv, hidden + joint, qkv_sums);
+    moment(hidden + context + qkv_sums +
+           l_.attention.backward_score_bytes(batch, l_.tokens, compute));
+  moment(hidden + context + 2 * joint + qkv_sums + scratch(l_.qkv));
+  moment(hidden + joint + qkv_sums);
+  reports(l_.qkv, hidden + joint + qkv_sums);
   held += qkv_sums;
   moment(2 * hidden + joint);
   held += joint;

@@ -303,6 +303,51 @@ TEST(GpuOperations, TheCudaKernelsGiveTheSameBitsTwice) {
   }
 }
 
+// What decays at a small rate is about a unit in the last place of a parameter, and lost or doubled
+// where it is rounded; the rest of the update is random, so that all parameters together must decay
+// by what is requested.
+void weight_decays_as_requested(Device device) {
+  constexpr int64_t kNumel = 40'003;
+  constexpr double kUnit = 0x1p-23;  // of numbers from 1 to 2
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+    OptimizerOptions options;
+    options.kind = kind;
+    options.weight_decay = 0.01;
+    const UpdateKnobs knobs = knobs_for_step(options, /*learning_rate=*/1e-5, /*step=*/3, 1);
+    const Tensor before = at::empty({kNumel}, at::kFloat);
+    fill_uniform(before, 0.5, 3, RandomDomain::parameters, 0);
+    before.add_(1.5);
+    Tensors in = {before, random({kNumel}, at::kFloat)}, exact;
+    if (const int states = optimizer_states(kind))
+      in.push_back(random({states * kNumel}, at::kFloat).abs());
+    for (const Tensor& tensor : in) exact.push_back(tensor.to(at::kDouble));
+    const Tensors placed = place(in, device, 0);
+    const Tensor on_device = at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
+                                         knobs.bias_correction2, knobs.step},
+                                        at::kDouble)
+                                 .to(device);
+    update_shard(placed[0], placed[1], placed.size() > 2 ? placed[2] : Tensor(), on_device,
+                 update_rule(options, 11), 0);
+    const double off = (placed[0].cpu().to(at::kDouble) - torch_update(options, knobs, exact)[0])
+                           .sum()
+                           .item<double>(),
+                 decayed = 1e-5 * 0.01 * exact[0].sum().item<double>();
+    const double tolerance = 6 * kUnit / std::sqrt(12.0) * std::sqrt(double{kNumel});
+    ASSERT_LT(tolerance, decayed / 100);
+    EXPECT_NEAR(off, 0, tolerance) << name_of(kind) << ", of " << decayed;
+  }
+}
+
+TEST(Operations, WeightDecaysAsRequestedAtASmallRate) {
+  weight_decays_as_requested(cpu_device());
+}
+
+TEST(GpuOperations, WeightDecaysAsRequestedAtASmallRate) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  weight_decays_as_requested(gpu_device(0));
+}
+
 TEST(Operations, ParametersCannotBeStoredInFp16) {
   const Tensor param = at::full({4}, 1, at::kHalf), knobs = at::full({5}, 1, at::kDouble);
   EXPECT_THROW(update_shard(param, param.clone(), {}, knobs, {}, 0), std::logic_error);

@@ -372,6 +372,59 @@ void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel, const char* b
   }
 }
 
+// The last output is 0: what is summed on the way is token_sum of what was stored, to the bit.
+Tensor off_sums(const Tensor& sums, const Tensor& stored) {
+  const Tensor expected = at::full_like(sums, 77);
+  token_sum(stored, expected);
+  return sums - expected;
+}
+
+struct TokenShape {
+  int64_t batch, tokens, width;
+};
+
+void add_summed(std::vector<Row>& table, DType dtype, const TokenShape& s) {
+  const std::string name =
+      fmt::format("{} [{}, {}, {}]", dtype_name(dtype), s.batch, s.tokens, s.width);
+  const Tensor x = random({s.batch, s.tokens, s.width}, dtype);
+  for (const bool in_place : {false, true}) {
+    table.push_back({"gelu_backward_summed " + name + (in_place ? " in place" : ""),
+                     {x, random(x.sizes(), dtype)},
+                     [=](const Tensors& in) {
+                       const Tensor dx = in_place ? in[0] : at::full_like(in[0], 77),
+                                    out = in_place ? in[1] : at::full_like(in[0], 77),
+                                    sums = real_like(in[0], {s.batch, s.width});
+                       gelu_backward_summed(in[0], in[1], dx, out, sums);
+                       return Tensors{dx, out, off_sums(sums, dx)};
+                     },
+                     [=](const Tensors& in) {
+                       const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, "tanh");
+                       Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {at_x});
+                       all.push_back(out.detach());
+                       all.push_back(at::zeros({s.batch, s.width}, at::kDouble));
+                       return all;
+                     },
+                     {stored(dtype), stored(dtype), {0, 0}}});
+  }
+  const int64_t head_dim = s.width % 2 ? 2 * s.width : s.width, kv_heads = 2, heads = 3;
+  auto source = [=](int64_t n) { return random({s.batch, n, s.tokens, head_dim}, dtype); };
+  table.push_back(
+      {"pack_heads " + name,
+       {source(heads), source(kv_heads), source(kv_heads)},
+       [=](const Tensors& in) {
+         const Tensor dqkv =
+             at::full({s.batch, s.tokens, heads + 2 * kv_heads, head_dim}, 77, in[0].options());
+         const Tensor sums = real_like(in[0], {s.batch, (heads + 2 * kv_heads) * head_dim});
+         pack_heads(in[0], in[1], in[2], dqkv, sums);
+         return Tensors{dqkv, off_sums(sums, dqkv.flatten(2))};
+       },
+       [=](const Tensors& in) {
+         return Tensors{at::cat({in[0], in[1], in[2]}, 1).transpose(1, 2).contiguous(),
+                        at::zeros({s.batch, (heads + 2 * kv_heads) * head_dim}, at::kDouble)};
+       },
+       {{0, 0}, {0, 0}}});
+}
+
 struct EntropyShape {
   int64_t batch, tokens, vocabulary, block;  // block: columns at a time
 };
@@ -576,6 +629,9 @@ void add_sums(std::vector<Row>& table) {
            [=](const Tensors& in) { return Tensors{in[0].narrow(2, s.before, s.width).sum(1)}; },
            {summed(dtype)}});
     }
+    for (const TokenShape& s :
+         {TokenShape{1, 1, 1}, {2, 3, 7}, {3, 70, 64}, {2, 9, 33}, {4, 5, 1024}, {1, 1030, 16}})
+      add_summed(table, dtype, s);
     for (const int64_t numel : {0, 1, 7, 1031, 100'003}) {
       table.push_back({fmt::format("add_squared_norm {} [{}]", dtype_name(dtype), numel),
                        {random({numel}, dtype), at::full({1}, 3.25, at::kDouble)},
