@@ -1,10 +1,10 @@
 // Rank r of W without peers. Buffers, streams and traffic into the own memory are real; what would
 // have come from peers is made from the own data:
-//   all_gather      slot p holds the own shard rotated by an offset that depends on p: values of
-//                   exactly the own
-//   spread, no two slots alike, and no memory
-//                   next to the caller's
+//   all_gather      slot p holds the own shard rotated by an offset that depends on p: the same
+//                   numbers, no two slots alike, and no memory besides the caller's
 //   sums            the own contribution alone
+#include <cmath>
+
 #include "base/error.h"
 #include "comm/collectives.h"
 #include "comm/communicator.h"
@@ -97,15 +97,16 @@ class SimulatedCommunicator : public Communicator {
 
  private:
   // Where rank p's copy of the shard begins: spread over the shard by the golden ratio, and not 0
-  // if there is a choice. In a large shard a multiple of kTogether elements: copies between
-  // addresses that are not aligned take several times as long, and slow down the computing beside
-  // them.
+  // if there is a choice. In a large shard it is a multiple of kTogether elements: copies from
+  // addresses that are not aligned take several times as long and slow down what is computed
+  // meanwhile.
   static size_t offset(int p, int64_t count) {
     constexpr int64_t kTogether = 64, kLarge = int64_t{1} << 20;
-    const int64_t grain = count < kLarge ? 1 : kTogether;
     if (count < 2) return 0;
-    const uint64_t spread = static_cast<uint64_t>(p + 1) * 0x9E3779B97F4A7C15ull;
-    return static_cast<size_t>(grain) * (1 + spread % static_cast<uint64_t>(count / grain - 1));
+    const int64_t grain = count < kLarge ? 1 : kTogether;
+    const double turns = (p + 1) * 0.6180339887498949, part = turns - std::floor(turns);
+    return static_cast<size_t>(
+        grain * (1 + static_cast<int64_t>(part * static_cast<double>(count / grain - 1))));
   }
 
   // A ring collective: `steps` messages of `bytes` one after the other.

@@ -77,6 +77,15 @@ void embedding_grad_cpu(const int64_t* ids, const T* grad, Out* out, int64_t cou
                    });
 }
 
+// A gradient's rows go to rows of a table that has its type or the one that sums have.
+void check_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, int64_t width) {
+  const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
+  VEIL_CHECK(ids.scalar_type() == at::kLong && fits(grad, dtype, ids.numel() * width) &&
+                 (out_type == dtype || out_type == real_of(dtype)),
+             "gradient of an embedding: {} rows of {}, {} into {}", ids.numel(), width,
+             c10::toString(dtype), c10::toString(out_type));
+}
+
 // ids [tables, positions], contiguous: sorting keeps the order of dimensions in memory.
 void launch_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, int64_t vocabulary,
                   int64_t width, int64_t out_stride, bool accumulate, const double* factors,
@@ -102,11 +111,8 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
                     const Tensor& coefficients) {
   const int64_t count = ids.numel(), vocabulary = out.size(0),
                 width = vocabulary ? out.numel() / vocabulary : 0;
-  const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
-  VEIL_CHECK(fits(ids, at::kLong, count) && fits(grad, dtype, count * width) &&
-                 out.is_contiguous() && (out_type == dtype || out_type == real_of(dtype)),
-             "embedding_grad of {} rows of {}, {} into {}", count, width, c10::toString(dtype),
-             c10::toString(out_type));
+  VEIL_CHECK(ids.is_contiguous() && out.is_contiguous(), "embedding_grad: strides");
+  check_grads(ids, grad, out, width);
   VEIL_CHECK(!coefficients.defined() ||
                  (coefficients.is_contiguous() && coefficients.scalar_type() == at::kDouble &&
                   coefficients.numel() > 0 && count % coefficients.numel() == 0),
@@ -123,10 +129,11 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
   const int64_t* id = ids.data_ptr<int64_t>();
   VEIL_CHECK(std::all_of(id, id + count, [&](int64_t i) { return i >= 0 && i < vocabulary; }),
              "embedding_grad: a token outside the vocabulary of {}", vocabulary);
+  const DType dtype = grad.scalar_type();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "embedding_grad", [&] {
     using real = at::opmath_type<scalar_t>;
     const scalar_t* source = grad.data_ptr<scalar_t>();
-    if (out_type == real_of(dtype)) {
+    if (out.scalar_type() == real_of(dtype)) {
       embedding_grad_cpu<scalar_t, real, real>(id, source, out.data_ptr<real>(), count, vocabulary,
                                                width, accumulate, factors, tokens);
     } else {
@@ -148,11 +155,7 @@ void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, b
                      accumulate);
     return;
   }
-  const DType dtype = grad.scalar_type(), out_type = out.scalar_type();
-  VEIL_CHECK(ids.scalar_type() == at::kLong && fits(grad, dtype, ids.numel() * width) &&
-                 (out_type == dtype || out_type == real_of(dtype)),
-             "embedding_grads of {} rows of {}, {} into {}", ids.numel(), width,
-             c10::toString(dtype), c10::toString(out_type));
+  check_grads(ids, grad, out, width);
   if (out.numel() == 0) return;
   launch_grads(ids.contiguous(), grad, out, out.size(1) / width, width, out.stride(0), accumulate,
                /*factors=*/nullptr, /*tokens=*/1);

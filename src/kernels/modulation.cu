@@ -16,7 +16,7 @@ struct Backward {
 
 constexpr int kThreads = 128;
 
-// A thread a pack of columns of one row.
+// One thread per pack of columns of one row.
 template <typename T, int kWide>
 __global__ void gated_add_kernel(GatedAdd g, int64_t packs) {
   const int64_t pack = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -51,7 +51,7 @@ struct Add {
   }
 };
 
-// A thread a pack of columns, a block a strip of one sample's rows.
+// One thread per pack of columns, one block per strip of a sample's rows.
 template <typename T, int kWide>
 __global__ void gated_add_backward_kernel(GatedAddBackward g, int64_t strips, int64_t rows_a_strip,
                                           RealOf<T>* gate_sums, RealOf<T>* add_sums,
@@ -67,17 +67,29 @@ __global__ void gated_add_backward_kernel(GatedAddBackward g, int64_t strips, in
   const auto gate =
       load_pack<kWide>(static_cast<const T*>(g.gate) + sample * g.gate_stride + column);
   Real gate_sum[kWide] = {}, add_sum[kWide] = {};
-#pragma unroll 4
-  for (int64_t t = begin; t < end; ++t) {
-    const auto d = load_pack<kWide>(dy + t * g.width), a = load_pack<kWide>(add + t * g.width);
-    Real out[kWide];
+  constexpr int kAtOnce = 4;  // rows that are read before the first is stored
+  for (int64_t from = begin; from < end; from += kAtOnce) {
+    Pack<T, kWide> d[kAtOnce], a[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kWide; ++k) {
-      out[k] = d.at(k) * gate.at(k);
-      gate_sum[k] += d.at(k) * a.at(k);
-      add_sum[k] += out[k];
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (from + i < end) {
+        d[i] = load_pack<kWide>(dy + (from + i) * g.width);
+        a[i] = load_pack<kWide>(add + (from + i) * g.width);
+      }
     }
-    store_pack<kWide>(d_add + t * g.width, Pack<T, kWide>::of(out));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (from + i < end) {
+        Real out[kWide];
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) {
+          out[k] = d[i].at(k) * gate.at(k);
+          gate_sum[k] += d[i].at(k) * a[i].at(k);
+          add_sum[k] += out[k];
+        }
+        store_pack<kWide>(d_add + (from + i) * g.width, Pack<T, kWide>::of(out));
+      }
+    }
   }
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {

@@ -180,7 +180,8 @@ struct GroupUpdate {
     const auto deviation = static_cast<float>(noise.deviation);
     const auto step = static_cast<uint64_t>(noise.step);
     const int64_t begin = group * kNoiseGroup - of.first_element;
-    // Samples that are requested before the normals are made. Sums come in fp32: there is no second.
+    // Samples that are requested before the normals are made: what has four bytes is mostly a sum,
+    // and takes more registers.
     constexpr int kAhead = sizeof(Grad) == 2 ? 2 : 1;
     const auto* grad = static_cast<const Grad*>(of.grad);
     Param* const param = static_cast<Param*>(of.param) + begin;

@@ -200,7 +200,7 @@ struct Backward {
   }
 };
 
-// What lies by head, by token.
+// Heads of three tensors, packed token by token.
 template <typename T>
 struct HeadRows {
   RopeBackward r;

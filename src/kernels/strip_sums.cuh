@@ -11,7 +11,7 @@
 
 namespace veil::launch {
 
-inline constexpr int kStripColumns = 32, kStripGroups = 16;
+inline constexpr int kStripColumns = 32, kStripGroups = 16;  // at most so many groups
 
 // out[i, j] = the sum of partial[i, s, j] over s; blockIdx.z chooses the first or the second pair.
 // A group of threads takes consecutive strips; the groups' sums are added in order.
@@ -20,7 +20,8 @@ __global__ void add_strips_kernel(const Real* partial, Real* first, Real* second
                                   int64_t width, int64_t first_stride, int64_t second_stride) {
   __shared__ Real sums[kStripGroups][kStripColumns];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kStripColumns + threadIdx.x;
-  const int64_t each = (strips + kStripGroups - 1) / kStripGroups;
+  const int groups = static_cast<int>(blockDim.y);
+  const int64_t each = (strips + groups - 1) / groups;
   const int64_t begin = threadIdx.y * each, end = begin + each < strips ? begin + each : strips;
   Real sum = 0;
   if (column < width) {
@@ -32,7 +33,7 @@ __global__ void add_strips_kernel(const Real* partial, Real* first, Real* second
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= width) return;
-  for (int g = 1; g < kStripGroups; ++g) sum += sums[g][threadIdx.x];
+  for (int g = 1; g < groups; ++g) sum += sums[g][threadIdx.x];
   if (blockIdx.z == 0) {
     first[blockIdx.y * first_stride + column] = sum;
   } else {
@@ -48,7 +49,10 @@ void add_strips(const Real* partial, Real* first, Real* second, int64_t batch, i
                 int64_t second_stride = 0) {
   const dim3 grid(static_cast<unsigned>((width + kStripColumns - 1) / kStripColumns),
                   static_cast<unsigned>(batch), second ? 2 : 1);
-  add_strips_kernel<Real><<<grid, dim3(kStripColumns, kStripGroups), 0, stream>>>(
+  constexpr int64_t kEach = 8;  // strips that a group reads at once
+  const int64_t full = (strips + kEach - 1) / kEach;
+  const auto groups = static_cast<unsigned>(full < kStripGroups ? full : kStripGroups);
+  add_strips_kernel<Real><<<grid, dim3(kStripColumns, groups), 0, stream>>>(
       partial, first, second, strips, width, first_stride ? first_stride : width,
       second_stride ? second_stride : width);
   check_launch("add_strips");
@@ -56,8 +60,17 @@ void add_strips(const Real* partial, Real* first, Real* second, int64_t batch, i
 
 inline constexpr int kStripThreads = 128;
 
-// A thread a pack of columns, a block a strip of one sample's rows. Several rows are read before the
-// first of them is stored.
+// a + b, whatever b was made of: a product is not fused into the sum, so that it has the bits of a
+// sum over what was stored.
+__device__ __forceinline__ float added(float a, float b) {
+  return __fadd_rn(a, b);
+}
+__device__ __forceinline__ double added(double a, double b) {
+  return __dadd_rn(a, b);
+}
+
+// One thread per pack of columns, one block per strip of a sample's rows. Several rows are read
+// before the first of them is stored.
 template <typename T, int kWide, typename Rows>
 __global__ void __launch_bounds__(kStripThreads)
     strip_kernel(const __grid_constant__ Rows rows, int64_t count, int64_t width, int64_t strips,
@@ -81,7 +94,7 @@ __global__ void __launch_bounds__(kStripThreads)
       if (from + k < end) {
         const Pack<T, kWide> pack = here.store(from + k, read[k]);
 #pragma unroll
-        for (int c = 0; c < kWide; ++c) sum[c] += pack.at(c);
+        for (int c = 0; c < kWide; ++c) sum[c] = added(sum[c], pack.at(c));
       }
     }
   }
@@ -90,15 +103,15 @@ __global__ void __launch_bounds__(kStripThreads)
     sums[static_cast<int64_t>(blockIdx.x) * width + column + c] = sum[c];
 }
 
-// rows.at(sample, column) reads what is there in a row, and stores what it makes of it, if anything;
+// rows.at(sample, column) reads what is there in a row and stores what it makes of it, if anything.
 // out [batch, width] gets the sums over rows of what it says it stored. `packs`: addresses allow
 // accesses of 16 bytes. `partial`: as TokenSum has it.
 template <typename T, typename Rows>
 void sum_strips(const Rows& rows, int64_t batch, int64_t count, int64_t width, bool packs,
-                void* out, void* partial, void* on) {
+                void* out, void* partial, void* on_stream) {
   using Real = RealOf<T>;
   constexpr int kWide = kWideOf<T>;
-  const auto stream = static_cast<cudaStream_t>(on);
+  const auto stream = static_cast<cudaStream_t>(on_stream);
   const int64_t strips = sample_strips(batch, count);
   const int64_t a_strip = strips == 1 ? count : strip_rows(batch, count);
   Real *all = static_cast<Real*>(out), *sums = strips == 1 ? all : static_cast<Real*>(partial);

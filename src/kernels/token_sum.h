@@ -12,7 +12,7 @@ void token_sum(const Tensor& x, const Tensor& out);
 // Partial sums that a GPU keeps meanwhile; none on CPU.
 int64_t token_sum_scratch_bytes(int64_t batch, int64_t tokens, int64_t width, DType dtype,
                                 bool on_gpu);
-// Of operations that make sums as token_sum does while they make x; undefined if there are none.
+// Memory for these, for operations that sum x while they make it; undefined if none is needed.
 Tensor token_sum_scratch(const Tensor& x);
 
 }  // namespace veil

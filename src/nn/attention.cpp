@@ -311,8 +311,7 @@ Attention::HeadGrads Attention::head_grads(const Tensor& d_out, const Tensor& qk
 Tensor Attention::backward(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
                            const Tensor& mask) const {
   const HeadGrads by = head_grads(d_out, qkv, kept, mask);
-  const Tensor dqkv = empty_tensor({qkv.size(0), qkv.size(1), heads + 2 * kv_heads, head_dim},
-                                   qkv.scalar_type(), qkv.device());
+  const Tensor dqkv = empty_heads(*this, qkv, heads + 2 * kv_heads);
   rope_backward(by.q, by.k, by.v, dqkv, rope);
   return dqkv.flatten(2);
 }
@@ -321,8 +320,7 @@ Tensor Attention::backward_summed(const Tensor& d_out, const Tensor& qkv,
                                   const std::vector<Tensor>& kept, const Tensor& sums) const {
   VEIL_CHECK(rope.count == 0, "sums of what a rope turns are not made here");
   const HeadGrads by = head_grads(d_out, qkv, kept, {});
-  const Tensor dqkv = empty_tensor({qkv.size(0), qkv.size(1), heads + 2 * kv_heads, head_dim},
-                                   qkv.scalar_type(), qkv.device());
+  const Tensor dqkv = empty_heads(*this, qkv, heads + 2 * kv_heads);
   pack_heads(by.q, by.k, by.v, dqkv, sums);
   return dqkv.flatten(2);
 }

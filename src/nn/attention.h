@@ -69,7 +69,7 @@ struct Attention {
 
  private:
   struct HeadGrads {
-    Tensor q, k, v;  // [batch, heads, tokens, head_dim], not turned back
+    Tensor q, k, v;  // by head: [batch, its heads, tokens, head_dim], not turned back
   };
   HeadGrads head_grads(const Tensor& d_out, const Tensor& qkv, const std::vector<Tensor>& kept,
                        const Tensor& mask) const;

@@ -1,3 +1,4 @@
+#include <ATen/ops/_unique.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -24,6 +25,17 @@ TEST(Simulated, AllGatherFillsTheOwnSlotExactlyAndTheOthersWithValuesOfTheSameSp
       EXPECT_EQ(at::equal(slot, whole.narrow(0, 0, n)), r == 0)
           << "slots 0 and " << r << " are alike";
     }
+  }
+}
+
+TEST(Simulated, NoTwoSlotsAreAlike) {
+  constexpr int kRanks = 64;
+  const auto comm = make_simulated_communicator(5, kRanks, cpu_device());
+  for (const int64_t n : {int64_t{101}, int64_t{1'048'576}, int64_t{1'125'888}}) {
+    const Tensor shard = at::arange(n, at::kInt), whole = at::zeros({kRanks * n}, at::kInt);
+    comm->all_gather(shard, whole)->wait();
+    const Tensor firsts = whole.view({kRanks, n}).select(1, 0);  // each number is there once
+    EXPECT_EQ(std::get<0>(at::_unique(firsts)).numel(), kRanks) << n;
   }
 }
 

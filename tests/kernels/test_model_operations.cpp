@@ -330,6 +330,12 @@ void add_gated(std::vector<Row>& table, DType dtype, int64_t rows, int64_t width
   }
 }
 
+// Where dx and the activation go: dx on x puts the activation on grad, and the other way round.
+std::pair<Tensor, Tensor> gelu_targets(const Tensors& in, Overlap overlap) {
+  if (overlap == Overlap::none) return {at::full_like(in[0], 77), at::full_like(in[0], 77)};
+  return overlap == Overlap::first ? std::pair{in[0], in[1]} : std::pair{in[1], in[0]};
+}
+
 void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel, const char* by) {
   const std::string name = fmt::format("{} [{}] by {}", dtype_name(dtype), numel, by);
   const bool exact = std::string(by) == "none";  // as PyTorch calls the exact one
@@ -351,13 +357,7 @@ void add_gelu(std::vector<Row>& table, DType dtype, int64_t numel, const char* b
           {"gelu_backward " + name + " " + name_of(overlap) + (again ? " and again" : ""),
            {x, grad},
            [=](const Tensors& in) {
-             // dx on x puts the activation on grad, and the other way round.
-             const Tensor dx = overlap == Overlap::none    ? at::full_like(in[0], 77)
-                               : overlap == Overlap::first ? in[0]
-                                                           : in[1];
-             const Tensor out = overlap == Overlap::none    ? at::full_like(in[0], 77)
-                                : overlap == Overlap::first ? in[1]
-                                                            : in[0];
+             const auto [dx, out] = gelu_targets(in, overlap);
              backward(in[0], in[1], dx, again ? out : Tensor());
              return again ? Tensors{dx, out} : Tensors{dx};
            },
@@ -387,42 +387,55 @@ void add_summed(std::vector<Row>& table, DType dtype, const TokenShape& s) {
   const std::string name =
       fmt::format("{} [{}, {}, {}]", dtype_name(dtype), s.batch, s.tokens, s.width);
   const Tensor x = random({s.batch, s.tokens, s.width}, dtype);
-  for (const bool in_place : {false, true}) {
-    table.push_back({"gelu_backward_summed " + name + (in_place ? " in place" : ""),
-                     {x, random(x.sizes(), dtype)},
-                     [=](const Tensors& in) {
-                       const Tensor dx = in_place ? in[0] : at::full_like(in[0], 77),
-                                    out = in_place ? in[1] : at::full_like(in[0], 77),
-                                    sums = real_like(in[0], {s.batch, s.width});
-                       gelu_backward_summed(in[0], in[1], dx, out, sums);
-                       return Tensors{dx, out, off_sums(sums, dx)};
-                     },
-                     [=](const Tensors& in) {
-                       const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, "tanh");
-                       Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {at_x});
-                       all.push_back(out.detach());
-                       all.push_back(at::zeros({s.batch, s.width}, at::kDouble));
-                       return all;
-                     },
-                     {stored(dtype), stored(dtype), {0, 0}}});
+  for (const Overlap overlap : {Overlap::none, Overlap::first, Overlap::second}) {
+    for (const bool again : {false, true}) {
+      table.push_back(
+          {"gelu_backward_summed " + name + " " + name_of(overlap) + (again ? " and again" : ""),
+           {x, random(x.sizes(), dtype)},
+           [=](const Tensors& in) {
+             const auto [dx, out] = gelu_targets(in, overlap);
+             const Tensor sums = real_like(in[0], {s.batch, s.width});
+             gelu_backward_summed(in[0], in[1], dx, again ? out : Tensor(), sums);
+             const Tensor off = off_sums(sums, dx);
+             return again ? Tensors{dx, off, out} : Tensors{dx, off};
+           },
+           [=](const Tensors& in) {
+             const Tensor at_x = leaf(in[0]), out = at::gelu(at_x, "tanh");
+             Tensors all = torch::autograd::grad({(out * in[1]).sum()}, {at_x});
+             all.push_back(at::zeros({s.batch, s.width}, at::kDouble));
+             if (again) all.push_back(out.detach());
+             return all;
+           },
+           {stored(dtype), {0, 0}, stored(dtype)}});
+    }
   }
   const int64_t head_dim = s.width % 2 ? 2 * s.width : s.width, kv_heads = 2, heads = 3;
-  auto source = [=](int64_t n) { return random({s.batch, n, s.tokens, head_dim}, dtype); };
-  table.push_back(
-      {"pack_heads " + name,
-       {source(heads), source(kv_heads), source(kv_heads)},
-       [=](const Tensors& in) {
-         const Tensor dqkv =
-             at::full({s.batch, s.tokens, heads + 2 * kv_heads, head_dim}, 77, in[0].options());
-         const Tensor sums = real_like(in[0], {s.batch, (heads + 2 * kv_heads) * head_dim});
-         pack_heads(in[0], in[1], in[2], dqkv, sums);
-         return Tensors{dqkv, off_sums(sums, dqkv.flatten(2))};
-       },
-       [=](const Tensors& in) {
-         return Tensors{at::cat({in[0], in[1], in[2]}, 1).transpose(1, 2).contiguous(),
-                        at::zeros({s.batch, (heads + 2 * kv_heads) * head_dim}, at::kDouble)};
-       },
-       {{0, 0}, {0, 0}}});
+  for (const bool token_major : {false, true}) {
+    auto source = [=](int64_t n) {
+      return token_major ? random({s.batch, s.tokens, n, head_dim}, dtype)
+                         : random({s.batch, n, s.tokens, head_dim}, dtype);
+    };
+    auto heads_first = [=](const Tensor& tensor) {
+      return token_major ? tensor.transpose(1, 2) : tensor;
+    };
+    table.push_back(
+        {"pack_heads " + name + (token_major ? " token-major" : ""),
+         {source(heads), source(kv_heads), source(kv_heads)},
+         [=](const Tensors& in) {
+           const Tensor dqkv =
+               at::full({s.batch, s.tokens, heads + 2 * kv_heads, head_dim}, 77, in[0].options());
+           const Tensor sums = real_like(in[0], {s.batch, (heads + 2 * kv_heads) * head_dim});
+           pack_heads(heads_first(in[0]), heads_first(in[1]), heads_first(in[2]), dqkv, sums);
+           return Tensors{dqkv, off_sums(sums, dqkv.flatten(2))};
+         },
+         [=](const Tensors& in) {
+           const Tensor all =
+               at::cat({heads_first(in[0]), heads_first(in[1]), heads_first(in[2])}, 1);
+           return Tensors{all.transpose(1, 2).contiguous(),
+                          at::zeros({s.batch, (heads + 2 * kv_heads) * head_dim}, at::kDouble)};
+         },
+         {{0, 0}, {0, 0}}});
+  }
 }
 
 struct EntropyShape {
