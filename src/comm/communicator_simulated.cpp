@@ -97,16 +97,19 @@ class SimulatedCommunicator : public Communicator {
 
  private:
   // Where rank p's copy of the shard begins: spread over the shard by the golden ratio, and not 0
-  // if there is a choice. In a large shard it is a multiple of kTogether elements: copies from
-  // addresses that are not aligned take several times as long and slow down what is computed
-  // meanwhile.
+  // if there is a choice.
   static size_t offset(int p, int64_t count) {
-    constexpr int64_t kTogether = 64, kLarge = int64_t{1} << 20;
     if (count < 2) return 0;
-    const int64_t grain = count < kLarge ? 1 : kTogether;
+    constexpr int64_t kTogether = 64, kLarge = int64_t{1} << 20;
+    if (count < kLarge) {
+      return 1 + (static_cast<uint64_t>(p + 1) * 0x9E3779B97F4A7C15ull) %
+                     static_cast<uint64_t>(count - 1);
+    }
+    // Copies from addresses that are not aligned take several times as long and slow down what is
+    // computed meanwhile.
     const double turns = (p + 1) * 0.6180339887498949, part = turns - std::floor(turns);
-    return static_cast<size_t>(
-        grain * (1 + static_cast<int64_t>(part * static_cast<double>(count / grain - 1))));
+    const auto places = static_cast<double>(count / kTogether - 1);
+    return static_cast<size_t>(kTogether) * (1 + static_cast<size_t>(part * places));
   }
 
   // A ring collective: `steps` messages of `bytes` one after the other.
