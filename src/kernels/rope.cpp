@@ -154,7 +154,6 @@ void rope_backward(const Tensor& dq, const Tensor& dk, const Tensor& dv, const T
 
 void pack_heads(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dqkv,
                 const Tensor& sums) {
-  launch::RopeBackward arguments = backward_of(dq, dk, dv, dqkv, {});
   const Tensor rows = dqkv.flatten(2);
   VEIL_CHECK(fits(sums, real_of(dqkv.scalar_type()), rows.size(0) * rows.size(2)),
              "pack_heads into {} sums", sums.numel());
@@ -162,6 +161,7 @@ void pack_heads(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tens
     rope_backward(dq, dk, dv, dqkv, {});
     return token_sum(rows, sums);
   }
+  launch::RopeBackward arguments = backward_of(dq, dk, dv, dqkv, {});
   const Tensor partial = token_sum_scratch(rows);
   arguments.sums = sums.data_ptr(), arguments.partial = pointer_or_null(partial);
   launch::pack_heads(arguments);

@@ -12,7 +12,6 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/sqrt.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -117,13 +116,8 @@ void add_update(std::vector<Row>& table, OptimizerKind kind, DType storage, DTyp
                       dtype_name(state), dtype_name(grad), numel),
           inputs,
           [=](const Tensors& in) {
-            const Tensor on_device =
-                at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
-                            knobs.bias_correction2, knobs.step},
-                           at::kDouble)
-                    .to(in[0].device());
-            update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), on_device,
-                         update_rule(options, 11),
+            update_shard(in[0], in[1], in.size() > 2 ? in[2] : Tensor(),
+                         knobs_on(in[0].device(), knobs), update_rule(options, 11),
                          /*first_index=*/numel % 2 ? 5 : 8);
             return in.size() > 2 ? Tensors{in[0], in[2]} : Tensors{in[0]};
           },
@@ -322,12 +316,8 @@ void weight_decays_as_requested(Device device, int64_t numel) {
       in.push_back(random({states * numel}, at::kFloat).abs());
     for (const Tensor& tensor : in) exact.push_back(tensor.to(at::kDouble));
     const Tensors placed = place(in, device, 0);
-    const Tensor on_device = at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
-                                         knobs.bias_correction2, knobs.step},
-                                        at::kDouble)
-                                 .to(device);
-    update_shard(placed[0], placed[1], placed.size() > 2 ? placed[2] : Tensor(), on_device,
-                 update_rule(options, 11), 0);
+    update_shard(placed[0], placed[1], placed.size() > 2 ? placed[2] : Tensor(),
+                 knobs_on(device, knobs), update_rule(options, 11), 0);
     const double off = (placed[0].cpu().to(at::kDouble) - torch_update(options, knobs, exact)[0])
                            .sum()
                            .item<double>(),

@@ -7,7 +7,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
@@ -16,18 +15,12 @@
 #include <limits>
 
 #include "kernels/random.h"
+#include "kernels/test_operations.h"
 #include "kernels/update.h"
 #include "optim/optimizer.h"
 
 namespace veil {
 namespace {
-
-Tensor knobs_on(Device device, const UpdateKnobs& knobs) {
-  return at::tensor({knobs.learning_rate, knobs.scale, knobs.bias_correction1,
-                     knobs.bias_correction2, knobs.step},
-                    at::kDouble)
-      .to(device);
-}
 
 Tensor normal(int64_t numel, DType dtype, Device device, uint64_t seed) {
   const Tensor out = at::empty({numel}, at::TensorOptions().dtype(dtype).device(device));

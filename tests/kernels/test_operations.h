@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "kernels/update_rule.h"
 #include "tensor/device.h"
 
 namespace veil {
@@ -36,6 +37,13 @@ Tolerance summed(DType dtype);
 Tensor leaf(const Tensor& tensor);  // a copy that autograd follows
 // Filled with a value that no result has, in the type of statistics.
 Tensor real_like(const Tensor& tensor, c10::IntArrayRef shape);
+
+// How results may lie on inputs.
+enum class Overlap { none, first, second };
+const char* name_of(Overlap overlap);
+
+// As an update reads them.
+Tensor knobs_on(Device device, const UpdateKnobs& knobs);
 
 void add_norms(std::vector<Row>& table);
 void add_ropes(std::vector<Row>& table);
