@@ -1,5 +1,7 @@
 #include "engine/row_runner.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "comm/call_place.h"
 
@@ -169,6 +171,7 @@ void RowRunner::free(const Buffer& buffer) {
       return;
     case BufferRole::tape:
     case BufferRole::kept:
+    case BufferRole::reported:
     case BufferRole::booked:
     case BufferRole::tied_rows:
       return;  // dropped with the operation that reads them last
@@ -305,8 +308,11 @@ void RowRunner::after_reports(const Op& op) {
   }
   if (op.kind != OpKind::backward) return;
   const auto block = static_cast<size_t>(op.block);
-  const bool remade = op.use == GradUse::book && schedule.remakes_tape[block];
-  if (op.use == GradUse::book && !remade && !schedule.books_nothing[block]) return;
+  const bool books = op.use == GradUse::book, remade = books && schedule.remakes_tape[block];
+  const bool frees_tape = std::any_of(op.frees.begin(), op.frees.end(), [](const Buffer& buffer) {
+    return buffer.role == BufferRole::tape;
+  });
+  if (books && !remade && !frees_tape && !schedule.books_nothing[block]) return;
   Tape& tape = tape_[block];
   const bool comes_again =
       remade ||

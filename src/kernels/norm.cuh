@@ -181,16 +181,23 @@ void run_norm(const Norm& n) {
   check_launch(kModulated ? "modulated_norm" : kCentred ? "layer_norm" : "rms_norm");
 }
 
-// A block walks a strip of one sample's rows: dx row by row, the columns' sums of dy y (and of dy)
-// in registers. The next row is on its way while the block adds up.
-template <typename T, bool kCentred, bool kModulated, int kSlots>
+// A row of backward as a thread holds it.
+template <typename T, int kSlots>
+struct NormRow {
+  Pack<T, kWideOf<T>> x[kSlots] = {}, dy[kSlots] = {}, residual[kSlots] = {};
+  RealOf<T> rstd = 0, mean = 0;
+};
+
+// A block walks a strip of one sample's rows, kRows at a time: dx row by row, the columns' sums of
+// dy y (and of dy) in registers. The next rows are on their way while the block adds up.
+template <typename T, bool kCentred, bool kModulated, int kSlots, int kRows>
 __global__ void __launch_bounds__(512)
     norm_backward_kernel(NormBackward n, int64_t strips, int64_t rows_a_strip,
                          RealOf<T>* weight_sums, RealOf<T>* bias_sums, int64_t sums_stride) {
   using Real = RealOf<T>;
   using Packs = Pack<T, kWideOf<T>>;
-  constexpr int kWide = kWideOf<T>;
-  __shared__ Real lanes[2][2 * 32];
+  constexpr int kWide = kWideOf<T>, kSums = kCentred ? 2 : 1;
+  __shared__ Real lanes[2][kRows * kSums * 32];
   const int64_t sample = blockIdx.x / strips, strip = blockIdx.x % strips;
   const int64_t begin = sample * n.rows + strip * rows_a_strip, last = (sample + 1) * n.rows;
   const int64_t end = begin + rows_a_strip < last ? begin + rows_a_strip : last;
@@ -201,23 +208,27 @@ __global__ void __launch_bounds__(512)
   const Real *rstd = static_cast<const Real*>(n.rstd), *means = static_cast<const Real*>(n.mean);
   const Real width = static_cast<Real>(n.width);
 
-  Packs weight[kSlots] = {}, x[kSlots] = {}, dy[kSlots] = {}, before[kSlots] = {};
+  Packs weight[kSlots] = {};
   Real weight_sum[kSlots][kWide] = {}, bias_sum[kCentred ? kSlots : 1][kWide] = {};
-  Real r = 0, mean = 0;
-  auto fetch = [&](int64_t row, Packs(&to_x)[kSlots], Packs(&to_dy)[kSlots],
-                   Packs(&to_before)[kSlots], Real& to_r, Real& to_mean) {
+  NormRow<T, kSlots> rows[kRows];
+  // A row behind the strip's end stays 0 and adds nothing.
+  auto fetch = [&](int64_t row, NormRow<T, kSlots>& to) {
+    if (row >= end) {
+      if constexpr (kRows > 1) to = {};
+      return;
+    }
 #pragma unroll
     for (int s = 0; s < kSlots; ++s) {
       const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
       if (v < vectors) {
         const int64_t at = row * n.width + v * kWide;
-        to_x[s] = load_pack<kWide>(x_at + at);
-        to_dy[s] = load_pack<kWide>(dy_at + at);
-        if (residual_at) to_before[s] = load_pack<kWide>(residual_at + at);
+        to.x[s] = load_pack<kWide>(x_at + at);
+        to.dy[s] = load_pack<kWide>(dy_at + at);
+        if (residual_at) to.residual[s] = load_pack<kWide>(residual_at + at);
       }
     }
-    to_r = rstd[row];
-    if constexpr (kCentred) to_mean = means[row];
+    to.rstd = rstd[row];
+    if constexpr (kCentred) to.mean = means[row];
   };
 #pragma unroll
   for (int s = 0; s < kSlots; ++s) {
@@ -226,52 +237,62 @@ __global__ void __launch_bounds__(512)
       weight[s] = load_pack<kWide>(static_cast<const T*>(n.weight) +
                                    (kModulated ? sample * n.stride : 0) + v * kWide);
   }
-  if (begin < end) fetch(begin, x, dy, before, r, mean);
-  for (int64_t row = begin; row < end; ++row) {
-    Real sums[kCentred ? 2 : 1] = {};
 #pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
+  for (int i = 0; i < kRows; ++i) fetch(begin + i, rows[i]);
+  int turn = 0;
+  for (int64_t row = begin; row < end; row += kRows, turn ^= 1) {
+    Real sums[kRows * kSums] = {};
 #pragma unroll
-      for (int k = 0; k < kWide; ++k) {  // packs behind the row's end are 0 and add nothing
-        const Real d = dy[s].at(k), y = (x[s].at(k) - mean) * r, g = d * (weight[s].at(k) + offset);
-        sums[0] += g * y;
-        weight_sum[s][k] += d * y;
-        if constexpr (kCentred) {
-          sums[1] += g;
-          bias_sum[s][k] += d;
+    for (int i = 0; i < kRows; ++i) {
+      const NormRow<T, kSlots>& of = rows[i];
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) {  // packs behind the row's end are 0 and add nothing
+          const Real d = of.dy[s].at(k), y = (of.x[s].at(k) - of.mean) * of.rstd,
+                     g = d * (weight[s].at(k) + offset);
+          sums[i * kSums] += g * y;
+          weight_sum[s][k] += d * y;
+          if constexpr (kCentred) {
+            sums[i * kSums + 1] += g;
+            bias_sum[s][k] += d;
+          }
         }
       }
     }
-    constexpr bool kAhead = kSlots <= 2;  // registers for two rows
-    Packs next_x[kSlots] = {}, next_dy[kSlots] = {}, next_before[kSlots] = {};
-    Real next_r = 0, next_mean = 0;
-    if (kAhead && row + 1 < end) fetch(row + 1, next_x, next_dy, next_before, next_r, next_mean);
-    block_sum(sums, lanes[(row - begin) % 2]);
-    const Real mean_gy = sums[0] / width,
-               mean_g = kCentred ? sums[kCentred ? 1 : 0] / width : Real(0);
+    constexpr bool kAhead = kSlots <= 2;  // registers for twice the rows
+    NormRow<T, kSlots> next[kRows];
 #pragma unroll
-    for (int s = 0; s < kSlots; ++s) {
-      const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-      Real dx[kWide];
+    for (int i = 0; kAhead && i < kRows; ++i) fetch(row + kRows + i, next[i]);
+    block_sum(sums, lanes[turn]);
 #pragma unroll
-      for (int k = 0; k < kWide; ++k) {
-        const Real g = dy[s].at(k) * (weight[s].at(k) + offset), y = (x[s].at(k) - mean) * r;
-        dx[k] = r * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
-        if (residual_at) dx[k] += before[s].at(k);
-      }
-      if (v < vectors)
-        store_pack<kWide>(static_cast<T*>(n.dx) + row * n.width + v * kWide, Packs::of(dx));
-      if constexpr (kAhead) {
-        x[s] = next_x[s];
-        dy[s] = next_dy[s];
-        before[s] = next_before[s];
+    for (int i = 0; i < kRows; ++i) {
+      const NormRow<T, kSlots>& of = rows[i];
+      const Real mean_gy = sums[i * kSums] / width,
+                 mean_g = kCentred ? sums[i * kSums + kSums - 1] / width : Real(0);
+#pragma unroll
+      for (int s = 0; s < kSlots; ++s) {
+        const int v = s * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+        Real dx[kWide];
+#pragma unroll
+        for (int k = 0; k < kWide; ++k) {
+          const Real g = of.dy[s].at(k) * (weight[s].at(k) + offset),
+                     y = (of.x[s].at(k) - of.mean) * of.rstd;
+          dx[k] = of.rstd * (kCentred ? g - mean_g - y * mean_gy : g - y * mean_gy);
+          if (residual_at) dx[k] += of.residual[s].at(k);
+        }
+        if (v < vectors && row + i < end)
+          store_pack<kWide>(static_cast<T*>(n.dx) + (row + i) * n.width + v * kWide,
+                            Packs::of(dx));
       }
     }
-    if constexpr (kAhead) {
-      r = next_r;
-      mean = next_mean;
-    } else if (row + 1 < end) {
-      fetch(row + 1, x, dy, before, r, mean);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if constexpr (kAhead) {
+        rows[i] = next[i];
+      } else {
+        fetch(row + kRows + i, rows[i]);
+      }
     }
   }
 #pragma unroll
@@ -351,22 +372,25 @@ void run_norm_backward(const NormBackward& n) {
                      aligned(n.dx) && n.stride % kWideOf<T> == 0;
   const RowShape shape = row_shape<T>(n.width, packs);
   const auto blocks = static_cast<unsigned>(n.batch * strips);
+  const auto launch = [&](auto kernel) {
+    kernel<<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums,
+                                                 sums_stride);
+  };
+  // Four blocks of a multiprocessor with few threads each have too little on its way with one row.
+  const bool narrow = shape.threads <= 128;
   switch (shape.slots) {
     case 0:
-      norm_backward_plain_kernel<T, kCentred, kModulated><<<blocks, shape.threads, 0, stream>>>(
-          n, strips, rows, weight_sums, bias_sums, sums_stride);
+      launch(norm_backward_plain_kernel<T, kCentred, kModulated>);
       break;
     case 1:
-      norm_backward_kernel<T, kCentred, kModulated, 1><<<blocks, shape.threads, 0, stream>>>(
-          n, strips, rows, weight_sums, bias_sums, sums_stride);
+      launch(narrow ? norm_backward_kernel<T, kCentred, kModulated, 1, 2>
+                    : norm_backward_kernel<T, kCentred, kModulated, 1, 1>);
       break;
     case 2:
-      norm_backward_kernel<T, kCentred, kModulated, 2><<<blocks, shape.threads, 0, stream>>>(
-          n, strips, rows, weight_sums, bias_sums, sums_stride);
+      launch(norm_backward_kernel<T, kCentred, kModulated, 2, 1>);
       break;
     default:
-      norm_backward_kernel<T, kCentred, kModulated, 4><<<blocks, shape.threads, 0, stream>>>(
-          n, strips, rows, weight_sums, bias_sums, sums_stride);
+      launch(norm_backward_kernel<T, kCentred, kModulated, 4, 1>);
   }
   check_launch(kModulated ? "modulated_norm_backward"
                : kCentred ? "layer_norm_backward"

@@ -48,6 +48,7 @@ struct BlockShape {
   int64_t input_grad_bytes = 0;         // the gradient that its backward makes; 0: none
   int64_t saved_bytes = 0;              // the tape's own tensors, without the kept ones
   int64_t kept_bytes = 0;               // what selective checkpointing keeps of it (Tape::kept)
+  int64_t passing_bytes = 0;            // of both, what no report holds; 0: not told apart
   bool keeps_input = false;             // backward reads the input flow
   bool keeps_output = false;            // backward reads the output flow
   int64_t forward_scratch_bytes = 0;    // largest sum of temporaries inside forward

@@ -160,6 +160,7 @@ BlockShape DiffusionBlock::shape(int64_t batch, DType compute, bool on_gpu) cons
   shape.saved_bytes =
       l_.modulation.bytes(batch, compute) + 5 * hidden + joint + feed + 4 * rows * real;
   shape.kept_bytes = l_.attention.kept_bytes(batch, l_.tokens, compute, on_gpu);
+  shape.passing_bytes = shape.saved_bytes + shape.kept_bytes - 2 * hidden - context;
   shape.keeps_input = true;
   shape.scores = l_.attention.scores(batch, l_.tokens, compute, on_gpu);
   if (shape.scores.matrices > 0) {

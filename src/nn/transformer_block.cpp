@@ -413,6 +413,12 @@ BlockShape TransformerBlock::shape(int64_t batch, DType compute, bool on_gpu) co
   shape.keeps_input = true;
   shape.recompute_skips_output = !ends_with_norm();
   shape.saved_bytes -= normed + middle_normed;
+  int64_t reported = 0;
+  if (l_.attention_norm.exists() && l_.qkv.trains_weight) reported += before_hidden;
+  if (l_.goes_on == GoesOn::all && l_.attention_out.reads_input())
+    reported += row * l_.attention.width();
+  if (l_.feed_norm.exists() ? l_.up.trains_weight : l_.up.reads_input()) reported += hidden;
+  shape.passing_bytes = shape.saved_bytes + shape.kept_bytes - reported;
   shape.reports_output_grad = !l_.feed_post_norm.exists() && l_.down.reads_input();
   // The activation lives until `down` is done; a norm behind it makes its result afterwards. What
   // the last norm adds is let go of at the end.

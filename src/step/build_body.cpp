@@ -135,6 +135,7 @@ void Builder::emit_forward(int b) {
                       block.early_scratch_bytes - block.kept_bytes - block.output_bytes})};
   if (tapes(b)) {
     add(op.creates, tape(b));
+    add(op.creates, reported(b));
   } else {
     const bool keeps = selective() && runs_backward(b);
     op.scratch_bytes += block.saved_bytes + (keeps ? 0 : block.kept_bytes);
@@ -283,7 +284,7 @@ void Builder::emit_backward(int b, GradUse use) {
   }
   if (use == GradUse::book) {
     add(op.creates, booked(b));
-    if (schedule_.remakes_tape[b]) add(op.frees, tape(b));
+    if (schedule_.remakes_tape[b] || splits_tape(b)) add(op.frees, tape(b));
     if (!books_output_grad(b)) op.frees.push_back(flow_grad(b));
     if (schedule_.books_nothing[b]) add_final_frees(op, b);
   } else {
@@ -309,7 +310,7 @@ void Builder::emit_backward(int b, GradUse use) {
 // What nothing reads when block b's gradients are made.
 void Builder::add_final_frees(Op& op, int b) const {
   const BlockShape& block = shape_.blocks[b];
-  add(op.frees, tape(b));
+  add(op.frees, splits_tape(b) ? reported(b) : tape(b));
   if (selective()) add(op.frees, kept(b));
   if (block.keeps_output) op.frees.push_back(flow(b));
   const bool input_is_live = b > 0 && (block.keeps_input || checkpointed());

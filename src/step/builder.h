@@ -65,6 +65,10 @@ class Builder {
   // Blocks below the first that is trained keep nothing.
   bool runs_backward(int b) const { return b >= schedule_.lowest_trained; }
   bool tapes(int b) const { return runs_backward(b) && !checkpointed(); }
+  // book: whether block b's tape goes with its backward, but for what its reports hold.
+  bool splits_tape(int b) const {
+    return books() && tapes(b) && !schedule_.books_nothing[b] && shape_.blocks[b].passing_bytes > 0;
+  }
   std::vector<ParamId> covered(const Report& report) const;
   // keep: whether block b's reports are booked in part, and whether the gradient of its output is
   // among what they hold.
@@ -169,9 +173,15 @@ class Builder {
             Category::activations, device()};
   }
   Buffer tape(int b) const {
-    const int64_t kept = selective() ? 0 : shape_.blocks[b].kept_bytes;
-    return {BufferRole::tape, b, shape_.blocks[b].saved_bytes + kept, Category::activations,
-            device()};
+    const BlockShape& block = shape_.blocks[b];
+    const int64_t all = block.saved_bytes + (selective() ? 0 : block.kept_bytes);
+    return {BufferRole::tape, b, all - reported(b).bytes, Category::activations, device()};
+  }
+  Buffer reported(int b) const {
+    const BlockShape& block = shape_.blocks[b];
+    const int64_t bytes =
+        splits_tape(b) ? block.saved_bytes + block.kept_bytes - block.passing_bytes : 0;
+    return {BufferRole::reported, b, bytes, Category::activations, device()};
   }
   Buffer kept(int b) const {
     return {BufferRole::kept, b, shape_.blocks[b].kept_bytes, Category::activations, device()};

@@ -63,6 +63,7 @@ const NameTable<BufferRole>& names(BufferRole) {
                                               {BufferRole::flow_grad, "flow_grad"},
                                               {BufferRole::tape, "tape"},
                                               {BufferRole::kept, "kept"},
+                                              {BufferRole::reported, "reported"},
                                               {BufferRole::sample_grads, "sample_grads"},
                                               {BufferRole::booked, "booked"},
                                               {BufferRole::tied_rows, "tied_rows"},

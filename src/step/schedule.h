@@ -78,6 +78,7 @@ enum class BufferRole {
   flow_grad,         // block: gradient of its output
   tape,              // block: what forward saved besides the flow
   kept,              // block: the part of it that selective checkpointing keeps
+  reported,          // block: the part of it that its reports hold, if the rest is let go of before
   // unit: every sample's gradient; resident if several micro-batches' are summed at once
   sample_grads,
   booked,  // block: what its reports hold besides tape and flow
@@ -92,7 +93,8 @@ const NameTable<BufferRole>& names(BufferRole);
 // Blocks make the flow and the tape themselves; the executor makes the rest.
 inline bool made_by_blocks(BufferRole role) {
   return role == BufferRole::flow || role == BufferRole::flow_grad || role == BufferRole::tape ||
-         role == BufferRole::kept || role == BufferRole::booked || role == BufferRole::tied_rows;
+         role == BufferRole::kept || role == BufferRole::reported || role == BufferRole::booked ||
+         role == BufferRole::tied_rows;
 }
 
 // What of a private step's state does not depend on the model.
