@@ -22,7 +22,8 @@ void add_flops(Work& work, double flops, double one) {
   work.of[static_cast<size_t>(below) + 1] += part * flops / kGiga;
 }
 
-// `pieces`: made as so many products, one after another or as a batch. `share`: of its FLOPs.
+// `pieces`: made as so many products, one after another or as a library's batch. `share`: of its
+// FLOPs.
 void add_product(Work& work, const WeightProduct& product, const StepOptions& step,
                  double pieces = 1, double share = 1) {
   const double flops = product.flops() * share;
@@ -268,7 +269,8 @@ void StepWork::add_weight_grads(Work& work, const BlockWork& block, GradUse use)
         break;
       case GradUse::keep:
         if (booked(product)) break;
-        add_product(work, product, schedule_.options, product.samples);
+        add_product(work, product, schedule_.options,
+                    by_sample_products(product, schedule_.options) ? 1 : product.samples);
         work[Amount::kept] +=
             (normed_while_kept(product) ? 1 : 2) * product.numbers() * element / kGiga;
         break;

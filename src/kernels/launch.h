@@ -306,6 +306,19 @@ struct SampleNorm {
 };
 void add_segment_norms(const SampleNorm& norm);
 
+struct NormedCopy {
+  const void* from;  // Real
+  void* to;
+  Element element;  // of `to`
+  int64_t samples, from_stride, to_stride;
+  SampleSegment segments[kMostSegments];
+  int count;
+  double* squared;  // [rows, columns]
+  int64_t columns;
+  void* stream;
+};
+void copy_normed(const NormedCopy& copy);
+
 struct SampleProduct {
   const void *x, *y;
   Element element;

@@ -106,6 +106,9 @@ void token_weights(const int64_t*, void*, Element, int64_t, int64_t, void*) {
 void add_segment_norms(const SampleNorm&) {
   not_built();
 }
+void copy_normed(const NormedCopy&) {
+  not_built();
+}
 void add_sample_products(const SampleProduct&) {
   not_built();
 }

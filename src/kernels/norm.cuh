@@ -282,8 +282,7 @@ __global__ void __launch_bounds__(512)
           if (residual_at) dx[k] += of.residual[s].at(k);
         }
         if (v < vectors && row + i < end)
-          store_pack<kWide>(static_cast<T*>(n.dx) + (row + i) * n.width + v * kWide,
-                            Packs::of(dx));
+          store_pack<kWide>(static_cast<T*>(n.dx) + (row + i) * n.width + v * kWide, Packs::of(dx));
       }
     }
 #pragma unroll

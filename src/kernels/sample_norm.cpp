@@ -125,6 +125,43 @@ void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segmen
       });
 }
 
+void copy_normed(const Tensor& from, const Tensor& to, const std::vector<SampleSegment>& segments,
+                 const Tensor& squared) {
+  const int64_t samples = from.size(0), width = from.size(1);
+  VEIL_CHECK(from.stride(1) == 1 && to.stride(1) == 1 && to.size(0) == samples &&
+                 to.size(1) == width && from.scalar_type() == sum_dtype(to.scalar_type()) &&
+                 squared.scalar_type() == at::kDouble && squared.is_contiguous() &&
+                 squared.size(1) == samples,
+             "a copy of {} x {} strided samples", samples, width);
+  int64_t covered = 0;
+  for (const SampleSegment& segment : segments) {
+    VEIL_CHECK(segment.offset == covered && segment.row >= 0 && segment.row < squared.size(0),
+               "a segment at {} of a copy, {} are covered", segment.offset, covered);
+    covered += segment.numel;
+  }
+  VEIL_CHECK(covered == width, "segments of {} columns for a copy of {}", covered, width);
+  if (!to.is_cuda()) {
+    to.copy_(from);
+    return add_segment_norms(to, segments, squared);
+  }
+  for (size_t begin = 0; begin < segments.size(); begin += launch::kMostSegments) {
+    const size_t count = std::min<size_t>(launch::kMostSegments, segments.size() - begin);
+    launch::NormedCopy copy{.from = from.data_ptr(),
+                            .to = to.data_ptr(),
+                            .element = element_of(to),
+                            .samples = samples,
+                            .from_stride = from.stride(0),
+                            .to_stride = to.stride(0),
+                            .segments = {},
+                            .count = static_cast<int>(count),
+                            .squared = squared.data_ptr<double>(),
+                            .columns = samples,
+                            .stream = Stream::current(to.device()).handle()};
+    std::copy_n(segments.begin() + static_cast<int64_t>(begin), count, copy.segments);
+    launch::copy_normed(copy);
+  }
+}
+
 void add_sample_norms(const Tensor& x, const Tensor& totals) {
   const int64_t samples = x.size(0), numel = samples ? x.numel() / samples : 0;
   VEIL_CHECK(rows_contiguous(x) && sums_of(totals, samples), "sample norms of strided samples");

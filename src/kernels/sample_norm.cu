@@ -78,6 +78,36 @@ struct RunSegments {
   }
 };
 
+constexpr int kCopyThreads = 1024;
+
+// A block for each segment and each sample.
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads) copy_kernel(const __grid_constant__ NormedCopy c) {
+  const SampleSegment segment = c.segments[blockIdx.x];
+  const RealOf<T>* __restrict__ from =
+      static_cast<const RealOf<T>*>(c.from) + blockIdx.y * c.from_stride + segment.offset;
+  T* __restrict__ to = static_cast<T*>(c.to) + blockIdx.y * c.to_stride + segment.offset;
+  double sum = 0;
+#pragma unroll 8
+  for (int64_t j = threadIdx.x; j < segment.numel; j += kCopyThreads) {
+    const T value = rounded<T>(from[j]);
+    to[j] = value;
+    sum += static_cast<double>(real(value)) * static_cast<double>(real(value));
+  }
+  sum = whole_block_sum(sum);
+  if (threadIdx.x == 0) c.squared[segment.row * c.columns + blockIdx.y] += sum;
+}
+
+template <typename T>
+struct RunCopy {
+  static void run(const NormedCopy& c) {
+    if (c.count == 0 || c.samples == 0) return;
+    copy_kernel<T><<<dim3(static_cast<unsigned>(c.count), static_cast<unsigned>(c.samples)),
+                     kCopyThreads, 0, static_cast<cudaStream_t>(c.stream)>>>(c);
+    check_launch("copy_normed");
+  }
+};
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) product_kernel(SampleProduct p, bool packed) {
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kSampleNormChunk,
@@ -213,6 +243,9 @@ struct RunGather {
 
 void add_segment_norms(const SampleNorm& norm) {
   for_element<RunSegments>(norm.element, norm);
+}
+void copy_normed(const NormedCopy& copy) {
+  for_element<RunCopy>(copy.element, copy);
 }
 void add_sample_products(const SampleProduct& product) {
   for_element<RunProducts>(product.element, product);

@@ -17,6 +17,12 @@ void add_segment_norms(const Tensor& x, const std::vector<SampleSegment>& segmen
 int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSegment>& segments,
                                     bool on_gpu);
 
+// The same of a copy: to = from, rounded to its type, and squared[row of segment, i] += the sum of
+// squares of to[i, offset : offset + numel]. The segments cover all columns. from [n, width] of the
+// type that sums of to's have; rows of both contiguous, at any distance; squared fp64 [rows, n].
+void copy_normed(const Tensor& from, const Tensor& to, const std::vector<SampleSegment>& segments,
+                 const Tensor& squared);
+
 // Of one range: totals fp64 [n]. x [n, ...]: each sample's elements contiguous.
 void add_sample_norms(const Tensor& x, const Tensor& totals);
 // totals[i] += factor * the sum of x[i] y[i]. Contiguous, of one type.

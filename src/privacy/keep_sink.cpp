@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/embedding_grad.h"
+#include "kernels/sample_norm.h"
 #include "kernels/sample_products.h"
 #include "privacy/sample_product.h"
 #include "tensor/category.h"
@@ -87,9 +88,28 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
   const Tensor flat = per_sample.reshape({per_sample.size(0), -1});
   const int64_t count = flat.size(1), whole = numel_[static_cast<size_t>(param)];
   const bool add = seen_.again(param, 0);
-  for (int64_t first = 0, id = param; first < count; first += numel_[static_cast<size_t>(id++)])
-    norm_afterwards(static_cast<ParamId>(id));
   const Tensor kept = target_(param, 0, count);
+  // Each with as many as a block of threads copies in no time.
+  constexpr int64_t kFew = 1 << 14;
+  std::vector<SampleSegment> segments;
+  int64_t covered = 0;
+  bool together = !add && flat.is_cuda() && flat.scalar_type() == sum_dtype(kept.scalar_type());
+  for (ParamId id = param; covered < count; ++id) {
+    const int64_t numel = numel_[static_cast<size_t>(id)];
+    segments.push_back({covered, numel, id});
+    covered += numel;
+    together =
+        together && numel <= kFew && norming_[static_cast<size_t>(id)] == Norming::unreported;
+  }
+  if (together && covered == count) {
+    copy_normed(flat, kept, segments, squared_);
+    for (const SampleSegment& segment : segments) {
+      norming_[static_cast<size_t>(segment.row)] = Norming::found;
+      found_[static_cast<size_t>(segment.row)] += segment.numel * flat.size(0);
+    }
+    return;
+  }
+  for (const SampleSegment& segment : segments) norm_afterwards(static_cast<ParamId>(segment.row));
   if (add) {
     kept.add_(flat);
   } else {

@@ -7,6 +7,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -64,6 +65,22 @@ void everything_agrees(Device device) {
                   allowed);
       }
       EXPECT_EQ(squared.cpu().select(0, 1).abs().sum().item<double>(), 0);
+
+      const DType sums = sum_dtype(dtype);
+      const Tensor precise = at::randn({shape.samples, shape.width + 3}, doubles).to(sums),
+                   from = precise.to(device).narrow(1, 2, shape.width),
+                   to = at::zeros_like(all.to(device));
+      const Tensor copied = to.narrow(1, shape.offset, shape.width),
+                   norms = at::zeros({3, shape.samples}, doubles.device(device)).fill_(1);
+      copy_normed(from, copied, {{0, half, 2}, {half, shape.width - half, 0}}, norms);
+      const Tensor rounded = precise.narrow(1, 2, shape.width).to(dtype),
+                   squares = rounded.to(at::kDouble).square();
+      const Tensor beside = at::zeros_like(all);  // and nothing else
+      beside.narrow(1, shape.offset, shape.width).copy_(rounded);
+      EXPECT_TRUE(at::equal(to.cpu(), beside));
+      EXPECT_LE(apart(norms[2], squares.narrow(1, 0, half).sum(1) + 1), allowed);
+      EXPECT_LE(apart(norms[0], squares.narrow(1, half, shape.width - half).sum(1) + 1), allowed);
+      EXPECT_EQ(apart(norms[1], at::zeros({shape.samples}, doubles).fill_(1)), 0);
 
       Tensor totals = at::zeros({shape.samples}, doubles.device(device));
       const Tensor one = x.contiguous(), other = (of_x * 0.5 + 1).to(dtype);

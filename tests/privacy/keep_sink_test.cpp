@@ -22,12 +22,14 @@ struct NoSink final : GradSink {
 };
 
 // Two weights that are joined, one that is tied to a table, two whose rows come in two reports, of
-// which no kernel takes the second, and one whose rows and samples come in four that it takes.
+// which no kernel takes the second, and one whose rows and samples come in four that it takes; then
+// two joined biases, one that is reported twice, one that is too long for its kernel and one that is
+// reported in part.
 class KeepSinkNorms {
  public:
   static constexpr int64_t kSamples = 3, kTokens = 64, kColumns = 64;
-  static constexpr int64_t kRows[] = {64, 80, 128, 96, 80, 128};
-  static constexpr int kParams = 6;
+  static constexpr int64_t kRows[] = {64, 80, 128, 96, 80, 128, 2, 1, 1, 300, 2};
+  static constexpr int kParams = 11;
 
   explicit KeepSinkNorms(Device device)
       : options_(at::TensorOptions(at::kBFloat16).device(device)),
@@ -68,6 +70,14 @@ class KeepSinkNorms {
         sink_->linear({5, row, first}, a.narrow(0, first, count),
                       g.narrow(0, first, count).narrow(2, row, 64).contiguous());
     }
+    const auto sums = [&](int64_t rows) {
+      return at::randn({kSamples, rows * kColumns}, options_.dtype(at::kFloat));
+    };
+    sink_->direct(6, sums(kRows[6] + kRows[7]));
+    sink_->direct(8, sums(kRows[8]));
+    sink_->direct(8, sums(kRows[8]));
+    sink_->direct(9, sums(kRows[9]));
+    sink_->direct(10, sums(1));
   }
   // Of a parameter that the sink leaves to others: those of what is kept.
   double difference(ParamId id) const {
@@ -102,8 +112,9 @@ TEST(GpuKeepSink, NormsAreFoundOnTheWayUnlessAGradientIsAddedTo) {
   for (int body = 0; body < 2; ++body) {
     norms.body();
     for (ParamId id = 0; id < KeepSinkNorms::kParams; ++id) {
-      const bool added_to = id == 2, few_rows = id == 3 || id == 4;  // reports of fewer than 64
-      EXPECT_EQ(norms.normed(id), !added_to && !few_rows) << id;
+      const bool added_to = id == 2 || id == 8,
+                 few_rows = id == 3 || id == 4;  // reports of fewer than 64
+      EXPECT_EQ(norms.normed(id), !added_to && !few_rows && id < 9) << id;
       EXPECT_LE(norms.difference(id), 8 * 0x1p-24) << id;
     }
   }
