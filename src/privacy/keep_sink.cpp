@@ -89,11 +89,12 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
   const int64_t count = flat.size(1), whole = numel_[static_cast<size_t>(param)];
   const bool add = seen_.again(param, 0);
   const Tensor kept = target_(param, 0, count);
-  // Each with as many as a block of threads copies in no time.
+  // The parameters that it covers. One kernel copies and norms those that are not too long for a
+  // block of its threads.
   constexpr int64_t kFew = 1 << 14;
   std::vector<SampleSegment> segments;
   int64_t covered = 0;
-  bool together = !add && flat.is_cuda() && flat.scalar_type() == sum_dtype(kept.scalar_type());
+  bool together = !add && flat.scalar_type() == sum_dtype(kept.scalar_type());
   for (ParamId id = param; covered < count; ++id) {
     const int64_t numel = numel_[static_cast<size_t>(id)];
     segments.push_back({covered, numel, id});

@@ -216,6 +216,30 @@ TEST(Schedule, TheSimulatedWorldOfEightStaysUnderTheSeedsFigures) {
   EXPECT_LT(gib(ddp_bytes.rows.back().after), 17.02);
 }
 
+TEST(Schedule, ABookedBlockLetsGoOfWhatItsReportsDoNotHold) {
+  TestCase test;
+  test.model = "llama-tiny";
+  test.clipped.emplace();
+  test.clipped->pass = privacy::PassKind::book;
+  const TestRun run(test, {});
+  const Schedule& schedule = run.executor->schedule();
+  std::multiset<std::string> moments;
+  int64_t gone = 0, held = 0;
+  for (const Op& op : schedule.part(Part::body)) {
+    for (const Buffer& buffer : op.frees) {
+      const bool tape = buffer.role == BufferRole::tape;
+      if (!tape && buffer.role != BufferRole::reported) continue;
+      moments.insert(fmt::format("{} of {} at {} of {}", name_of(buffer.role), buffer.index,
+                                 name_of(op.kind), op.block));
+      (tape ? gone : held) += buffer.bytes;
+    }
+  }
+  EXPECT_THAT(moments, testing::UnorderedElementsAre(
+                           "tape of 1 at backward of 1", "reported of 1 at weight_grad of 1",
+                           "tape of 2 at backward of 2", "reported of 2 at weight_grad of 2"));
+  EXPECT_GT(gone, held);
+}
+
 TEST(Schedule, ItsPrintNamesEveryRow) {
   const Schedule schedule = build_schedule(four_layers(), zero3(1, BackwardPrefetch::pre));
   const std::string text = print_schedule(schedule, four_layers());
