@@ -23,8 +23,8 @@ void set_seconds(MachinePrices& prices, std::initializer_list<Seconds> seconds) 
 }
 
 // `veil doctor --calibrate` on one H200 (141 GB, CUDA 13.0, LibTorch 2.11.0) on 2026-11-18: 27 steps.
-// Of the 21 steps in docs/benchmarks/plain_updates_h200_2026-11-18.md, on a slower card, half are off
-// by less than 4.0 % and the farthest by 6.5 %.
+// Of the 45 steps in docs/benchmarks/booked_memory_h200_2026-11-18.md, on another card, half are off
+// by less than 2.2 % and the farthest by 5.9 %.
 MachinePrices measured_h200() {
   MachinePrices prices;
   prices.source = "measured on 27 steps on 2026-11-18";

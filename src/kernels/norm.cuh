@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(512)
   Packs weight[kSlots] = {};
   Real weight_sum[kSlots][kWide] = {}, bias_sum[kCentred ? kSlots : 1][kWide] = {};
   NormRow<T, kSlots> rows[kRows];
-  // A row behind the strip's end stays 0 and adds nothing.
+  // Of several rows, one behind the strip's end is 0 and adds nothing.
   auto fetch = [&](int64_t row, NormRow<T, kSlots>& to) {
     if (row >= end) {
       if constexpr (kRows > 1) to = {};
@@ -375,7 +375,7 @@ void run_norm_backward(const NormBackward& n) {
     kernel<<<blocks, shape.threads, 0, stream>>>(n, strips, rows, weight_sums, bias_sums,
                                                  sums_stride);
   };
-  // Four blocks of a multiprocessor with few threads each have too little on its way with one row.
+  // With one row each, the few blocks of so few threads have too little on its way.
   const bool narrow = shape.threads <= 128;
   switch (shape.slots) {
     case 0:

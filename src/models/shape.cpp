@@ -50,9 +50,10 @@ ModelShape Model::shape(int64_t batch, DType compute, bool on_gpu) const {
   for (const auto& block : blocks) shape.blocks.push_back(block->shape(batch, compute, on_gpu));
   shape.loss = loss->shape(batch, compute, on_gpu);
   const auto drop_frozen = [&](BlockShape& block) {
-    std::erase_if(block.reports, [&](const Report& report) {
+    const size_t dropped = std::erase_if(block.reports, [&](const Report& report) {
       return params[static_cast<size_t>(report.param)].frozen;
     });
+    if (dropped > 0) block.passing_bytes = 0;  // it was counted with those
   };
   for (BlockShape& block : shape.blocks) drop_frozen(block);
   drop_frozen(shape.loss);

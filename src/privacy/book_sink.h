@@ -14,8 +14,8 @@ namespace veil::privacy {
 class BookSink final : public GradSink {
  public:
   BookSink(GradSink& norms, size_t blocks) : norms_(norms), pages_(blocks) {}
-  // `remade`: the block's tape, if it is freed before the replay; it lives as long as the block
-  // reports.
+  // `remade`: the block's tape, if it is freed and made again before the replay; it lives as long as
+  // the block reports.
   void set_block(int block, const Tape* remade = nullptr) {
     block_ = static_cast<size_t>(block);
     remade_ = remade;
@@ -25,7 +25,7 @@ class BookSink final : public GradSink {
   void direct(ParamId param, const Tensor& per_sample) override;
 
   // Reports what was booked of a block, in its order, and then lets it all go. `tape`: the block's,
-  // made again if its bookings need it.
+  // made again if its bookings need it; otherwise it may be empty.
   void replay(int block, const Tape& tape, GradSink& to);
   void clear();
 

@@ -94,7 +94,8 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
   constexpr int64_t kFew = 1 << 14;
   std::vector<SampleSegment> segments;
   int64_t covered = 0;
-  bool together = !add && flat.scalar_type() == sum_dtype(kept.scalar_type());
+  bool together =
+      !add && flat.stride(1) == 1 && flat.scalar_type() == sum_dtype(kept.scalar_type());
   for (ParamId id = param; covered < count; ++id) {
     const int64_t numel = numel_[static_cast<size_t>(id)];
     segments.push_back({covered, numel, id});

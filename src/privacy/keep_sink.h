@@ -1,6 +1,6 @@
 // Per-sample gradients, made once and kept until the coefficients are known. Their norms are those
-// of the kept numbers themselves, whatever they were rounded to: found while they are made where a
-// kernel does both (kernels/sample_products.h), otherwise afterwards.
+// of the kept numbers themselves, whatever they were rounded to: found while they are made or copied
+// where a kernel does both (kernels/sample_products.h, copy_normed), otherwise afterwards.
 #pragma once
 
 #include <functional>

@@ -21,9 +21,9 @@ struct NormShape {
   int64_t batch, rows, width;
 };
 // One warp and several, one to four packs a thread, elements one by one, one strip and several.
-const NormShape kNormShapes[] = {{1, 1, 1},     {2, 3, 7},    {3, 9, 64},   {2, 21, 128},
-                                 {1, 5, 1031},  {2, 2, 2048}, {1, 3, 4096}, {1, 2, 8200},
-                                 {1, 1, 16384}, {2, 32, 1024}};
+const NormShape kNormShapes[] = {{1, 1, 1},     {2, 3, 7},     {3, 9, 64},   {2, 21, 128},
+                                 {1, 5, 1031},  {2, 2, 2048},  {1, 3, 4096}, {1, 2, 8200},
+                                 {1, 1, 16384}, {2, 32, 1024}, {512, 7, 512}};
 constexpr double kEpsilon = 1e-5;
 // RMSNorm's, in some of the shapes.
 double offset_of(const NormShape& shape) {
