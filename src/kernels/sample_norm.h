@@ -19,8 +19,8 @@ int64_t segment_norms_scratch_bytes(int64_t samples, const std::vector<SampleSeg
 
 // The same of a copy: to = from, rounded to its type, and squared[row of segment, i] += the sum of
 // squares of to[i, offset : offset + numel]. The segments cover all columns, each with a row of its
-// own. from [n, width] of the
-// type that sums of to's have; rows of both contiguous, at any distance; squared fp64 [rows, n].
+// own. from [n, width] of the type that sums of to's have; rows of both contiguous, at any distance;
+// squared fp64 [rows, n].
 void copy_normed(const Tensor& from, const Tensor& to, const std::vector<SampleSegment>& segments,
                  const Tensor& squared);
 

@@ -89,21 +89,18 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
   const int64_t count = flat.size(1), whole = numel_[static_cast<size_t>(param)];
   const bool add = seen_.again(param, 0);
   const Tensor kept = target_(param, 0, count);
-  // The parameters that it covers. One kernel copies and norms those that are not too long for a
-  // block of its threads.
+  const std::vector<SampleSegment> segments =
+      segments_of(param, count, numel_.size(), [&](size_t id) { return numel_[id]; });
+  // One kernel copies and norms whole parameters that are not too long for a block of its threads.
   constexpr int64_t kFew = 1 << 14;
-  std::vector<SampleSegment> segments;
-  int64_t covered = 0;
-  bool together =
-      !add && flat.stride(1) == 1 && flat.scalar_type() == sum_dtype(kept.scalar_type());
-  for (ParamId id = param; covered < count; ++id) {
-    const int64_t numel = numel_[static_cast<size_t>(id)];
-    segments.push_back({covered, numel, id});
-    covered += numel;
-    together =
-        together && numel <= kFew && norming_[static_cast<size_t>(id)] == Norming::unreported;
-  }
-  if (together && covered == count) {
+  const bool together =
+      !add && flat.stride(1) == 1 && flat.scalar_type() == sum_dtype(kept.scalar_type()) &&
+      std::all_of(segments.begin(), segments.end(), [&](const SampleSegment& segment) {
+        const auto id = static_cast<size_t>(segment.row);
+        return segment.numel <= kFew && segment.numel == numel_[id] &&
+               norming_[id] == Norming::unreported;
+      });
+  if (together) {
     copy_normed(flat, kept, segments, squared_);
     for (const SampleSegment& segment : segments) {
       norming_[static_cast<size_t>(segment.row)] = Norming::found;

@@ -180,13 +180,9 @@ void NormSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
 
 void NormSink::direct(ParamId param, const Tensor& per_sample) {
   const Tensor flat = per_sample.reshape({per_sample.size(0), -1});  // [n, elements]
-  std::vector<SampleSegment> segments;
-  for (int64_t column = 0; column < flat.size(1); ++param) {
-    const NormParam& shape = params_[static_cast<size_t>(param)];
-    const int64_t count = std::min(shape.rows * shape.columns, flat.size(1) - column);
-    segments.push_back({column, count, param});
-    column += count;
-  }
+  const std::vector<SampleSegment> segments =
+      segments_of(param, flat.size(1), params_.size(),
+                  [&](size_t id) { return params_[id].rows * params_[id].columns; });
   add_segment_norms(flat, segments, squared_);
 }
 

@@ -47,4 +47,12 @@ std::vector<launch::SamplePiece> pieces_of(ReportOf of, int64_t rows, size_t par
   return pieces;
 }
 
+std::vector<SampleSegment> segments_of(ParamId param, int64_t count, size_t params,
+                                       const std::function<int64_t(size_t)>& numel_of) {
+  std::vector<SampleSegment> segments;
+  for (const launch::SamplePiece& piece : pieces_of({param}, count, params, numel_of))
+    segments.push_back({piece.column, piece.count, piece.row});
+  return segments;
+}
+
 }  // namespace veil::privacy

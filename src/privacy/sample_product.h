@@ -26,5 +26,9 @@ void product_into(Tensor& out, const Tensor& x, const Tensor& y, bool add);
 // `params`.
 std::vector<launch::SamplePiece> pieces_of(ReportOf of, int64_t rows, size_t params,
                                            const std::function<int64_t(size_t)>& rows_of);
+// Likewise one of `count` elements of every sample, from the parameter's first on
+// (GradSink::direct). numel_of: by parameter.
+std::vector<SampleSegment> segments_of(ParamId param, int64_t count, size_t params,
+                                       const std::function<int64_t(size_t)>& numel_of);
 
 }  // namespace veil::privacy
