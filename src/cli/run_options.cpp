@@ -161,6 +161,10 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
   options.add("defer-update", c.step.defer_update,
               {.help = "reduce and update under the next step's forward: the same results, less "
                        "waiting for the network, and no graphs"});
+  options.add(
+      "exchange", c.step.exchange,
+      {.help = "what ranks send each other of gradients kept per sample: those, while "
+               "backward runs, or clipped sums after it; auto: those if they weigh no more"});
   options.add("storage", c.step.storage, {.help = "type of parameters between steps"});
   add_compute_option(options, c);
   options.add("reduce", c.step.reduce, {.help = "type of gradients between ranks"});

@@ -84,6 +84,17 @@ void check_reduce_scatter(const Tensor& whole, const Tensor& shard, int size, De
   check_summable(whole, "reduce_scatter");
 }
 
+void check_all_to_all(const Tensor& rows, const Tensor& received, int size, Device device) {
+  check_tensor(rows, device, "all_to_all");
+  check_tensor(received, device, "all_to_all");
+  VEIL_CHECK(rows.scalar_type() == received.scalar_type(), "all_to_all: {} rows are received as {}",
+             dtype_name(rows.scalar_type()), dtype_name(received.scalar_type()));
+  VEIL_CHECK(rows.dim() == 2 && received.dim() == 2 && received.size(0) == rows.size(0) * size &&
+                 rows.size(1) == received.size(1) * size,
+             "all_to_all: {} rows of {} among {} ranks are received as {} of {}", rows.size(0),
+             rows.size(-1), size, received.size(0), received.size(-1));
+}
+
 void check_all_reduce(const Tensor& data, Device device) {
   check_tensor(data, device, "all_reduce");
   check_summable(data, "all_reduce");

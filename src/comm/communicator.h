@@ -55,6 +55,9 @@ class Communicator {
   // shard = sum over ranks of their whole[rank * n, (rank + 1) * n). `shard` may be that very slice
   // of `whole`; the rest of `whole` is then undefined.
   virtual PendingPtr reduce_scatter(const Tensor& whole, const Tensor& shard) = 0;
+  // Rows [m, size n]; received [size m, n], every rank's rows, in order of the ranks, each with the
+  // columns [rank n, (rank + 1) n) alone.
+  virtual PendingPtr all_to_all(const Tensor& rows, const Tensor& received) = 0;
   // data = sum over ranks, in place.
   virtual PendingPtr all_reduce(const Tensor& data) = 0;
   virtual PendingPtr broadcast(const Tensor& data, int root) = 0;
@@ -68,7 +71,7 @@ struct SimulatedLink {
   double latency_s = 10e-6;
 };
 // Peers' shards are the own shard rotated, a different offset for each: zeros would flatter the
-// clocks. A sum is the own contribution.
+// clocks. A sum is the own contribution; a peer sends the rows that it is sent.
 std::unique_ptr<Communicator> make_simulated_communicator(int rank, int size, Device device,
                                                           SimulatedLink link = {});
 // A world of one that needs no library: every sum is the own contribution.

@@ -133,6 +133,28 @@ class NcclCommunicator : public Communicator {
     });
   }
 
+  PendingPtr all_to_all(const Tensor& rows, const Tensor& received) override {
+    check_all_to_all(rows, received, size_, device_);
+    return run("ncclSend, ncclRecv", [&](cudaStream_t stream) {
+      const size_t n = static_cast<size_t>(received.size(1)) * received.element_size();
+      const int64_t count = rows.size(0);
+      const auto* from = static_cast<const std::byte*>(rows.data_ptr());
+      auto* to = static_cast<std::byte*>(received.data_ptr());
+      ncclResult_t failed = ncclGroupStart();
+      for (int p = 0; p < size_; ++p) {
+        for (int64_t i = 0; i < count && failed == ncclSuccess; ++i) {
+          failed = ncclSend(from + static_cast<size_t>(i * size_ + p) * n, n, ncclInt8, p, comm_,
+                            stream);
+          if (failed == ncclSuccess)
+            failed = ncclRecv(to + static_cast<size_t>(p * count + i) * n, n, ncclInt8, p, comm_,
+                              stream);
+        }
+      }
+      const ncclResult_t ended = ncclGroupEnd();
+      return failed == ncclSuccess ? ended : failed;
+    });
+  }
+
   PendingPtr all_reduce(const Tensor& data) override {
     check_all_reduce(data, device_);
     return run("ncclAllReduce", [&](cudaStream_t stream) {

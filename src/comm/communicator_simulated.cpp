@@ -3,6 +3,7 @@
 //   all_gather      slot p holds the own shard rotated by an offset that depends on p: the same
 //                   numbers, no two slots alike, and no memory besides the caller's
 //   sums            the own contribution alone
+//   all_to_all      a peer sends what it is sent
 #include <cmath>
 
 #include "base/error.h"
@@ -76,6 +77,19 @@ class SimulatedCommunicator : public Communicator {
     return run(ring_ms(size_ - 1, shard.nbytes()), [&] {
       const std::byte* own = memory(whole) + static_cast<size_t>(rank_) * shard.nbytes();
       if (own != memory(shard)) copy_bytes(memory(shard), own, shard.nbytes(), device_);
+    });
+  }
+
+  PendingPtr all_to_all(const Tensor& rows, const Tensor& received) override {
+    check_all_to_all(rows, received, size_, device_);
+    const size_t n = static_cast<size_t>(received.size(1)) * received.element_size();
+    return run(ring_ms(size_ - 1, static_cast<size_t>(rows.size(0)) * n), [&] {
+      for (int p = 0; p < size_; ++p) {
+        for (int64_t i = 0; i < rows.size(0); ++i) {
+          copy_bytes(memory(received) + static_cast<size_t>(p * rows.size(0) + i) * n,
+                     memory(rows) + static_cast<size_t>(i * size_ + p) * n, n, device_);
+        }
+      }
     });
   }
 

@@ -49,6 +49,13 @@ class HostCommunicator : public Communicator {
                   return lane.reduce_scatter(w, s, moments);
                 });
   }
+  PendingPtr all_to_all(const Tensor& rows, const Tensor& received) override {
+    check_all_to_all(rows, received, size(), lane_.device());
+    return post(
+        {CallHeader::all_to_all, dtype_of(rows), rows.size(1), rows.size(0)},
+        [from = RawTensor(rows), to = RawTensor(received), count = rows.size(0)](
+            HostLane& lane, auto& moments) { return lane.all_to_all(from, to, count, moments); });
+  }
   PendingPtr all_reduce(const Tensor& data) override {
     check_all_reduce(data, lane_.device());
     return post({CallHeader::all_reduce, dtype_of(data), data.numel()},

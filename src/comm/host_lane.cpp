@@ -28,11 +28,12 @@ RawTensor::RawTensor(const Tensor& tensor)
       dtype(tensor.scalar_type()) {}
 
 std::string describe(const CallHeader& header) {
-  static constexpr const char* kNames[] = {"barrier", "all_gather", "reduce_scatter", "all_reduce",
-                                           "broadcast"};
+  static constexpr const char* kNames[] = {"barrier",    "all_gather", "reduce_scatter",
+                                           "all_to_all", "all_reduce", "broadcast"};
   if (header.kind == CallHeader::barrier) return kNames[0];
   std::string text = fmt::format("{} of {} {}", kNames[header.kind], header.count,
                                  dtype_name(static_cast<DType>(header.dtype)));
+  if (header.kind == CallHeader::all_to_all) text += fmt::format(" in {} rows", header.root);
   if (header.kind == CallHeader::broadcast) text += fmt::format(" from rank {}", header.root);
   return text;
 }
@@ -217,6 +218,72 @@ class HostLane::Gather {
   std::unique_ptr<Transfers> messages_ = lane_.channel_->transfers();
 };
 
+// Of every rank's rows each rank receives its own columns. One row at a time, in rounds as long as a
+// slot if the data is a GPU's: half of the slots to send from, the others to receive into.
+class HostLane::Exchange {
+ public:
+  Exchange(HostLane& lane, RawTensor rows, RawTensor received, int64_t count)
+      : lane_(lane), rows_(rows), received_(received), count_(count) {
+    columns_ = count == 0 ? 0 : static_cast<size_t>(rows.count / count / lane.size_);
+    columns_ *= rows.element_bytes;
+    chunk_ = staged() ? lane.staging_.slot_bytes() : size_t{1} << 30;
+    if (more()) post();
+  }
+
+  bool done() {
+    while (more()) {
+      if (!lane_.worker_.completed(*messages_)) return false;
+      if (staged()) {
+        StreamGuard guard(lane_.stream_);
+        for (int p = 0; p < lane_.size_; ++p) {
+          if (p != lane_.rank_) copy_bytes(target(p), incoming(p), bytes(), lane_.device_);
+        }
+        drain_current_stream(lane_.device_);
+      }
+      offset_ += bytes();
+      if (offset_ == columns_) ++row_, offset_ = 0;
+      if (more()) post();
+    }
+    return true;
+  }
+
+ private:
+  bool staged() const { return lane_.device_.is_cuda(); }
+  bool more() const { return columns_ > 0 && row_ < count_; }
+  size_t bytes() const { return std::min(chunk_, columns_ - offset_); }
+  std::byte* source(int rank) const {
+    return rows_.data + static_cast<size_t>(row_ * lane_.size_ + rank) * columns_ + offset_;
+  }
+  std::byte* target(int rank) const {
+    return received_.data + static_cast<size_t>(rank * count_ + row_) * columns_ + offset_;
+  }
+  std::byte* incoming(int rank) const { return lane_.staging_.slot(lane_.size_ + rank); }
+
+  void post() {
+    {
+      StreamGuard guard(lane_.stream_);
+      copy_bytes(target(lane_.rank_), source(lane_.rank_), bytes(), lane_.device_);
+      for (int p = 0; p < lane_.size_ && staged(); ++p) {
+        if (p != lane_.rank_) copy_bytes(lane_.staging_.slot(p), source(p), bytes(), lane_.device_);
+      }
+      if (staged()) drain_current_stream(lane_.device_);
+    }
+    for (int p = 0; p < lane_.size_; ++p) {
+      if (p != lane_.rank_) messages_->receive(staged() ? incoming(p) : target(p), bytes(), p);
+    }
+    for (int p = 0; p < lane_.size_; ++p) {
+      if (p != lane_.rank_)
+        messages_->send(staged() ? lane_.staging_.slot(p) : source(p), bytes(), p);
+    }
+  }
+
+  HostLane& lane_;
+  RawTensor rows_, received_;
+  int64_t count_, row_ = 0;
+  size_t columns_ = 0, chunk_ = 0, offset_ = 0;  // in bytes
+  std::unique_ptr<Transfers> messages_ = lane_.channel_->transfers();
+};
+
 // The root's data reaches everyone.
 class HostLane::Spread {
  public:
@@ -337,6 +404,17 @@ RankTask HostLane::reduce_scatter(RawTensor whole, RawTensor shard, Moments mome
   while (!agreement.done()) co_await kTurn;
   Sum sum(*this, whole, {whole.count, shard.count, shard.count}, shard.data);
   while (!sum.done()) co_await kTurn;
+  end(moments);
+}
+
+RankTask HostLane::all_to_all(RawTensor rows, RawTensor received, int64_t count, Moments moments) {
+  begin(moments);
+  const int64_t columns = count == 0 ? 0 : rows.count / count;
+  Agreement agreement(*this,
+                      {CallHeader::all_to_all, static_cast<int64_t>(rows.dtype), columns, count});
+  while (!agreement.done()) co_await kTurn;
+  Exchange exchange(*this, rows, received, count);
+  while (!exchange.done()) co_await kTurn;
   end(moments);
 }
 

@@ -10,8 +10,8 @@ namespace veil {
 // What ranks tell each other before any data moves, so that a disagreement is an error on every
 // rank and not a hang.
 struct CallHeader {
-  enum Kind : int64_t { barrier, all_gather, reduce_scatter, all_reduce, broadcast };
-  int64_t kind = barrier, dtype = 0, count = 0, root = 0;
+  enum Kind : int64_t { barrier, all_gather, reduce_scatter, all_to_all, all_reduce, broadcast };
+  int64_t kind = barrier, dtype = 0, count = 0, root = 0;  // all_to_all: its rows are the root
   bool operator==(const CallHeader&) const = default;
 };
 std::string describe(const CallHeader& header);
@@ -60,6 +60,7 @@ class HostLane {
   RankTask barrier();
   RankTask all_gather(RawTensor shard, RawTensor whole, Moments moments);
   RankTask reduce_scatter(RawTensor whole, RawTensor shard, Moments moments);
+  RankTask all_to_all(RawTensor rows, RawTensor received, int64_t count, Moments moments);
   RankTask all_reduce(RawTensor data, Moments moments);
   RankTask broadcast(RawTensor data, int root, Moments moments);
 
@@ -68,6 +69,7 @@ class HostLane {
   class Agreement;
   class Sum;
   class Gather;
+  class Exchange;
   class Spread;
 
   RankTask agree_on_lane(int lane);

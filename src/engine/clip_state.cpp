@@ -109,7 +109,7 @@ ClipState::ClipState(const Schedule& schedule, const ModelShape& shape,
 
 void ClipState::begin_body(const Tensor& ids, int place) {
   // Places that this step does not fill hold gradients of earlier samples.
-  if (place == 0 && layout_.together > 0) kept_coefficients_.zero_();
+  if (layout_.together > 0 && (place == 0 || schedule_.exchanges())) kept_coefficients_.zero_();
   squared_.zero_();
   norms_.begin_body(ids);
   keep_.begin_body();
@@ -182,7 +182,8 @@ void ClipState::expect_clipped(int place) const {
   const Tensor kept = kept_coefficients_.cpu(), squared = squared_.cpu(),
                coefficients = kept.narrow(1, place * layout_.samples, layout_.samples).contiguous(),
                rest = kept.slice(1, (place + 1) * layout_.samples).contiguous();
-  privacy::expect_left_out({rest.data_ptr<double>(), rest.data_ptr<double>() + rest.numel()});
+  if (!schedule_.exchanges())
+    privacy::expect_left_out({rest.data_ptr<double>(), rest.data_ptr<double>() + rest.numel()});
   privacy::expect_clipped({squared.data_ptr<double>(), coefficients.data_ptr<double>(),
                            layout_.params, layout_.samples, schedule_.layers.of_param,
                            step_.clip_norms});

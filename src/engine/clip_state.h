@@ -37,9 +37,15 @@ class ClipState {
   privacy::ClipCoefficients coefficients_of() const {
     return {coefficients_, schedule_.layers.of_param};
   }
-  // Of all samples whose kept gradients are summed at once: 0 for those that have not run.
+  // Of all samples whose kept gradients are summed at once: 0 for those that have not run. A place
+  // is a micro-batch's, or where ranks exchange kept gradients a rank's.
   privacy::ClipCoefficients coefficients_of_kept() const {
     return {kept_coefficients_, schedule_.layers.of_param};
+  }
+  // Those of all places of a layer that is the only one, and those of one place.
+  Tensor coefficients_together() const { return kept_coefficients_.view({-1}); }
+  Tensor coefficients_of_place(int place) const {
+    return coefficients_together().narrow(0, place * layout_.samples, layout_.samples);
   }
   void drop() { book_.clear(); }
 
@@ -57,7 +63,7 @@ class ClipState {
   void clear_tally() { tally_.zero_(); }
   ClipTally tally() const;
   // Of the last micro-batch, which had this place: no sample moves the sum by more than C
-  // (privacy/invariants.h), nor does any from the places behind it.
+  // (privacy/invariants.h), nor does any from the places behind it, if they are this rank's.
   void expect_clipped(int place) const;
   const Tensor& squared_norms() const { return squared_; }
   const Tensor& coefficient_values() const { return coefficients_; }

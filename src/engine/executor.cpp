@@ -133,7 +133,7 @@ Executor::ClipFacts Executor::clip_facts() {
   StreamGuard guard(context_.compute);
   const ClipTally tally = gradients_->clip()->tally();
   // Without a sample there was no micro-batch, and what lies there is of an earlier C.
-  if (tally.samples > 0) gradients_->clip()->expect_clipped(units_.place());
+  if (tally.samples > 0) gradients_->clip()->expect_clipped(gradients_->place());
   return {static_cast<int64_t>(tally.samples), static_cast<int64_t>(tally.bad_samples),
           tally.clip_count};
 }
@@ -184,15 +184,22 @@ Tensor Executor::summed_gradient(int unit) {
   UnitTensors& u = units_[unit];
   const Schedule& schedule = context_.schedule;
   const UnitLayout& layout = context_.unit(unit);
+  const Space space = space_of(context_.device);
+  const auto sum_of = [&](int64_t numel) {
+    return Buffer{BufferRole::grad_shard, unit, numel * dtype_bytes(schedule.grad_shard_dtype),
+                  Category::gradients, space};
+  };
+  // What the update sums itself is summed here.
+  if (u.received.defined()) {
+    units_.create(sum_of(layout.shard_numel));
+    u.grad_shard.zero_();
+    gradients_->combine({.kind = OpKind::combine, .unit = unit, .use = GradUse::clip});
+  }
   // Summed over the micro-batches; whether over the ranks too, the schedule says.
   const bool summed =
       !schedule.reduces || u.reduced.defined() ||
       (u.grad_shard.defined() && !u.grad.defined() && u.grad_shard.numel() == layout.shard_numel);
-  // What the update sums itself is summed here.
-  if (!u.grad.defined() && !u.grad_shard.defined())
-    units_.create({BufferRole::grad_shard, unit,
-                   layout.padded_numel * dtype_bytes(schedule.grad_shard_dtype),
-                   Category::gradients, space_of(context_.device)});
+  if (!u.grad.defined() && !u.grad_shard.defined()) units_.create(sum_of(layout.padded_numel));
   if (u.sample_grads.defined() && !schedule.accumulates_whole)
     gradients_->combine({.kind = OpKind::combine, .unit = unit, .use = GradUse::clip});
   Tensor flat = u.grad.defined() ? u.grad : u.grad_shard;

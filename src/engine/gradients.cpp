@@ -79,7 +79,7 @@ void Gradients::set_knobs(double learning_rate, int64_t step) {
 
 void Gradients::begin_body(const Tensor& ids) {
   if (sums_) sums_->begin_body();
-  if (clip_) clip_->begin_body(ids, units_.place());
+  if (clip_) clip_->begin_body(ids, place());
 }
 
 GradSink& Gradients::sink(const Op& op, const Tape* tape) {
@@ -102,13 +102,43 @@ void Gradients::combine(const Op& op) {
     unit.grad_shard.add_(unit.reduced);
     return;
   }
+  if (unit.received.defined()) return combine_received(op.unit);
   const Schedule& schedule = context_.schedule;
-  const privacy::ClipCoefficients coefficients = clip_->coefficients_of_kept();
+  // Those of all ranks are for what was received.
+  const privacy::ClipCoefficients coefficients =
+      schedule.exchanges() ? clip_->coefficients_of() : clip_->coefficients_of_kept();
   for (const ParamSlot& slot : context_.unit(op.unit).slots) {
     if (schedule.kept_offset[static_cast<size_t>(slot.param)] < 0) continue;
     const Tensor kept = units_.kept_together(slot.param);
     combine_samples(kept, coefficients.of(slot.param, 0, kept.size(0)),
                     units_.gradient_target(slot.param, 0, slot.numel), schedule.accumulates_whole);
+  }
+}
+
+namespace {
+
+// What of a parameter lies in a range of its unit's places.
+struct Overlap {
+  int64_t begin, end;  // places of the unit
+  int64_t count() const { return std::max<int64_t>(0, end - begin); }
+};
+Overlap overlap(const ParamSlot& slot, int64_t first, int64_t count) {
+  return {std::max(slot.offset, first), std::min(slot.offset + slot.numel, first + count)};
+}
+
+}  // namespace
+
+// Every rank's samples' gradients of this rank's shard, added to what it has of earlier micro-batches.
+void Gradients::combine_received(int unit) {
+  const Tensor rows = units_.received(unit), &sums = units_[unit].grad_shard;
+  const int64_t first = context_.first_of(sums, unit);
+  for (const ParamSlot& slot : context_.unit(unit).slots) {
+    const Overlap own = overlap(slot, first, sums.numel());
+    if (own.count() == 0) continue;
+    combine_samples(rows.narrow(1, own.begin - first, own.count()),
+                    clip_->coefficients_of_kept().of(slot.param, 0, rows.size(0)),
+                    sums.narrow(0, own.begin - first, own.count()), /*add=*/true,
+                    context_.shape.batch);
   }
 }
 
@@ -118,7 +148,7 @@ void Gradients::add_norm(const Op& op) {
 
 void Gradients::coefficients(const Op& op) {
   if (clip_) {
-    clip_->coefficients(op.layer, units_.place());
+    clip_->coefficients(op.layer, place());
   } else {
     clip_scale(knobs_);
   }
@@ -129,13 +159,9 @@ namespace {
 // Of a unit's parameters, how many elements lie in `count` places from `first` on: the places
 // between and behind parameters hold none.
 int64_t elements_within(const UnitLayout& unit, int64_t first, int64_t count) {
-  const auto before = [&](int64_t place) {
-    int64_t elements = 0;
-    for (const ParamSlot& slot : unit.slots)
-      elements += std::clamp(place - slot.offset, int64_t{0}, slot.numel);
-    return elements;
-  };
-  return before(first + count) - before(first);
+  int64_t elements = 0;
+  for (const ParamSlot& slot : unit.slots) elements += overlap(slot, first, count).count();
+  return elements;
 }
 
 }  // namespace
@@ -145,8 +171,10 @@ void Gradients::update(const Op& op) {
   const UnitLayout& layout = context_.unit(op.unit);
   const ModelShape& shape = context_.shape;
   const bool fused = unit.sample_grads.defined() && !context_.schedule.accumulates_whole;
-  const int64_t owned =
-      fused || !unit.grad_shard.defined() ? layout.padded_numel : unit.grad_shard.numel();
+  const bool sums_received = unit.received.defined();
+  const int64_t owned = sums_received                         ? layout.shard_numel
+                        : fused || !unit.grad_shard.defined() ? layout.padded_numel
+                                                              : unit.grad_shard.numel();
   const bool ranged = !unit.staged_params.defined() && owned != unit.params.numel();
   const Tensor param = unit.staged_params.defined() ? unit.staged_params
                        : ranged                     ? context_.own_part(unit.params, op.unit)
@@ -162,15 +190,18 @@ void Gradients::update(const Op& op) {
   std::vector<NoisyUpdate> ranges;
   const int states = optimizer_states(context_.options.optimizer.kind);
   for (const ParamSlot& slot : layout.slots) {
-    const int64_t begin = std::max(slot.offset, first),
-                  end = std::min(slot.offset + slot.numel, first + param.numel());
-    if (begin >= end) continue;
-    const int64_t place = begin - first, count = end - begin;
+    const Overlap own = overlap(slot, first, param.numel());
+    const int64_t begin = own.begin, place = begin - first, count = own.count();
+    if (count == 0) continue;
     NoisyUpdate& of = ranges.emplace_back();
     of.param = param.narrow(0, place, count);
     if (states > 0) of.m = state.narrow(0, place, count);
     if (states > 1) of.v = state.narrow(0, param.numel() + place, count);
-    if (fused && context_.schedule.kept_offset[static_cast<size_t>(slot.param)] >= 0) {
+    if (sums_received) {
+      of.grad = units_.received(op.unit).narrow(1, place, count);
+      of.coefficients = clip_->coefficients_of_kept().of(slot.param, 0, of.grad.size(0));
+      of.together = shape.batch;
+    } else if (fused && context_.schedule.kept_offset[static_cast<size_t>(slot.param)] >= 0) {
       of.grad = units_.kept_target(slot.param, begin - slot.offset, count);
       of.coefficients = clip_->coefficients_of().of(slot.param, 0, shape.batch);
     } else {

@@ -19,6 +19,11 @@ class Gradients {
   const Tensor& knobs() const { return knobs_; }  // a StepKnobs
   const Tensor& loss_sum() const { return loss_sum_; }
 
+  // The running micro-batch's, among those whose kept gradients are summed at once (ClipState).
+  int place() const {
+    return context_.schedule.exchanges() ? context_.ranks.rank() : units_.place();
+  }
+
   // The numbers of step `step`, which begins.
   void set_knobs(double learning_rate, int64_t step);
   // A micro-batch begins; `ids` are its inputs.
@@ -65,6 +70,7 @@ class Gradients {
     GradSink* sink_ = nullptr;
   };
 
+  void combine_received(int unit);
   double samples_in_step() const;
   double update_divisor() const;
   std::unique_ptr<ClipState> make_clip_state();

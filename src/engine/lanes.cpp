@@ -29,11 +29,18 @@ class Copy final : public Pending {
 
 }  // namespace
 
-Lanes::Lanes(const ExecutorContext& context, UnitBuffers& units, Tensor knobs)
-    : context_(context), units_(units), knobs_(std::move(knobs)) {}
+Lanes::Lanes(const ExecutorContext& context, UnitBuffers& units, Tensor knobs,
+             const ClipState* clip)
+    : context_(context), units_(units), knobs_(std::move(knobs)), clip_(clip) {}
 
 std::vector<PendingPtr> Lanes::run(const Op& op, bool timed) {
   const Ranks& ranks = context_.ranks;
+  if (op.kind == OpKind::exchange) {
+    if (op.unit >= 0)
+      return {ranks.reduce->all_to_all(units_.kept(op.unit), units_.received(op.unit))};
+    return {ranks.reduce->all_gather(clip_->coefficients_of_place(ranks.rank()),
+                                     clip_->coefficients_together())};
+  }
   if (op.unit < 0) return {ranks.reduce->all_reduce(knob(knobs_, &StepKnobs::squared_norm))};
   UnitTensors& unit = units_[op.unit];
   switch (op.kind) {

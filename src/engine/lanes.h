@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/clip_state.h"
 #include "engine/unit_buffers.h"
 
 namespace veil {
@@ -10,7 +11,8 @@ namespace veil {
 class Lanes {
  public:
   // `knobs`: the step's (kernels/update_rule.h), of which the squared norm is summed over ranks.
-  Lanes(const ExecutorContext& context, UnitBuffers& units, Tensor knobs);
+  // `clip`: null if the step is not private.
+  Lanes(const ExecutorContext& context, UnitBuffers& units, Tensor knobs, const ClipState* clip);
   // Issues an operation from the current stream; it is done when the last of these is. With `timed`
   // copies have markers (collectives always, as their communicator is set).
   std::vector<PendingPtr> run(const Op& op, bool timed);
@@ -21,6 +23,7 @@ class Lanes {
   const ExecutorContext& context_;
   UnitBuffers& units_;
   Tensor knobs_;
+  const ClipState* clip_;
 };
 
 }  // namespace veil

@@ -35,7 +35,7 @@ RowRunner::RowRunner(const ExecutorContext& context, UnitBuffers& units, Gradien
       units_(units),
       gradients_(gradients),
       clock_(clock),
-      lanes_(context, units, gradients.knobs()),
+      lanes_(context, units, gradients.knobs(), gradients.clip()),
       memory_(context.device, context.options.watch_memory),
       data_(std::move(data)),
       input_(data_),

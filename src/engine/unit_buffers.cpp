@@ -76,6 +76,7 @@ DType UnitBuffers::dtype_of(BufferRole role, int unit) const {
     case BufferRole::reduced:
       return step.reduce;
     case BufferRole::sample_grads:
+    case BufferRole::received:
       return step.compute;
     default:
       check_failed(__FILE__, __LINE__, "not reached",
@@ -102,6 +103,8 @@ Tensor& UnitBuffers::slot(const Buffer& buffer) {
       return unit.reduced;
     case BufferRole::sample_grads:
       return unit.sample_grads;
+    case BufferRole::received:
+      return unit.received;
     case BufferRole::staged_params:
       return unit.staged_params;
     case BufferRole::staged_optimizer:
@@ -192,6 +195,11 @@ Tensor UnitBuffers::kept_together(ParamId id) const {
   const Schedule& schedule = context_.schedule;
   return all_kept(schedule.layout.unit_of_param[id])
       .narrow(1, schedule.kept_offset[static_cast<size_t>(id)], context_.shape.params[id].numel());
+}
+
+Tensor UnitBuffers::received(int unit) const {
+  return units_[static_cast<size_t>(unit)].received.view(
+      {context_.options.step.world * context_.shape.batch, context_.unit(unit).shard_numel});
 }
 
 const Tensor& UnitBuffers::update_gradient(int unit) const {

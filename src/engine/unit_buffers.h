@@ -12,7 +12,8 @@ namespace veil {
 // A unit's buffers; undefined tensors if the schedule has not created them.
 struct UnitTensors {
   Tensor params, optimizer;  // resident
-  Tensor whole, grad, wire, grad_shard, reduced, sample_grads, staged_params, staged_optimizer;
+  Tensor whole, grad, wire, grad_shard, reduced, sample_grads, received, staged_params,
+      staged_optimizer;
 };
 
 // Parameters as views of whatever holds them at the moment.
@@ -62,6 +63,8 @@ class UnitBuffers {
   Tensor kept_target(ParamId id, int64_t first, int64_t count);
   // Of all samples that are summed at once: [combine_every batch, count].
   Tensor kept_together(ParamId id) const;
+  // Every rank's samples' gradients of this rank's shard: [world batch, shard_numel].
+  Tensor received(int unit) const;
   // What the update of a unit reads: the sum over samples and ranks.
   const Tensor& update_gradient(int unit) const;
 

@@ -7,15 +7,12 @@
 namespace veil {
 namespace {
 
-// A ring collective of this row's unit.
-double collective_ms(const Op& op, const Schedule& schedule, const SimulatedLink& link) {
+// A ring collective of this row.
+double collective_ms(const Op& op, const Schedule& schedule, int64_t batch,
+                     const SimulatedLink& link) {
   const StepOptions& options = schedule.options;
-  const bool gathers = op.kind == OpKind::gather;
-  double bytes = sizeof(double);  // the norm's, which has no unit
-  if (op.unit >= 0)
-    bytes = static_cast<double>(schedule.layout.units[static_cast<size_t>(op.unit)].shard_numel *
-                                dtype_bytes(gathers ? options.compute : options.reduce));
-  const int rounds = !gathers && options.strategy == Strategy::ddp ? 2 : 1;
+  const auto bytes = static_cast<double>(message_bytes(op, schedule, batch));
+  const int rounds = op.kind == OpKind::reduce && options.strategy == Strategy::ddp ? 2 : 1;
   return rounds * (options.world - 1) * (link.latency_s + bytes / link.bandwidth_bytes_per_s) * 1e3;
 }
 
@@ -45,7 +42,7 @@ TimeEstimate estimate_time(const Schedule& schedule, const ModelShape& shape,
       row.micro_batch = micro_batch;
       row.lane = static_cast<int>(ops[i].lane);
       if (ops[i].lane == Lane::gather || ops[i].lane == Lane::reduce) {
-        row.modelled_ms = collective_ms(ops[i], schedule, prices.link);
+        row.modelled_ms = collective_ms(ops[i], schedule, shape.batch, prices.link);
         times.rows.push_back(row);
         continue;
       }

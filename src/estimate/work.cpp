@@ -294,12 +294,15 @@ Work StepWork::combine(const Op& op) const {
     work[Amount::combined] = 3 * static_cast<double>(unit.shard_numel) * sum_bytes / kGiga;
     return work;
   }
-  const auto kept = static_cast<double>(schedule_.kept_numel[static_cast<size_t>(op.unit)]);
-  work[Amount::combined] = kept *
-                           (static_cast<double>(schedule_.combine_every * shape_.batch *
-                                                dtype_bytes(schedule_.options.compute)) +
-                            sum_bytes * (schedule_.accumulates_whole ? 2 : 1)) /
-                           kGiga;
+  const bool exchanged = schedule_.exchanges(op.unit);
+  const auto kept = static_cast<double>(
+      exchanged ? unit.shard_numel : schedule_.kept_numel[static_cast<size_t>(op.unit)]);
+  const int runs = exchanged ? schedule_.options.world : schedule_.combine_every;
+  work[Amount::combined] =
+      kept *
+      (static_cast<double>(runs * shape_.batch * dtype_bytes(schedule_.options.compute)) +
+       sum_bytes * (exchanged || schedule_.accumulates_whole ? 2 : 1)) /
+      kGiga;
   return work;
 }
 
@@ -308,12 +311,16 @@ Work StepWork::update(const Op& op) const {
   const UnitLayout& unit = schedule_.layout.units[static_cast<size_t>(op.unit)];
   const bool sharded = options.world > 1 && options.strategy != Strategy::ddp;
   const auto numbers = static_cast<double>(sharded ? unit.shard_numel : unit.padded_numel);
-  // A fused update reads the samples' own gradients.
-  const bool fused = std::any_of(op.frees.begin(), op.frees.end(), [](const Buffer& buffer) {
-    return buffer.role == BufferRole::sample_grads;
-  });
-  const int64_t grads =
-      fused ? shape_.batch * dtype_bytes(options.compute) : dtype_bytes(schedule_.grad_shard_dtype);
+  // A fused update reads the samples' own gradients, of this rank or of all.
+  const auto frees = [&](BufferRole role) {
+    return std::any_of(op.frees.begin(), op.frees.end(),
+                       [role](const Buffer& buffer) { return buffer.role == role; });
+  };
+  const int64_t samples = frees(BufferRole::sample_grads) ? shape_.batch
+                          : frees(BufferRole::received)   ? options.world * shape_.batch
+                                                          : 0;
+  const int64_t grads = samples > 0 ? samples * dtype_bytes(options.compute)
+                                    : dtype_bytes(schedule_.grad_shard_dtype);
   const int64_t bytes =
       2 * dtype_bytes(schedule_.stored(op.unit).dtype) + grads +
       2 * optimizer_states(options.optimizer) * dtype_bytes(options.optimizer_state());
@@ -417,6 +424,7 @@ Work StepWork::of(const Op& op) const {
       break;
     case OpKind::release:
     case OpKind::reduce:
+    case OpKind::exchange:
       break;
   }
   return work;

@@ -24,6 +24,7 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
                       const NoiseKnobs& noise, const NoiseSource& source) {
   const int64_t numel = of.param.numel(), samples = samples_of(of);
   const int64_t stride = samples ? of.grad.stride(0) : 0;
+  const int64_t together = of.together > 0 ? of.together : std::max<int64_t>(1, samples);
   const double* c = samples ? of.coefficients.data_ptr<double>() : nullptr;
   const Grad* grad = of.grad.data_ptr<Grad>();
   Param* param = of.param.data_ptr<Param>();
@@ -33,7 +34,7 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
   const UpdateReference<Real> reference(rule, knobs);
   at::parallel_for(0, numel, 1 << 13, [&](int64_t begin, int64_t end) {
     constexpr int64_t kChunk = 1024;
-    Real sum[kChunk];
+    Real sum[kChunk], part[kChunk];
     for (int64_t i = begin, count = 0; i < end; i += count) {
       // Chunks end where groups of noise do.
       count = std::min(end - i, kChunk - (of.first_element + i) % kChunk);
@@ -42,11 +43,16 @@ void noisy_update_cpu(const NoisyUpdate& of, const UpdateKnobs& knobs, const Upd
       } else {
         for (int64_t k = 0; k < count; ++k) sum[k] = static_cast<Real>(grad[i + k]);
       }
-      for (int64_t s = 0; s < samples; ++s) {
-        const auto factor = static_cast<Real>(c[s]);
-        if (factor == 0) continue;
-        const Grad* row = grad + s * stride + i;
-        for (int64_t k = 0; k < count; ++k) sum[k] += factor * static_cast<Real>(row[k]);
+      for (int64_t first = 0; first < samples; first += together) {
+        Real* const to = first == 0 ? sum : part;
+        if (to == part) std::fill_n(part, count, Real{0});
+        for (int64_t s = first; s < std::min(first + together, samples); ++s) {
+          const auto factor = static_cast<Real>(c[s]);
+          if (factor == 0) continue;
+          const Grad* row = grad + s * stride + i;
+          for (int64_t k = 0; k < count; ++k) to[k] += factor * static_cast<Real>(row[k]);
+        }
+        for (int64_t k = 0; to == part && k < count; ++k) sum[k] += part[k];
       }
       add_noise_range(keys, noise, of.parameter, of.first_element + i, count, sum);
       reference.update(of.first_index + i, count, param + i, sum, m ? m + i : nullptr,

@@ -18,7 +18,10 @@ struct NoisyUpdate {
   // [n]: the clipped sum, in fp32 (fp64). Or, with coefficients, [samples, n] of any type, rows
   // contiguous: clipped here
   Tensor grad;
-  Tensor coefficients;        // fp64 [samples], or undefined
+  Tensor coefficients;  // fp64 [samples], or undefined
+  // On a CPU so many samples are summed, and then such sums, as if ranks had made them: all at once
+  // if 0. A GPU adds sample by sample.
+  int64_t together = 0;
   int64_t first_index = 0;    // model-wide, of param[0]: keys the rounding to bf16
   uint32_t parameter = 0;     // keys the noise, with
   int64_t first_element = 0;  // of the whole parameter, at param[0]

@@ -10,7 +10,8 @@
 
 namespace veil {
 
-void combine_samples(const Tensor& x, const Tensor& coefficients, const Tensor& out, bool add) {
+void combine_samples(const Tensor& x, const Tensor& coefficients, const Tensor& out, bool add,
+                     int64_t together) {
   const int64_t samples = x.size(0), numel = samples ? x.numel() / samples : out.numel();
   VEIL_CHECK((samples == 0 || x.select(0, 0).is_contiguous()) &&
                  fits(coefficients, at::kDouble, samples) &&
@@ -28,13 +29,30 @@ void combine_samples(const Tensor& x, const Tensor& coefficients, const Tensor& 
         using real = at::opmath_type<scalar_t>;
         const scalar_t* from = x.data_ptr<scalar_t>();
         real* to = out.data_ptr<real>();
-        at::parallel_for(0, numel, 1 << 14, [&](int64_t begin, int64_t end) {
-          if (!add) std::fill(to + begin, to + end, real{0});
-          for (int64_t i = 0; i < samples; ++i) {
+        // Adds samples [first, last) to sums of the elements from `at` on.
+        const auto add_to = [&](real* sums, int64_t at, int64_t count, int64_t first,
+                                int64_t last) {
+          for (int64_t i = first; i < last; ++i) {
             if (c[i] == 0) continue;
             const auto factor = static_cast<real>(c[i]);
-            const scalar_t* row = from + i * x.stride(0);
-            for (int64_t j = begin; j < end; ++j) to[j] += factor * static_cast<real>(row[j]);
+            const scalar_t* row = from + i * x.stride(0) + at;
+            for (int64_t j = 0; j < count; ++j) sums[j] += factor * static_cast<real>(row[j]);
+          }
+        };
+        at::parallel_for(0, numel, 1 << 14, [&](int64_t begin, int64_t end) {
+          if (!add) std::fill(to + begin, to + end, real{0});
+          if (together == 0) return add_to(to + begin, begin, end - begin, 0, samples);
+          constexpr int64_t kChunk = 1024;
+          real sum[kChunk], part[kChunk];
+          for (int64_t at = begin; at < end; at += kChunk) {
+            const int64_t count = std::min(kChunk, end - at);
+            std::fill_n(sum, count, real{0});
+            for (int64_t first = 0; first < samples; first += together) {
+              std::fill_n(part, count, real{0});
+              add_to(part, at, count, first, std::min(first + together, samples));
+              for (int64_t j = 0; j < count; ++j) sum[j] += part[j];
+            }
+            for (int64_t j = 0; j < count; ++j) to[at + j] += sum[j];
           }
         });
       });

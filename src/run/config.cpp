@@ -62,6 +62,7 @@ StepOptions step_options(const RunConfig& config, int world, bool on_gpu) {
   step.micro_batches = config.step.accumulation;
   step.accumulate_in = config.step.accumulate_in;
   step.defer_update = config.step.defer_update;
+  step.exchange = config.step.exchange;
   step.storage = dtype_of(config.step.storage);
   step.compute = dtype_of(config.step.compute);
   step.reduce = dtype_of(config.step.reduce);
@@ -481,6 +482,8 @@ std::string configuration_name(const RunConfig& config, int world) {
   if (config.step.accumulation > 1)
     parts.push_back({"acc", std::to_string(config.step.accumulation)});
   if (config.step.defer_update) parts.push_back({"deferred", ""});
+  if (config.step.exchange != Exchange::automatic)
+    parts.push_back({"exchange-", name_of(config.step.exchange)});
   if (config.step.compute != Precision::fp32) parts.push_back({"", name_of(config.step.compute)});
   return config_folder_name(parts);
 }

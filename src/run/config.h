@@ -81,6 +81,7 @@ struct StepConfig {
   int accumulation = 1;                     // micro-batches in a logical batch
   AccumulateIn accumulate_in = AccumulateIn::shard;
   bool defer_update = false;
+  Exchange exchange = Exchange::automatic;
   Strategy strategy = Strategy::zero3;
   bool cpu_offload = false;  // parameters and optimizer state
   bool offload_params = false, offload_optimizer = false;

@@ -47,15 +47,16 @@ void visit_fields(Config& config, Visit&& visit) {
     visit("adapter", adapter);
   }
   {
-    auto& [batch_size, total_batch_size, accumulation, accumulate_in, defer_update, strategy,
-           cpu_offload, offload_params, offload_optimizer, forward_prefetch, backward_prefetch,
-           wrap, min_num_params, checkpointing, storage, compute, reduce, moments, tf32,
-           deterministic, graph] = step;
+    auto& [batch_size, total_batch_size, accumulation, accumulate_in, defer_update, exchange,
+           strategy, cpu_offload, offload_params, offload_optimizer, forward_prefetch,
+           backward_prefetch, wrap, min_num_params, checkpointing, storage, compute, reduce,
+           moments, tf32, deterministic, graph] = step;
     visit("batch_size", batch_size);
     visit("total_batch_size", total_batch_size);
     visit("accumulation", accumulation);
     visit("accumulate", accumulate_in);
     visit("defer_update", defer_update);
+    visit("exchange", exchange);
     visit("strategy", strategy);
     visit("cpu_offload", cpu_offload);
     visit("offload_params", offload_params);

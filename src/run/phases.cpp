@@ -28,17 +28,18 @@ Split split_of(const Op& op) {
   }
 }
 
-int64_t sent_bytes(const Op& op, const Schedule& schedule) {
+int64_t sent_bytes(const Op& op, const Schedule& schedule, int64_t batch) {
   const StepOptions& options = schedule.options;
-  const UnitLayout& unit = schedule.layout.units[op.unit];
   const int64_t peers = options.world - 1;
   switch (op.kind) {
     case OpKind::gather:
-      return peers * unit.shard_numel * dtype_bytes(options.compute);
+    case OpKind::exchange:
+      return peers * message_bytes(op, schedule, batch);
     case OpKind::reduce:
-      return peers * unit.shard_numel * dtype_bytes(options.reduce) *
+      return peers * message_bytes(op, schedule, batch) *
              (options.strategy == Strategy::ddp ? 2 : 1);
     default: {  // a copy moves what this rank stores, in or out
+      const UnitLayout& unit = schedule.layout.units[static_cast<size_t>(op.unit)];
       const bool sharded = options.world > 1 && options.strategy != Strategy::ddp;
       const int64_t numel = sharded ? unit.shard_numel : unit.padded_numel;
       int64_t bytes = options.offload_params ? numel * dtype_bytes(options.storage) : 0;
@@ -99,7 +100,7 @@ PhaseTimes summarise(const std::vector<StepTime>& steps, const Schedule& schedul
         LaneTime& lane = times.lanes[name_of(op.lane)];
         lane.total_ms += share * row.ms();
         lane.modelled_ms += share * row.modelled_ms;
-        lane.bytes += sent_bytes(op, schedule);
+        lane.bytes += sent_bytes(op, schedule, shape.batch);
         unawaited = &op;
         continue;
       }

@@ -37,4 +37,10 @@ const NameTable<AccumulateIn>& names(AccumulateIn) {
   return table;
 }
 
+const NameTable<Exchange>& names(Exchange) {
+  static const NameTable<Exchange> table = {
+      {Exchange::automatic, "auto"}, {Exchange::kept, "kept"}, {Exchange::sums, "sums"}};
+  return table;
+}
+
 }  // namespace veil

@@ -23,6 +23,13 @@ enum class AccumulateIn {
   whole
 };
 
+// What ranks send each other of gradients that are kept per sample.
+enum class Exchange {
+  automatic,  // the samples' gradients if they weigh no more than their sum
+  kept,       // the samples' gradients, while backward runs
+  sums        // clipped sums, when backward has ended
+};
+
 struct StepOptions {
   Strategy strategy = Strategy::zero3;
   int world = 1;
@@ -35,6 +42,7 @@ struct StepOptions {
   Checkpointing checkpointing = Checkpointing::none;
   int micro_batches = 1;  // in a logical batch
   AccumulateIn accumulate_in = AccumulateIn::shard;
+  Exchange exchange = Exchange::automatic;
   DType storage = at::kFloat;  // parameters between steps
   DType compute = at::kFloat;  // parameters and flow inside a step
   DType reduce = at::kFloat;   // gradients on the wire
@@ -63,5 +71,6 @@ const NameTable<BackwardPrefetch>& names(BackwardPrefetch);
 const NameTable<WrapPolicy>& names(WrapPolicy);
 const NameTable<Checkpointing>& names(Checkpointing);
 const NameTable<AccumulateIn>& names(AccumulateIn);
+const NameTable<Exchange>& names(Exchange);
 
 }  // namespace veil

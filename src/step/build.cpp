@@ -17,8 +17,9 @@ Builder::Builder(const ModelShape& shape, const StepOptions& options)
   choose_access();
   choose_lowest();
   choose_gradients();
-  choose_deferral();
+  choose_exchange();
   if (clips()) choose_clipping();
+  choose_deferral();
 }
 
 Schedule Builder::build() {
@@ -82,6 +83,18 @@ void Builder::choose_gradients() {
   wired_ = schedule_.reduces && accumulates_whole_ && options_.reduce != schedule_.grad_dtype;
 }
 
+// A rank needs the sum of all samples' clipped gradients over its own shard. If ranks send each other
+// the samples' gradients, they can do so while backward runs, and nothing is summed twice: a sum
+// waits for the last norm, a gradient does not.
+void Builder::choose_exchange() {
+  if (!clips_by(privacy::PassKind::keep) || options_.clip->layers) return;
+  const bool no_heavier =
+      shape_.batch * dtype_bytes(options_.compute) <= dtype_bytes(options_.reduce);
+  exchanges_ =
+      schedule_.reduces && !ddp_ && !accumulates_whole_ &&
+      (options_.exchange == Exchange::automatic ? no_heavier : options_.exchange == Exchange::kept);
+}
+
 // The tail can wait if all that it reads lies in buffers of its own: whole sums, kept gradients, or
 // what was booked.
 void Builder::choose_deferral() {
@@ -93,6 +106,8 @@ void Builder::choose_deferral() {
     why_not = "the norm of the whole gradient is taken first";
   } else if (options_.offload_params || options_.offload_optimizer) {
     why_not = "parameters or optimizer state are in host memory";
+  } else if (exchanges_) {
+    why_not = "ranks exchange kept gradients during backward already";
   } else if (accumulates_shard_) {
     why_not = "micro-batches are summed in shards (accumulate: whole)";
   } else if (books && checkpointed()) {
@@ -209,16 +224,30 @@ void Builder::choose_kept() {
     }
   }
   has_booked_.assign(static_cast<size_t>(units()), false);
+  for (int u = 0; u < units(); ++u) {
+    for (const ParamSlot& slot : unit(u).slots)
+      has_booked_[u] = has_booked_[u] || schedule_.booked_param[static_cast<size_t>(slot.param)];
+  }
+  if (exchanges_) {
+    for (int u = 0; u < units(); ++u) schedule_.exchanged.push_back(!frozen(u) && !has_booked_[u]);
+    exchanges_ = std::find(schedule_.exchanged.begin(), schedule_.exchanged.end(), true) !=
+                 schedule_.exchanged.end();
+    if (!exchanges_) schedule_.exchanged.clear();
+  }
   schedule_.kept_offset.assign(shape_.params.size(), -1);
   schedule_.kept_numel.assign(static_cast<size_t>(units()), 0);
   for (int u = 0; u < units(); ++u) {
     int64_t& end = schedule_.kept_numel[static_cast<size_t>(u)];
     for (const ParamSlot& slot : unit(u).slots) {
       const auto id = static_cast<size_t>(slot.param);
-      if (schedule_.booked_param[id]) has_booked_[u] = true;
       if (schedule_.booked_param[id] || frozen(u)) continue;
+      if (schedule_.exchanges(u)) end = slot.offset;
       schedule_.kept_offset[id] = end;
       end += slot.numel;
+    }
+    if (schedule_.exchanges(u)) {  // cut like the parameters
+      end = unit(u).padded_numel;
+      continue;
     }
     // numbers that a kernel reads at once: every sample's row begins where it may
     constexpr int64_t kTogether = 16;
@@ -445,6 +474,9 @@ void Builder::build_tail() {
     if (options_.offload_params || options_.offload_optimizer) copy_in_for_update(u);
     if (schedule_.reduces && accumulates_whole_ && !options_.grad_norm) emit_reduce(u);
   };
+  for (int u : trained_units_backward()) {
+    if (reduces_late(u)) emit_reduce(u);
+  }
   int to_release = -1, copied_out = -1;
   if (n > 0) bring(trained[n - 1]);
   for (int i = n - 1; i >= 0; --i) {
@@ -500,10 +532,16 @@ void Builder::emit_update(int u) {
   Op op{.kind = OpKind::update, .unit = u, .note = name_of(options_.optimizer)};
   if (copied_by_[u] >= 0) op.after.push_back(copied_by_[u]);
   if (reduced_by_[u] >= 0) op.after.push_back(reduced_by_[u]);
-  if (clips()) op.note = fused(u) ? "clip, noise, " + op.note : "noise, " + op.note;
+  const bool clips_here = fused(u) || sums_received(u);
+  if (clips()) op.note = clips_here ? "clip, noise, " + op.note : "noise, " + op.note;
   if (fused(u)) op.frees.push_back(sample_grads(u));
-  if (!combines_late() || has_booked_[u]) op.frees.push_back(grad_shard(u));
-  if ((accumulates_whole_ || schedule_.defers_update) && !into_shard()) op.frees.push_back(grad(u));
+  if (sums_received(u)) {
+    op.frees.push_back(received(u));
+  } else if (!combines_late() || has_booked_[u]) {
+    op.frees.push_back(grad_shard(u));
+  }
+  const bool outlives_body = accumulates_whole_ || schedule_.defers_update || reduces_late(u);
+  if (outlives_body && !into_shard()) op.frees.push_back(grad(u));
   if (wired_) op.frees.push_back(wire(u));
   emit(std::move(op));
 }
@@ -519,6 +557,16 @@ void Builder::release_staged(int u, int copied_out) {
         .after = {copied_out},
         .frees = staged(u),
         .note = "staging"});
+}
+
+int64_t message_bytes(const Op& op, const Schedule& schedule, int64_t batch) {
+  const StepOptions& options = schedule.options;
+  const bool exchanges = op.kind == OpKind::exchange;
+  // the norm's square, or the coefficients
+  if (op.unit < 0) return static_cast<int64_t>(sizeof(double)) * (exchanges ? batch : 1);
+  const int64_t shard = schedule.layout.units[static_cast<size_t>(op.unit)].shard_numel;
+  if (op.kind == OpKind::reduce) return shard * dtype_bytes(options.reduce);
+  return shard * dtype_bytes(options.compute) * (exchanges ? batch : 1);
 }
 
 Schedule build_schedule(const ModelShape& shape, const StepOptions& options) {

@@ -99,10 +99,11 @@ void Builder::build_gradients(const std::vector<Visit>& visits) {
   } else if (clips_by(privacy::PassKind::keep)) {
     build_backward(visits, GradUse::keep);
     emit_coefficients(-1);
+    if (exchanges_) exchange_coefficients();
     for (int u : trained_units_backward()) {
-      if (!sums_in_body(u)) continue;
+      if (!sums_in_body(u) || sums_received(u)) continue;
       sum_kept(u);
-      if (!reduces_in_body()) continue;
+      if (!reduces_in_body() || schedule_.exchanges(u) || reduces_late(u)) continue;
       finish_reductions();
       emit_reduce(u);
     }
@@ -171,6 +172,7 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
         hold(visits[next++].unit);
     }
     if (sums) reduce_finished(b);
+    if (exchanges_) exchange_finished(b);
     if (use == GradUse::book) {
       const std::vector<int>& layer_of = schedule_.layers.of_block;
       const int layer = layer_of[b];
@@ -199,6 +201,24 @@ void Builder::reduce_finished(int b) {
     finish_reductions();
     emit_reduce(u);
   }
+}
+
+// Block b's gradients are kept: units that wait for no other go to the ranks that update them.
+void Builder::exchange_finished(int b) {
+  for (int u : trained_units(b)) {
+    if (--adding_left_[u] > 0 || !schedule_.exchanges(u)) continue;
+    finish_reductions();
+    reduced_by_[u] = emit({.kind = OpKind::exchange,
+                           .lane = Lane::reduce,
+                           .unit = u,
+                           .creates = {received(u)},
+                           .note = "kept gradients"});
+    unfinished_.push_back(u);
+  }
+}
+
+void Builder::exchange_coefficients() {
+  coefficients_by_ = emit({.kind = OpKind::exchange, .lane = Lane::reduce, .note = "coefficients"});
 }
 
 // Buffers that a sink writes into, made at the first block that it hears of a unit from.
@@ -417,6 +437,15 @@ void Builder::emit_weight_grad(int b, std::vector<Buffer> creates) {
 // keep: a unit's clipped sum, from the kept gradients if neither the update nor a part of its own
 // reads them, and from what was booked.
 void Builder::sum_kept(int u) {
+  if (schedule_.exchanges(u)) {
+    emit({.kind = OpKind::combine,
+          .unit = u,
+          .use = GradUse::clip,
+          .after = {reduced_by_[u], coefficients_by_},
+          .frees = {received(u)},
+          .note = "clip"});
+    return;
+  }
   std::vector<Buffer> target;
   if (!accumulates_whole_) target = {sink_target(u)};
   if (!combines_late() && !combines_several()) {
@@ -451,6 +480,14 @@ void Builder::emit_reduce(int u) {
 // and backward overlaps with reducing.
 void Builder::finish_reductions() {
   for (int u : unfinished_) {
+    if (schedule_.exchanges(u)) {
+      emit({.kind = OpKind::release,
+            .unit = u,
+            .after = {reduced_by_[u]},
+            .frees = {sample_grads(u)},
+            .note = "kept gradients"});
+      continue;
+    }
     Op op{.kind = OpKind::release,
           .unit = u,
           .after = {reduced_by_[u]},

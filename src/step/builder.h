@@ -25,6 +25,7 @@ class Builder {
   void choose_lowest();
   Schedule::Stored stored(DType dtype, ParamAccess sharded) const;
   void choose_gradients();
+  void choose_exchange();
   void choose_deferral();
   void choose_clipping();
   void choose_kept();
@@ -48,6 +49,12 @@ class Builder {
   bool combines_several() const { return schedule_.combine_every > 1; }
   bool fused(int u) const {
     return combines_late() && schedule_.kept_numel[static_cast<size_t>(u)] > 0;
+  }
+  // keep: whether the update sums what ranks have sent each other of unit u.
+  bool sums_received(int u) const { return schedule_.exchanges(u) && !accumulates_shard_; }
+  // keep: whether the reduction of unit u, which is not exchanged, runs under the others' updates.
+  bool reduces_late(int u) const {
+    return exchanges_ && !schedule_.exchanges(u) && !accumulates_shard_;
   }
   // book: whether block b's sums are made when the next step's forward runs.
   bool sums_booked_later(int b) const;
@@ -194,6 +201,11 @@ class Builder {
                 dtype_bytes(options_.compute),
             Category::clip_records, device()};
   }
+  Buffer received(int u) const {
+    return {BufferRole::received, u,
+            options_.world * shape_.batch * unit(u).shard_numel * dtype_bytes(options_.compute),
+            Category::clip_records, device()};
+  }
   Buffer booked(int b) const {
     const int64_t bytes = clips_by(privacy::PassKind::keep) ? booked_copies_[static_cast<size_t>(b)]
                           : schedule_.books_nothing[b]      ? 0
@@ -246,6 +258,8 @@ class Builder {
   int64_t sink_scratch(const BlockShape& block, GradUse use) const;
   int64_t report_scratch(const Report& report, GradUse use) const;
   void reduce_finished(int b);
+  void exchange_finished(int b);
+  void exchange_coefficients();
   void emit_coefficients(int layer);
   void emit_weight_grad(int b, std::vector<Buffer> creates = {});
   void sum_booked(int layer);
@@ -273,7 +287,7 @@ class Builder {
   StepOptions options_;
   Schedule schedule_;
   bool gathers_ = false, ddp_ = false, accumulates_whole_ = false, accumulates_shard_ = false,
-       wired_ = false;
+       wired_ = false, exchanges_ = false;
 
   // Clipping.
   std::vector<bool> has_booked_;   // keep: by unit
@@ -294,7 +308,8 @@ class Builder {
   std::vector<bool> held_;        // by unit: whole at this point of the body (per_use)
   std::vector<bool> has_target_;  // by unit: what its gradients are written to is made
   std::vector<int> adding_left_;  // by unit: blocks that have gradients to add
-  std::vector<int> unfinished_;   // units whose whole gradient waits for its reduction
+  std::vector<int> unfinished_;   // units whose gradient waits for its reduction or exchange
+  int coefficients_by_ = -1;      // the operation that exchanges them
 };
 
 }  // namespace veil

@@ -40,6 +40,7 @@ enum class OpKind {
   weight_grad,  // gradients of what was booked
   combine,
   reduce,
+  exchange,      // kept gradients go to the ranks that update them; without a unit: coefficients
   norm,          // adds a unit's squared gradient to the step's
   coefficients,  // the update's scale from that norm, or every sample's clip coefficient
   update,
@@ -81,7 +82,8 @@ enum class BufferRole {
   reported,          // block: the part of it that its reports hold, if the rest is let go of before
   // unit: every sample's gradient; resident if several micro-batches' are summed at once
   sample_grads,
-  booked,  // block: what its reports hold besides tape and flow
+  received,  // unit: every rank's samples' gradients of what this rank updates
+  booked,    // block: what its reports hold besides tape and flow
   // the head's gradient at the input tokens, until the tied table's embedding is reported
   tied_rows,
   norms,  // squared norms, coefficients and what clipping counts; resident
@@ -107,7 +109,9 @@ struct ClipScalars {
 // (bytes). The functions below are places in the block, in doubles.
 struct ClipStateLayout {
   int64_t params, samples, layers;
-  int64_t together;  // samples whose kept gradients are summed at once, if others than `samples`
+  // samples whose kept gradients are summed at once, if others than `samples`: several
+  // micro-batches', or every rank's
+  int64_t together;
 
   int64_t squared_norms() const { return 0; }                         // [params, samples]
   int64_t coefficients() const { return params * samples; }           // [layers, samples]
@@ -204,12 +208,17 @@ struct Schedule {
   std::vector<int64_t> kept_offset, kept_numel;
   // keep: so many micro-batches' gradients lie beside each other (ClipMethod::combine_every)
   int combine_every = 1;
+  // keep, by unit: ranks send each other kept gradients, and each sums those of its own shard. No
+  // unit: empty.
+  std::vector<bool> exchanged;
   ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
   DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard
   StepOptions options;
   Layout layout;
 
+  bool exchanges() const { return !exchanged.empty(); }
+  bool exchanges(int unit) const { return exchanges() && exchanged[static_cast<size_t>(unit)]; }
   const Stored& stored(int unit) const {
     return layout.units[static_cast<size_t>(unit)].frozen ? frozen : trained;
   }
@@ -223,10 +232,13 @@ struct Schedule {
 };
 
 inline ClipStateLayout clip_state_layout(const Schedule& schedule, const ModelShape& shape) {
-  const int every = schedule.combine_every;
+  const int runs = schedule.exchanges() ? schedule.options.world : schedule.combine_every;
   return {static_cast<int64_t>(shape.params.size()), shape.batch, schedule.layers.count,
-          every > 1 ? every * shape.batch : 0};
+          runs > 1 ? runs * shape.batch : 0};
 }
+
+// What a rank sends each of the others in a collective of the gather or reduce lane.
+int64_t message_bytes(const Op& op, const Schedule& schedule, int64_t batch);
 
 // Throws UserError if options contradict each other.
 Schedule build_schedule(const ModelShape& shape, const StepOptions& options);

@@ -64,6 +64,14 @@ TEST(Simulated, SumsAreTheOwnContribution) {
   EXPECT_TRUE(at::equal(data, whole));
 }
 
+TEST(Simulated, APeerSendsTheRowsThatItIsSent) {
+  const auto comm = make_simulated_communicator(2, 3, cpu_device());
+  const Tensor rows = at::randn({2, 15}), received = at::zeros({6, 5});
+  comm->all_to_all(rows, received)->wait();
+  for (int64_t p = 0; p < 3; ++p)
+    EXPECT_TRUE(at::equal(received.narrow(0, 2 * p, 2), rows.narrow(1, 5 * p, 5))) << p;
+}
+
 TEST(Simulated, TimesFollowTheRing) {
   const auto comm = make_simulated_communicator(0, 4, cpu_device(),
                                                 {.bandwidth_bytes_per_s = 1e9, .latency_s = 1e-3});
@@ -71,6 +79,8 @@ TEST(Simulated, TimesFollowTheRing) {
                whole = at::zeros({1'000'000});  // 1 MB shards: 1 ms a message and 1 ms latency
   EXPECT_NEAR(comm->all_gather(shard, whole)->modelled_ms(), 3 * 2.0, 1e-9);
   EXPECT_NEAR(comm->reduce_scatter(whole, shard)->modelled_ms(), 3 * 2.0, 1e-9);
+  EXPECT_NEAR(comm->all_to_all(whole.view({2, -1}), at::zeros({8, 125'000}))->modelled_ms(),
+              3 * 2.0, 1e-9);
   EXPECT_NEAR(comm->all_reduce(whole)->modelled_ms(), 6 * 2.0, 1e-9);
   EXPECT_NEAR(comm->broadcast(shard, 0)->modelled_ms(), 3 * 1.0 + 1.0, 1e-9);
   const auto alone = make_simulated_communicator(0, 1, cpu_device());
@@ -94,16 +104,27 @@ void gathers_and_reduces_on_gpu(Communicator& comm) {
   const auto options = at::TensorOptions(at::kFloat).device(device);
   const int64_t n = 100'003;
   const Tensor shard = at::zeros({n}, options), whole = at::zeros({comm.size() * n}, options),
-               sum = at::zeros({n}, options);
+               sum = at::zeros({n}, options), rows = at::zeros({2, comm.size() * n}, options),
+               received = at::zeros({2 * comm.size(), n}, options);
   const auto work = [&] {
     shard.add_(1);
     comm.all_gather(shard, whole)->wait();
     whole.mul_(2);
     comm.reduce_scatter(whole, sum)->wait();
     sum.add_(1);
+    rows.add_(1);
+    rows.select(0, 1).add_(1);
+    comm.all_to_all(rows, received)->wait();
+    received.mul_(3);
+  };
+  const auto expect_received = [&](int runs) {
+    const Tensor pairs = received.view({comm.size(), 2, n});
+    EXPECT_TRUE(pairs.select(1, 0).eq(3 * runs).all().item<bool>());
+    EXPECT_TRUE(pairs.select(1, 1).eq(6 * runs).all().item<bool>());
   };
   work();
   synchronize(device);
+  expect_received(1);
   EXPECT_TRUE(sum.eq(3).all().item<bool>());
   ASSERT_EQ(comm.why_not_capturable(), "");
   comm.set_timing(true);
@@ -117,6 +138,7 @@ void gathers_and_reduces_on_gpu(Communicator& comm) {
   graph.replay();
   synchronize(device);
   EXPECT_TRUE(sum.eq(2 * 3 + 1).all().item<bool>()) << sum[0].item<float>();
+  expect_received(3);
   EXPECT_GE(timed->ended().ms_since(timed->began()), 0);
   comm.set_timing(false);
 }

@@ -157,6 +157,11 @@ TEST(DeferredUpdate, IsNotPromisedWhereItCannotBe) {
     shared.model = model;
     EXPECT_EQ(why_not(shared), "blocks share what they booked, and let it go from the last one on");
   }
+  TestCase sent = test;
+  sent.clipped.emplace();
+  sent.clipped->pass = PassKind::keep;
+  sent.step.exchange = Exchange::kept;
+  EXPECT_EQ(why_not(sent), "ranks exchange kept gradients during backward already");
   TestCase alone = test;
   alone.step.world = 1;
   EXPECT_EQ(why_not(alone), "");

@@ -167,7 +167,7 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfPrivateStepsAreTheLedgersAtEveryRow) {
 // A rank of three, every third case: kept gradients, bookings, sums that are reduced, and updates that
 // wait for the next step.
 TEST_F(ExecutorTest, TheEstimatorsBytesOfPrivateStepsHoldForARankOfThree) {
-  int deferred = 0;
+  int deferred = 0, exchanged = 0;
   const std::vector<TestCase> grid = private_grid(at::kFloat);
   for (size_t i = 0; i < grid.size(); ++i) {
     TestCase test = grid[i];
@@ -180,7 +180,16 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfPrivateStepsHoldForARankOfThree) {
       expect_bytes_as_estimated(test);
       if (HasFatalFailure()) return;
     }
+    if (test.clipped->pass == privacy::PassKind::keep && test.step.strategy != Strategy::ddp) {
+      TestCase sends = test;
+      sends.step.exchange = Exchange::kept;
+      sends.clipped->combine_every = 1;
+      expect_bytes_as_estimated(sends);
+      if (HasFatalFailure()) return;
+      ++exchanged;
+    }
     if (test.step.micro_batches == 1 ? !waits : i % 3 != 1) continue;
+    test.step.exchange = Exchange::sums;
     test.step.offload_params = false;
     test.step.defer_update = true;
     test.step.accumulate_in = AccumulateIn::whole;
@@ -189,6 +198,7 @@ TEST_F(ExecutorTest, TheEstimatorsBytesOfPrivateStepsHoldForARankOfThree) {
     ++deferred;
   }
   EXPECT_GT(deferred, 150);
+  EXPECT_GT(exchanged, 100);
 }
 
 // Whole blocks that are frozen hold nothing for their weight gradients.

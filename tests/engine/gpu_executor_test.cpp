@@ -207,6 +207,41 @@ TEST_F(GpuExecutor, TheGpuTrainsAsTheCpuDoesInFp64) {
   }
 }
 
+// Ranks that send each other kept gradients.
+TEST_F(GpuExecutor, AnExchangeIsTheCpusAndAGraphChangesNoBitOfIt) {
+  for (const Strategy strategy : {Strategy::zero2, Strategy::zero3}) {
+    for (const int micro_batches : {1, 2}) {
+      TestCase test = on_gpu(at::kDouble);
+      test.model = "llama-tiny";
+      test.batch = 2;
+      test.step.world = 3;
+      test.step.strategy = strategy;
+      test.step.micro_batches = micro_batches;
+      test.step.exchange = Exchange::kept;
+      test.clipped.emplace();
+      test.clipped->pass = privacy::PassKind::keep;
+      test.clipped->noise_multiplier = 0.7;
+      TestCase single = test;
+      single.step = TestCase::all_of(at::kFloat);
+      single.step.compute = at::kBFloat16;
+      single.step.world = 3;
+      single.step.strategy = strategy;
+      single.step.micro_batches = micro_batches;
+      expect_graph_changes_no_bit(single);
+      SCOPED_TRACE(test.name());
+      TestRun on_device(test, simulated_ranks(test));
+      ASSERT_TRUE(on_device.executor->schedule().exchanges());
+      test.device = cpu_device();
+      TestRun on_host(test, simulated_ranks(test));
+      on_device.steps(3);
+      on_host.steps(3);
+      const std::vector<Tensor> a = on_device.parameters(), b = on_host.parameters();
+      for (size_t p = 0; p < a.size(); ++p)
+        EXPECT_LT(largest_difference(a[p], b[p]), 1e-9) << "parameter " << p;
+    }
+  }
+}
+
 // The executor itself holds the book against the allocator at every row; here: what is left in the
 // end.
 TEST_F(GpuExecutor, EveryBufferReturns) {

@@ -76,8 +76,9 @@ std::vector<PrivateGolden> private_goldens() {
 }
 
 std::string GoldenSetting::name() const {
-  return fmt::format("{} {} tile {} {} {}{}", name_of(pass), name_of(rule), tile, name_of(strategy),
-                     dtype_name(dtype), single ? " one sample at a time" : "");
+  return fmt::format("{} {} tile {} {} exchange {} {}{}", name_of(pass), name_of(rule), tile,
+                     name_of(strategy), name_of(exchange), dtype_name(dtype),
+                     single ? " one sample at a time" : "");
 }
 
 void expect_private_golden(const PrivateGolden& golden, const GoldenSetting& setting,
@@ -98,6 +99,7 @@ void expect_private_golden(const PrivateGolden& golden, const GoldenSetting& set
   options.step.strategy = setting.strategy;
   options.step.world = world;
   options.step.varying = true;
+  options.step.exchange = setting.exchange;
   options.step.clip = privacy::uniform_method(shape, setting.pass, setting.rule);
   options.step.clip->tile = setting.tile;
   options.initial = initial.fill;

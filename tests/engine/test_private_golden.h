@@ -33,6 +33,7 @@ struct GoldenSetting {
   Strategy strategy = Strategy::ddp;
   DType dtype = at::kDouble;
   bool single = false;  // micro-batches of one sample
+  Exchange exchange = Exchange::automatic;
   std::string name() const;
 };
 

@@ -35,14 +35,15 @@ std::string TestCase::name() const {
                   : "") +
          fmt::format(
              "{} world {} forward {} backward {} wrap {} offload {}{} checkpointing {} "
-             "micro-batches {} accumulate {} "
+             "micro-batches {} accumulate {} exchange {} "
              "{} "
              "storage {} compute {} reduce {} moments {}",
              name_of(step.strategy), step.world, step.forward_prefetch,
              name_of(step.backward_prefetch), name_of(step.wrap), step.offload_params,
              step.offload_optimizer, name_of(step.checkpointing), step.micro_batches,
-             name_of(step.accumulate_in), name_of(optimizer.kind), dtype_name(step.storage),
-             dtype_name(step.compute), dtype_name(step.reduce), dtype_name(step.moments));
+             name_of(step.accumulate_in), name_of(step.exchange), name_of(optimizer.kind),
+             dtype_name(step.storage), dtype_name(step.compute), dtype_name(step.reduce),
+             dtype_name(step.moments));
 }
 
 namespace {

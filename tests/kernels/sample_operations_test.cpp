@@ -292,6 +292,46 @@ TEST(GpuSampleOperations, TheNoisyUpdateIsTheCpus) {
   }
 }
 
+// Samples summed in groups, as ranks' sums are: the bits of the groups' sums added one after another.
+TEST(SampleOperations, GroupsOfSamplesAreSummedFirst) {
+  const Tensor knobs = update_knobs(), noise = noise_knobs(0.7);
+  const UpdateRule rule{OptimizerKind::sgd, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+  const NoiseSource source;
+  for (const int64_t numel : {5, 1024, 40'003}) {
+    for (const auto& [samples, together] : {std::pair{6, 2}, {3, 1}, {7, 3}}) {
+      SCOPED_TRACE(fmt::format("{} of {} by {}", samples, numel, together));
+      NoisyUpdate of;
+      of.param = at::randn({numel}, at::kFloat);
+      of.grad = at::randn({samples, numel + 3}, at::kFloat).narrow(1, 1, numel);
+      of.coefficients = at::randn({samples}, at::kDouble).abs();
+      of.coefficients[1] = 0;
+      of.grad[1].fill_(std::numeric_limits<double>::quiet_NaN());
+      of.together = together;
+      Tensor sum;
+      for (int64_t first = 0; first < samples; first += together) {
+        const int64_t count = std::min<int64_t>(together, samples - first);
+        const Tensor group = at::zeros({numel}, at::kFloat);
+        combine_samples(of.grad.narrow(0, first, count), of.coefficients.narrow(0, first, count),
+                        group, /*add=*/false);
+        sum = sum.defined() ? sum + group : group;
+      }
+      const Tensor before = at::randn({numel}, at::kFloat);
+      for (const bool add : {false, true}) {
+        const Tensor out = before.clone();
+        combine_samples(of.grad, of.coefficients, out, add, together);
+        EXPECT_TRUE(at::equal(out, add ? before + sum : sum));
+      }
+      NoisyUpdate summed = of;
+      summed.param = of.param.clone();
+      summed.grad = sum;
+      summed.coefficients = Tensor();
+      noisy_update(of, knobs, rule, noise, source);
+      noisy_update(summed, knobs, rule, noise, source);
+      EXPECT_TRUE(at::equal(of.param, summed.param));
+    }
+  }
+}
+
 // Ranges that are updated together get the bits that each gets alone: one unit's, in more launches
 // than one, some too short for the quick kernel or at the wrong place for it, of summed gradients
 // and of those of samples, with two sets of coefficients.

@@ -94,6 +94,24 @@ TEST_P(Collectives, ReduceScatterWorksInPlace) {
       at::equal(shard, expected_sum(size_, n * size_, GetParam(), 2).narrow(0, rank_ * n, n)));
 }
 
+TEST_P(Collectives, AllToAllBringsEveryRanksRowsOfTheOwnColumns) {
+  for (const int64_t n : kSizes) {
+    for (const int64_t rows : {0, 1, 3}) {
+      const auto all_of = [&](int rank) {
+        return contribution(rank, rows * n * size_, GetParam(), 5).view({rows, n * size_});
+      };
+      const Tensor mine = all_of(rank_), before = mine.clone();
+      const Tensor received = at::full({rows * size_, n}, -1, GetParam());
+      comm_->all_to_all(mine, received)->wait();
+      for (int r = 0; r < size_; ++r)
+        EXPECT_TRUE(
+            at::equal(received.narrow(0, r * rows, rows), all_of(r).narrow(1, rank_ * n, n)))
+            << rows << " rows of " << n << " from rank " << r;
+      EXPECT_TRUE(at::equal(mine, before)) << "the input was changed";
+    }
+  }
+}
+
 TEST_P(Collectives, AllReduceHasTheBitsOfTheSerialSumForEverySize) {
   for (const int64_t n : kSizes) {
     const Tensor data = contribution(rank_, n, GetParam(), 3);
@@ -226,6 +244,8 @@ TEST(RankCollectives, AShardOfTheWrongSizeIsRefusedAtTheCall) {
                shard = at::zeros({4}, at::kFloat);
   EXPECT_THROW(comm->all_gather(shard, whole), std::logic_error);
   EXPECT_THROW(comm->reduce_scatter(whole, shard), std::logic_error);
+  EXPECT_THROW(comm->all_to_all(whole.view({1, -1}), at::zeros({comm->size(), 4}, at::kFloat)),
+               std::logic_error);
   EXPECT_THROW(comm->all_reduce(at::zeros({4}, at::kLong)), std::logic_error);
   EXPECT_THROW(comm->broadcast(shard, comm->size()), std::logic_error);
 }

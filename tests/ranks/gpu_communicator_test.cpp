@@ -24,6 +24,15 @@ void all_collectives_follow_the_compute_stream(Communicator& comm, Device device
       comm.reduce_scatter(whole, shard)->wait();
       const double sum = size * (size + 1) / 2.0;
       EXPECT_TRUE(shard.eq(sum).all().item<bool>());
+      const Tensor rows = at::zeros({2, n * size}, options),
+                   received = at::zeros({2 * size, n}, options);
+      for (int r = 0; r < size; ++r) rows.narrow(1, r * n, n).fill_(10 * rank + r);
+      rows.select(0, 1).add_(100);
+      comm.all_to_all(rows, received)->wait();
+      for (int r = 0; r < size; ++r) {
+        EXPECT_TRUE(received.select(0, 2 * r).eq(10 * r + rank).all().item<bool>());
+        EXPECT_TRUE(received.select(0, 2 * r + 1).eq(10 * r + rank + 100).all().item<bool>());
+      }
       shard.fill_(rank + 1);
       comm.all_reduce(shard)->wait();
       EXPECT_TRUE(shard.eq(sum).all().item<bool>());

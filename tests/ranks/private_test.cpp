@@ -24,11 +24,17 @@ int world() {
   return rank_info_from_environment().world;
 }
 
-TestCase private_case(const std::string& model, Strategy strategy, PassKind pass) {
+struct Plan {
+  PassKind pass;
+  Exchange exchange = Exchange::automatic;
+};
+TestCase private_case(const std::string& model, Strategy strategy, Plan plan) {
+  const PassKind pass = plan.pass;
   TestCase test;
   test.model = model;
   test.step.strategy = strategy;
   test.step.world = world();
+  test.step.exchange = plan.exchange;
   test.step.min_params = 3000;
   test.batch = kSamples / world();
   test.clipped.emplace();
@@ -46,19 +52,22 @@ TestCase on_one_process(TestCase test) {
 }
 
 const std::vector<Strategy> kStrategies = {Strategy::ddp, Strategy::zero2, Strategy::zero3};
-const std::vector<PassKind> kPlans = {PassKind::keep, PassKind::book, PassKind::two_pass};
+const std::vector<Plan> kPlans = {{PassKind::keep, Exchange::kept},
+                                  {PassKind::keep, Exchange::sums},
+                                  {PassKind::book},
+                                  {PassKind::two_pass}};
 
 // Invariant 3 of docs/privacy.md: were norms reduced over ranks, each would hold its peers' samples
 // as well.
 TEST(PrivateRanks, NormsAreTheRanksOwnAndClippedSumsAreOneProcesss) {
   for (const char* model : {"", "qwen2-tiny-tied", "gpt2-tiny"}) {
-    TestRun alone(on_one_process(private_case(model, Strategy::ddp, PassKind::two_pass)), {});
+    TestRun alone(on_one_process(private_case(model, Strategy::ddp, {PassKind::two_pass})), {});
     const std::vector<Tensor> sums = alone.executor->gradients();
     const Tensor norms = alone.executor->squared_norms(),
                  coefficients = alone.executor->coefficients();
     for (const Strategy strategy : kStrategies) {
-      for (const PassKind pass : kPlans) {
-        TestCase test = private_case(model, strategy, pass);
+      for (const Plan plan : kPlans) {
+        TestCase test = private_case(model, strategy, plan);
         SCOPED_TRACE(test.name());
         TestRun run(test, both_lanes());
         const int rank = rank_info_from_environment().rank;
@@ -95,15 +104,15 @@ TEST(PrivateRanks, NoiseHasTheSameBitsInEveryWorldAndStrategy) {
       return run.parameters();
     };
     const std::vector<Tensor> alone =
-        noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, PassKind::book)), {});
+        noise(on_one_process(private_case("gpt2-tiny", Strategy::ddp, {PassKind::book})), {});
     for (const Strategy strategy : kStrategies) {
-      for (const PassKind pass : kPlans) {
+      for (const Plan plan : kPlans) {
         const std::vector<Tensor> mine =
-            noise(private_case("gpt2-tiny", strategy, pass), both_lanes());
+            noise(private_case("gpt2-tiny", strategy, plan), both_lanes());
         for (size_t p = 0; p < mine.size(); ++p) {
           EXPECT_GT(mine[p].abs().max().item<double>(), 0) << p;
           EXPECT_TRUE(at::equal(mine[p], alone[p]))
-              << name_of(strategy) << " " << name_of(pass) << " parameter " << p;
+              << name_of(strategy) << " " << name_of(plan.pass) << " parameter " << p;
         }
       }
     }
@@ -131,8 +140,8 @@ void expect_same_bits_in_every_strategy(TestCase test, const std::vector<Tensor>
 
 TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRounding) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw}) {
-    for (const PassKind pass : kPlans) {
-      TestCase test = private_case("llama-tiny-tied", Strategy::ddp, pass);
+    for (const Plan plan : kPlans) {
+      TestCase test = private_case("llama-tiny-tied", Strategy::ddp, plan);
       test.optimizer.kind = kind;
       test.clipped->noise_multiplier = 0.7;
       TestRun alone(on_one_process(test), {});
@@ -146,9 +155,9 @@ TEST(PrivateRanks, FiveNoisyStepsAreBitEqualForEveryStrategyAndOneProcesssToRoun
 // Slots of frozen parameters lie across the shards' borders; what is trained is one process's, and
 // bf16 moments are rounded alike in every world.
 TEST(PrivateRanks, FrozenParametersKeepTheirBitsAndTheOthersAreOneProcesss) {
-  for (const PassKind pass : kPlans) {
+  for (const Plan plan : kPlans) {
     for (const char* model : {"gpt2-tiny", "dit-tiny"}) {
-      TestCase test = private_case(model, Strategy::ddp, pass);
+      TestCase test = private_case(model, Strategy::ddp, plan);
       test.frozen = {"*.0.*", "*bias"};
       test.optimizer.kind = OptimizerKind::adamw;
       test.optimizer.weight_decay = 0.1;
@@ -174,7 +183,7 @@ TEST(PrivateRanks, FrozenParametersKeepTheirBitsAndTheOthersAreOneProcesss) {
 }
 
 TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
-  TestCase test = private_case("llama-tiny-tied", Strategy::ddp, PassKind::book);
+  TestCase test = private_case("llama-tiny-tied", Strategy::ddp, {PassKind::book});
   test.step.storage = test.step.compute = test.step.reduce = at::kFloat;
   test.step.moments = at::kBFloat16;
   test.optimizer.kind = OptimizerKind::adamw;
@@ -185,8 +194,8 @@ TEST(PrivateRanks, MomentsInBf16AreRoundedAlikeInEveryStrategy) {
 // Noise comes once per logical batch, however many micro-batches and ranks share it.
 TEST(PrivateRanks, SeveralMicroBatchesShareOneDrawOfNoise) {
   for (const Strategy strategy : kStrategies) {
-    for (const PassKind pass : kPlans) {
-      TestCase test = private_case("llama-tiny", strategy, pass);
+    for (const Plan plan : kPlans) {
+      TestCase test = private_case("llama-tiny", strategy, plan);
       test.step.micro_batches = world() == 3 ? 2 : 3;  // that share the samples evenly
       test.batch = kSamples / world() / test.step.micro_batches;
       test.clipped->noise_multiplier = 0.7;
@@ -209,7 +218,7 @@ TEST(PrivateRanks, ADeferredUpdateChangesNoBit) {
     for (const bool several : {false, true}) {
       for (const PassKind pass : {PassKind::keep, PassKind::book}) {
         if (!several && pass != PassKind::keep) continue;
-        TestCase test = private_case("llama-tiny", strategy, pass);
+        TestCase test = private_case("llama-tiny", strategy, {pass, Exchange::sums});
         test.step.forward_prefetch = 1;
         if (several) {
           test.step.micro_batches = world() == 3 ? 2 : 3;
@@ -256,12 +265,23 @@ TEST(PrivateRanks, EveryRankTakesTheMethodOfTheFirst) {
 
 TEST(PrivateRanks, OneSampleMovesTheClippedSumByCAtMost) {
   const std::vector<TestCase> cases = sensitivity_cases(world());
+  int exchanged = 0;
   for (size_t i = 0; i < cases.size(); i += 5) {  // keep, book and two-pass, in both types
-    const TestCase& test = cases[i];
-    SCOPED_TRACE(test.name());
-    EXPECT_LE(one_sample_less(test, both_lanes()).moved,
-              test.clipped->clip_norm * (1 + stated_slack(test.step.compute)));
+    TestCase test = cases[i];
+    const auto expect_at_most_c = [&] {
+      SCOPED_TRACE(test.name());
+      EXPECT_LE(one_sample_less(test, both_lanes()).moved,
+                test.clipped->clip_norm * (1 + stated_slack(test.step.compute)));
+    };
+    expect_at_most_c();
+    if (test.clipped->pass != PassKind::keep) continue;
+    test.step.strategy = Strategy::zero3;
+    test.step.exchange = Exchange::kept;
+    test.clipped->combine_every = 1;
+    expect_at_most_c();
+    ++exchanged;
   }
+  EXPECT_GT(exchanged, 1);
 }
 
 TEST(PrivateRanks, EveryGoldenModelIsExactUnderEveryStrategy) {
@@ -277,7 +297,8 @@ TEST(PrivateRanks, EveryGoldenModelIsExactUnderEveryStrategy) {
                                       .rule = static_cast<NormRule>(turn % 3),
                                       .strategy = strategy,
                                       .dtype = dtype,
-                                      .single = turn % 5 == 4};
+                                      .single = turn % 5 == 4,
+                                      .exchange = turn % 2 ? Exchange::sums : Exchange::kept};
           expect_private_golden(golden, setting, dtype == at::kDouble ? 1e-9 : golden.fp32_allowed,
                                 world(), both_lanes());
         }

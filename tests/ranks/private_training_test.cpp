@@ -67,8 +67,9 @@ std::shared_ptr<const data::Users> users(int64_t count) {
 }
 
 struct Draws {
-  bool users = false;  // they are drawn, instead of samples
-  int64_t most = 0;    // 0: no maximum
+  bool users = false;      // they are drawn, instead of samples
+  int64_t most = 0;        // 0: no maximum
+  bool exchanged = false;  // gradients are kept, and ranks send each other those
   int64_t samples = kSamples;
   int64_t first = 0, steps = kSteps;
 };
@@ -86,6 +87,11 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
     test.step.micro_batches =
         static_cast<int>(privacy::micro_batches_for(draws.most, micro_batch, world));
   test.optimizer.kind = OptimizerKind::sgd;
+  test.clipped.emplace();
+  if (draws.exchanged) {
+    test.clipped->pass = privacy::PassKind::keep;
+    test.step.exchange = Exchange::kept;
+  }
   privacy::MechanismRequest request;
   request.data_size = draws.users ? kUsers : kSamples;
   if (draws.users) {
@@ -100,7 +106,6 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
   request.sigma = sigma;
   request.delta = 1e-5;
   PrivateTraining privacy(make_mechanism(request));
-  test.clipped.emplace();
   test.clipped->clip = clip;
   test.clipped->clip_norm = request.clip_norm;
   test.clipped->expected_batch = privacy.mechanism.expected_batch();
@@ -144,9 +149,12 @@ TEST(PrivateRanks, ARunDrawsTheSameSamplesAndEndsAlikeWhateverTheWorldAndTheMicr
           privacy::poisson_draw({{1, 2, 3, 4, 5, 6, 7, 8}}, step, kSamples, 5.0 / kSamples)
               .size()));
     EXPECT_EQ(alone.drawn, expected);
-    for (const auto& [strategy, micro_batch] :
-         {std::pair{Strategy::ddp, int64_t{2}}, {Strategy::zero3, int64_t{3}}}) {
-      const Trained mine = train(model, world, strategy, micro_batch, clip, 0.8, both_lanes());
+    for (const auto& [strategy, micro_batch, exchanged] : {std::tuple{Strategy::ddp, 2, false},
+                                                           {Strategy::zero3, 3, false},
+                                                           {Strategy::zero2, 1, true},
+                                                           {Strategy::zero3, 2, true}}) {
+      const Trained mine = train(model, world, strategy, micro_batch, clip, 0.8, both_lanes(),
+                                 {.exchanged = exchanged});
       EXPECT_EQ(mine.drawn, alone.drawn);
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(mine.losses[step], alone.losses[step], 1e-9);
@@ -225,11 +233,15 @@ TEST(PrivateRanks, PaddingUpToAMaximumChangesNoStep) {
   const Trained plain = train("llama-tiny", 1, Strategy::ddp, 2, clip, 0.8, {});
   const Trained padded =
       train("llama-tiny", world, Strategy::zero2, 2, clip, 0.8, both_lanes(), {.most = 33});
-  EXPECT_EQ(padded.drawn, plain.drawn);
-  for (int step = 0; step < kSteps; ++step)
-    EXPECT_NEAR(padded.clip_norms[step], plain.clip_norms[step], 1e-12);
-  for (size_t p = 0; p < plain.params.size(); ++p)
-    EXPECT_LT(largest_difference(padded.params[p], plain.params[p]), 1e-9) << p;
+  const Trained exchanged = train("llama-tiny", world, Strategy::zero3, 2, clip, 0.8, both_lanes(),
+                                  {.most = 33, .exchanged = true});
+  for (const Trained& filled : {padded, exchanged}) {
+    EXPECT_EQ(filled.drawn, plain.drawn);
+    for (int step = 0; step < kSteps; ++step)
+      EXPECT_NEAR(filled.clip_norms[step], plain.clip_norms[step], 1e-12);
+    for (size_t p = 0; p < plain.params.size(); ++p)
+      EXPECT_LT(largest_difference(filled.params[p], plain.params[p]), 1e-9) << p;
+  }
 }
 
 }  // namespace

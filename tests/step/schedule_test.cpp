@@ -240,6 +240,56 @@ TEST(Schedule, ABookedBlockLetsGoOfWhatItsReportsDoNotHold) {
   EXPECT_GT(gone, held);
 }
 
+// Kept gradients travel while backward goes on; what is booked is summed, and reduced under the
+// other units' updates.
+TEST(Schedule, KeptGradientsAreExchangedDuringBackward) {
+  TestCase test;
+  test.model = "llama-tiny";
+  test.batch = 1;
+  test.step = TestCase::all_of(at::kFloat);
+  test.step.world = 3;
+  test.clipped.emplace();
+  test.clipped->pass = privacy::PassKind::keep;
+  const auto schedule_of = [](const TestCase& of) {
+    return TestRun(of, simulated_ranks(of)).executor->schedule();
+  };
+  const Schedule schedule = schedule_of(test);
+  const std::vector<Op>&body = schedule.part(Part::body), &tail = schedule.part(Part::tail);
+  std::vector<std::string> rows;
+  for (const Op& op : body) {
+    const bool told = op.kind == OpKind::exchange || op.kind == OpKind::backward ||
+                      op.kind == OpKind::coefficients || op.kind == OpKind::combine;
+    if (told) rows.push_back(fmt::format("{}{}", name_of(op.kind), std::max(op.unit, op.block)));
+  }
+  EXPECT_THAT(rows, ElementsAre("exchange3", "backward2", "exchange2", "backward1", "exchange1",
+                                "backward0", "coefficients-1", "exchange-1", "combine0"));
+  ASSERT_EQ(tail.size(), 5u);
+  EXPECT_EQ(tail[0].kind, OpKind::reduce);
+  EXPECT_EQ(tail[0].unit, 0);
+  EXPECT_THAT(tail[4].after, ElementsAre(0));
+  // Lighter than a sum or as heavy: one sample in fp32, two in bf16.
+  const auto exchanges = [&](auto change) {
+    TestCase other = test;
+    change(other);
+    return schedule_of(other).exchanges();
+  };
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.batch = 2; }));
+  EXPECT_TRUE(exchanges([](TestCase& of) { of.batch = 2, of.step.compute = at::kBFloat16; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.batch = 3, of.step.compute = at::kBFloat16; }));
+  EXPECT_TRUE(exchanges([](TestCase& of) { of.batch = 3, of.step.exchange = Exchange::kept; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.step.exchange = Exchange::sums; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.step.strategy = Strategy::ddp; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.step.world = 1; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.clipped->pass = privacy::PassKind::book; }));
+  EXPECT_FALSE(
+      exchanges([](TestCase& of) { of.clipped->clip = privacy::ClipFunction::per_layer; }));
+  EXPECT_TRUE(exchanges([](TestCase& of) { of.step.micro_batches = 2; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) {
+    of.step.micro_batches = 2;
+    of.step.accumulate_in = AccumulateIn::whole;
+  }));
+}
+
 TEST(Schedule, ItsPrintNamesEveryRow) {
   const Schedule schedule = build_schedule(four_layers(), zero3(1, BackwardPrefetch::pre));
   const std::string text = print_schedule(schedule, four_layers());
