@@ -140,18 +140,21 @@ class NcclCommunicator : public Communicator {
       const int64_t count = rows.size(0);
       const auto* from = static_cast<const std::byte*>(rows.data_ptr());
       auto* to = static_cast<std::byte*>(received.data_ptr());
-      ncclResult_t failed = ncclGroupStart();
-      for (int p = 0; p < size_; ++p) {
-        for (int64_t i = 0; i < count && failed == ncclSuccess; ++i) {
-          failed = ncclSend(from + static_cast<size_t>(i * size_ + p) * n, n, ncclInt8, p, comm_,
+      // NCCL limits the operations of a group: one group for each row.
+      ncclResult_t result = ncclSuccess;
+      for (int64_t i = 0; i < count && result == ncclSuccess; ++i) {
+        result = ncclGroupStart();
+        for (int p = 0; p < size_ && result == ncclSuccess; ++p) {
+          result = ncclSend(from + static_cast<size_t>(i * size_ + p) * n, n, ncclInt8, p, comm_,
                             stream);
-          if (failed == ncclSuccess)
-            failed = ncclRecv(to + static_cast<size_t>(p * count + i) * n, n, ncclInt8, p, comm_,
+          if (result == ncclSuccess)
+            result = ncclRecv(to + static_cast<size_t>(p * count + i) * n, n, ncclInt8, p, comm_,
                               stream);
         }
+        const ncclResult_t ended = ncclGroupEnd();
+        if (result == ncclSuccess) result = ended;
       }
-      const ncclResult_t ended = ncclGroupEnd();
-      return failed == ncclSuccess ? ended : failed;
+      return result;
     });
   }
 

@@ -3,7 +3,8 @@
 //   all_gather      slot p holds the own shard rotated by an offset that depends on p: the same
 //                   numbers, no two slots alike, and no memory besides the caller's
 //   sums            the own contribution alone
-//   all_to_all      a peer sends what it is sent
+//   all_to_all      a peer sends what it is sent, its rows rotated as the numbers of a gathered slot
+//                   are: what is gathered of rows belongs to them
 #include <cmath>
 
 #include "base/error.h"
@@ -83,11 +84,14 @@ class SimulatedCommunicator : public Communicator {
   PendingPtr all_to_all(const Tensor& rows, const Tensor& received) override {
     check_all_to_all(rows, received, size_, device_);
     const size_t n = static_cast<size_t>(received.size(1)) * received.element_size();
-    return run(ring_ms(size_ - 1, static_cast<size_t>(rows.size(0)) * n), [&] {
+    const int64_t count = rows.size(0);
+    return run(ring_ms(size_ - 1, static_cast<size_t>(count) * n), [&] {
       for (int p = 0; p < size_; ++p) {
-        for (int64_t i = 0; i < rows.size(0); ++i) {
-          copy_bytes(memory(received) + static_cast<size_t>(p * rows.size(0) + i) * n,
-                     memory(rows) + static_cast<size_t>(i * size_ + p) * n, n, device_);
+        const auto head = static_cast<int64_t>(p == rank_ ? 0 : offset(p, count));
+        for (int64_t i = 0; i < count; ++i) {
+          copy_bytes(memory(received) + static_cast<size_t>(p * count + i) * n,
+                     memory(rows) + static_cast<size_t>((i + head) % count * size_ + p) * n, n,
+                     device_);
         }
       }
     });

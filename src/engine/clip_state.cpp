@@ -178,15 +178,20 @@ void ClipState::set_noise(int64_t step) {
 }
 
 void ClipState::expect_clipped(int place) const {
-  // As the sum reads them.
-  const Tensor kept = kept_coefficients_.cpu(), squared = squared_.cpu(),
-               coefficients = kept.narrow(1, place * layout_.samples, layout_.samples).contiguous(),
-               rest = kept.slice(1, (place + 1) * layout_.samples).contiguous();
-  if (!schedule_.exchanges())
-    privacy::expect_left_out({rest.data_ptr<double>(), rest.data_ptr<double>() + rest.numel()});
-  privacy::expect_clipped({squared.data_ptr<double>(), coefficients.data_ptr<double>(),
-                           layout_.params, layout_.samples, schedule_.layers.of_param,
-                           step_.clip_norms});
+  // As the sums read them: kept ones, and what was booked.
+  const Tensor kept = kept_coefficients_.cpu(), squared = squared_.cpu();
+  for (const Tensor& read : {kept.narrow(1, place * layout_.samples, layout_.samples).contiguous(),
+                             coefficients_.cpu()}) {
+    privacy::expect_clipped({squared.data_ptr<double>(), read.data_ptr<double>(), layout_.params,
+                             layout_.samples, schedule_.layers.of_param, step_.clip_norms});
+  }
+  if (schedule_.exchanges()) {
+    // Each rank holds its own samples' against their norms.
+    privacy::expect_weights({kept.data_ptr<double>(), kept.data_ptr<double>() + kept.numel()});
+    return;
+  }
+  const Tensor rest = kept.slice(1, (place + 1) * layout_.samples).contiguous();
+  privacy::expect_left_out({rest.data_ptr<double>(), rest.data_ptr<double>() + rest.numel()});
 }
 
 ClipTally ClipState::tally() const {

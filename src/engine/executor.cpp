@@ -133,7 +133,7 @@ Executor::ClipFacts Executor::clip_facts() {
   StreamGuard guard(context_.compute);
   const ClipTally tally = gradients_->clip()->tally();
   // Without a sample there was no micro-batch, and what lies there is of an earlier C.
-  if (tally.samples > 0) gradients_->clip()->expect_clipped(gradients_->place());
+  if (tally.samples > 0) gradients_->clip()->expect_clipped(gradients_->coefficient_place());
   return {static_cast<int64_t>(tally.samples), static_cast<int64_t>(tally.bad_samples),
           tally.clip_count};
 }

@@ -79,7 +79,7 @@ void Gradients::set_knobs(double learning_rate, int64_t step) {
 
 void Gradients::begin_body(const Tensor& ids) {
   if (sums_) sums_->begin_body();
-  if (clip_) clip_->begin_body(ids, place());
+  if (clip_) clip_->begin_body(ids, coefficient_place());
 }
 
 GradSink& Gradients::sink(const Op& op, const Tape* tape) {
@@ -148,7 +148,7 @@ void Gradients::add_norm(const Op& op) {
 
 void Gradients::coefficients(const Op& op) {
   if (clip_) {
-    clip_->coefficients(op.layer, place());
+    clip_->coefficients(op.layer, coefficient_place());
   } else {
     clip_scale(knobs_);
   }

@@ -20,7 +20,7 @@ class Gradients {
   const Tensor& loss_sum() const { return loss_sum_; }
 
   // The running micro-batch's, among those whose kept gradients are summed at once (ClipState).
-  int place() const {
+  int coefficient_place() const {
     return context_.schedule.exchanges() ? context_.ranks.rank() : units_.place();
   }
 

@@ -108,6 +108,12 @@ void expect_left_out(const std::vector<double>& coefficients) {
   }
 }
 
+void expect_weights(const std::vector<double>& coefficients) {
+  for (const double c : coefficients) {
+    if (!std::isfinite(c) || c < 0) leaves_the_plan("a sample of some rank has the weight {}", c);
+  }
+}
+
 void expect_noised(const std::string& unit, int64_t noised, int64_t elements) {
   if (noised != elements)
     leaves_the_plan("{} elements of {} got noise, and it has {}", noised, unit, elements);

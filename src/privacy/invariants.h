@@ -33,6 +33,8 @@ struct ClippedNorms {
 void expect_clipped(const ClippedNorms& norms);
 // coefficients of places that no sample of a sum was kept in: what lies there is of earlier ones.
 void expect_left_out(const std::vector<double>& coefficients);
+// coefficients of all ranks' samples: finite and not below 0.
+void expect_weights(const std::vector<double>& coefficients);
 
 // Elements of a unit's part that got noise in its update, and how many it has; and how many updates
 // the unit had in this step.

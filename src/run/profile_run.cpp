@@ -230,6 +230,8 @@ class Run {
     record_.graph = executor.graph_state();
     if (const std::string& why = executor.schedule().not_deferred; !why.empty())
       add_notice("the update is not deferred: " + why);
+    if (const std::string& why = executor.schedule().not_exchanged; !why.empty())
+      add_notice("ranks do not exchange kept gradients: " + why);
     // A step like those before and after it has an update to run that was deferred.
     const int64_t least = executor.schedule().defers_update ? 1 : 0;
     for (int64_t i = 0; i < std::max(least, config_.measure.warmup); ++i) {

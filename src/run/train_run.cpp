@@ -183,6 +183,8 @@ void TrainRun::make_executor(const Model& model, const OnNotice& notice) {
                                          std::move(ranks));
   if (const std::string& why = executor_->schedule().not_deferred; !why.empty())
     notice("the update is not deferred: " + why);
+  if (const std::string& why = executor_->schedule().not_exchanged; !why.empty())
+    notice("ranks do not exchange kept gradients: " + why);
   global_batch_ = batch * config_.step.accumulation * info_.world;
 }
 

@@ -17,7 +17,6 @@ Builder::Builder(const ModelShape& shape, const StepOptions& options)
   choose_access();
   choose_lowest();
   choose_gradients();
-  choose_exchange();
   if (clips()) choose_clipping();
   choose_deferral();
 }
@@ -85,14 +84,35 @@ void Builder::choose_gradients() {
 
 // A rank needs the sum of all samples' clipped gradients over its own shard. If ranks send each other
 // the samples' gradients, they can do so while backward runs, and nothing is summed twice: a sum
-// waits for the last norm, a gradient does not.
+// waits for the last norm, a gradient does not. Units of which something is booked are summed.
 void Builder::choose_exchange() {
-  if (!clips_by(privacy::PassKind::keep) || options_.clip->layers) return;
-  const bool no_heavier =
-      shape_.batch * dtype_bytes(options_.compute) <= dtype_bytes(options_.reduce);
-  exchanges_ =
-      schedule_.reduces && !ddp_ && !accumulates_whole_ &&
-      (options_.exchange == Exchange::automatic ? no_heavier : options_.exchange == Exchange::kept);
+  std::string& why_not = schedule_.not_exchanged;
+  int64_t sent = 0, trained = 0;
+  std::vector<bool> whole;
+  for (int u = 0; u < units(); ++u) {
+    whole.push_back(!frozen(u) && clips_by(privacy::PassKind::keep) && !has_booked_[u]);
+    if (!frozen(u)) trained += unit(u).numel;
+    if (whole.back()) sent += unit(u).numel;
+  }
+  if (!schedule_.reduces || ddp_) {
+    why_not = "gradients are not sharded";
+  } else if (!clips_by(privacy::PassKind::keep)) {
+    why_not = "none are kept (pass_plan: keep)";
+  } else if (options_.clip->layers) {
+    why_not = "layers have clip norms of their own";
+  } else if (accumulates_whole_) {
+    why_not = "micro-batches are summed whole (accumulate: shard, combine_every: 1)";
+  } else if (sent == 0) {
+    why_not = "a part of every unit is booked";
+  } else {
+    const bool no_heavier =
+        shape_.batch * dtype_bytes(options_.compute) <= dtype_bytes(options_.reduce);
+    const bool wanted = options_.exchange == Exchange::kept ||
+                        (options_.exchange == Exchange::automatic && no_heavier &&
+                         2 * sent > trained && !options_.defer_update);
+    if (wanted) schedule_.exchanged = std::move(whole);
+  }
+  if (options_.exchange != Exchange::kept) why_not.clear();
 }
 
 // The tail can wait if all that it reads lies in buffers of its own: whole sums, kept gradients, or
@@ -106,7 +126,7 @@ void Builder::choose_deferral() {
     why_not = "the norm of the whole gradient is taken first";
   } else if (options_.offload_params || options_.offload_optimizer) {
     why_not = "parameters or optimizer state are in host memory";
-  } else if (exchanges_) {
+  } else if (schedule_.exchanges()) {
     why_not = "ranks exchange kept gradients during backward already";
   } else if (accumulates_shard_) {
     why_not = "micro-batches are summed in shards (accumulate: whole)";
@@ -177,7 +197,7 @@ void Builder::choose_clipping() {
                                      reads_inputs);
   }
   schedule_.booked_param.assign(shape_.params.size(), false);
-  if (method.pass == privacy::PassKind::keep) choose_kept();
+  method.pass == privacy::PassKind::keep ? choose_kept() : choose_exchange();
 }
 
 // The parameter, and those joined behind it that its rows run on into.
@@ -228,12 +248,7 @@ void Builder::choose_kept() {
     for (const ParamSlot& slot : unit(u).slots)
       has_booked_[u] = has_booked_[u] || schedule_.booked_param[static_cast<size_t>(slot.param)];
   }
-  if (exchanges_) {
-    for (int u = 0; u < units(); ++u) schedule_.exchanged.push_back(!frozen(u) && !has_booked_[u]);
-    exchanges_ = std::find(schedule_.exchanged.begin(), schedule_.exchanged.end(), true) !=
-                 schedule_.exchanged.end();
-    if (!exchanges_) schedule_.exchanged.clear();
-  }
+  choose_exchange();
   schedule_.kept_offset.assign(shape_.params.size(), -1);
   schedule_.kept_numel.assign(static_cast<size_t>(units()), 0);
   for (int u = 0; u < units(); ++u) {

@@ -99,7 +99,7 @@ void Builder::build_gradients(const std::vector<Visit>& visits) {
   } else if (clips_by(privacy::PassKind::keep)) {
     build_backward(visits, GradUse::keep);
     emit_coefficients(-1);
-    if (exchanges_) exchange_coefficients();
+    if (schedule_.exchanges()) exchange_coefficients();
     for (int u : trained_units_backward()) {
       if (!sums_in_body(u) || sums_received(u)) continue;
       sum_kept(u);
@@ -172,7 +172,7 @@ void Builder::build_backward(const std::vector<Visit>& visits, GradUse use) {
         hold(visits[next++].unit);
     }
     if (sums) reduce_finished(b);
-    if (exchanges_) exchange_finished(b);
+    if (schedule_.exchanges()) exchange_finished(b);
     if (use == GradUse::book) {
       const std::vector<int>& layer_of = schedule_.layers.of_block;
       const int layer = layer_of[b];

@@ -54,7 +54,7 @@ class Builder {
   bool sums_received(int u) const { return schedule_.exchanges(u) && !accumulates_shard_; }
   // keep: whether the reduction of unit u, which is not exchanged, runs under the others' updates.
   bool reduces_late(int u) const {
-    return exchanges_ && !schedule_.exchanges(u) && !accumulates_shard_;
+    return schedule_.exchanges() && !schedule_.exchanges(u) && !accumulates_shard_;
   }
   // book: whether block b's sums are made when the next step's forward runs.
   bool sums_booked_later(int b) const;
@@ -287,7 +287,7 @@ class Builder {
   StepOptions options_;
   Schedule schedule_;
   bool gathers_ = false, ddp_ = false, accumulates_whole_ = false, accumulates_shard_ = false,
-       wired_ = false, exchanges_ = false;
+       wired_ = false;
 
   // Clipping.
   std::vector<bool> has_booked_;   // keep: by unit

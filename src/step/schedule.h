@@ -140,7 +140,7 @@ struct Buffer {
 struct Op {
   OpKind kind;
   Lane lane = Lane::compute;
-  int unit = -1;   // gather, release, combine, reduce, update, copies
+  int unit = -1;   // gather, release, combine, reduce, exchange, update, copies
   int block = -1;  // forward, recompute, loss, backward, weight_grad
   GradUse use = GradUse::none;
   int layer = -1;               // coefficients: of this clip layer; -1: of all
@@ -211,6 +211,7 @@ struct Schedule {
   // keep, by unit: ranks send each other kept gradients, and each sums those of its own shard. No
   // unit: empty.
   std::vector<bool> exchanged;
+  std::string not_exchanged;            // if it was asked for in vain: why
   ParamId tied_table = -1;              // an embedding's table that is also the loss's weight
   DType grad_dtype = at::kFloat;        // of BufferRole::grad
   DType grad_shard_dtype = at::kFloat;  // of BufferRole::grad_shard

@@ -64,12 +64,21 @@ TEST(Simulated, SumsAreTheOwnContribution) {
   EXPECT_TRUE(at::equal(data, whole));
 }
 
+// Rotated as what is gathered of them, so that the two belong together.
 TEST(Simulated, APeerSendsTheRowsThatItIsSent) {
+  constexpr int64_t kRows = 4, kColumns = 5;
   const auto comm = make_simulated_communicator(2, 3, cpu_device());
-  const Tensor rows = at::randn({2, 15}), received = at::zeros({6, 5});
+  const Tensor rows = at::randn({kRows, 3 * kColumns}), received = at::zeros({3 * kRows, kColumns}),
+               numbers = at::arange(kRows), gathered = at::zeros({3 * kRows}, at::kLong);
   comm->all_to_all(rows, received)->wait();
-  for (int64_t p = 0; p < 3; ++p)
-    EXPECT_TRUE(at::equal(received.narrow(0, 2 * p, 2), rows.narrow(1, 5 * p, 5))) << p;
+  comm->all_gather(numbers, gathered)->wait();
+  for (int64_t p = 0; p < 3; ++p) {
+    for (int64_t i = p * kRows; i < (p + 1) * kRows; ++i) {
+      const Tensor sent = rows[gathered[i].item<int64_t>()].narrow(0, p * kColumns, kColumns);
+      EXPECT_TRUE(at::equal(received[i], sent)) << i;
+    }
+  }
+  EXPECT_TRUE(at::equal(gathered.narrow(0, 2 * kRows, kRows), numbers));
 }
 
 TEST(Simulated, TimesFollowTheRing) {
@@ -118,9 +127,9 @@ void gathers_and_reduces_on_gpu(Communicator& comm) {
     received.mul_(3);
   };
   const auto expect_received = [&](int runs) {
-    const Tensor pairs = received.view({comm.size(), 2, n});
-    EXPECT_TRUE(pairs.select(1, 0).eq(3 * runs).all().item<bool>());
-    EXPECT_TRUE(pairs.select(1, 1).eq(6 * runs).all().item<bool>());
+    const Tensor own = received.narrow(0, 2 * comm.rank(), 2);
+    EXPECT_TRUE(own.select(0, 0).eq(3 * runs).all().item<bool>());
+    EXPECT_TRUE(own.select(0, 1).eq(6 * runs).all().item<bool>());
   };
   work();
   synchronize(device);

@@ -41,6 +41,13 @@ TEST(Invariants, ASampleThatIsNotOfASumAndMovesItIsStopped) {
   EXPECT_THAT(stopped_by([] { expect_left_out({0, 0.1}); }), HasSubstr("not of this sum"));
 }
 
+TEST(Invariants, AWeightOfAnotherRanksSampleThatIsNoneIsStopped) {
+  EXPECT_EQ(stopped_by([] { expect_weights({0, 0.5, 1, 3}); }), "");
+  for (const double bad :
+       {-0.1, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    EXPECT_THAT(stopped_by([&] { expect_weights({0.5, bad}); }), HasSubstr("weight"));
+}
+
 TEST(Invariants, AStepThatClipsNoisesOrDividesOtherwiseThanPlannedIsStopped) {
   MechanismRequest wanted = request();
   wanted.slack = 1e-5;

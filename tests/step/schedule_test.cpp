@@ -278,6 +278,11 @@ TEST(Schedule, KeptGradientsAreExchangedDuringBackward) {
   EXPECT_FALSE(exchanges([](TestCase& of) { of.batch = 3, of.step.compute = at::kBFloat16; }));
   EXPECT_TRUE(exchanges([](TestCase& of) { of.batch = 3, of.step.exchange = Exchange::kept; }));
   EXPECT_FALSE(exchanges([](TestCase& of) { of.step.exchange = Exchange::sums; }));
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.step.defer_update = true; }));
+  // A part of almost every unit of a diffusion model is booked.
+  EXPECT_FALSE(exchanges([](TestCase& of) { of.model = "dit-tiny"; }));
+  EXPECT_TRUE(
+      exchanges([](TestCase& of) { of.model = "dit-tiny", of.step.exchange = Exchange::kept; }));
   EXPECT_FALSE(exchanges([](TestCase& of) { of.step.strategy = Strategy::ddp; }));
   EXPECT_FALSE(exchanges([](TestCase& of) { of.step.world = 1; }));
   EXPECT_FALSE(exchanges([](TestCase& of) { of.clipped->pass = privacy::PassKind::book; }));
@@ -288,6 +293,25 @@ TEST(Schedule, KeptGradientsAreExchangedDuringBackward) {
     of.step.micro_batches = 2;
     of.step.accumulate_in = AccumulateIn::whole;
   }));
+  // Asked for in vain: why.
+  EXPECT_EQ(schedule.not_exchanged, "");
+  const auto why_not = [&](auto change) {
+    TestCase other = test;
+    other.step.exchange = Exchange::kept;
+    change(other);
+    return schedule_of(other).not_exchanged;
+  };
+  EXPECT_EQ(why_not([](TestCase&) {}), "");
+  EXPECT_EQ(why_not([](TestCase& of) { of.step.strategy = Strategy::ddp; }),
+            "gradients are not sharded");
+  EXPECT_EQ(why_not([](TestCase& of) { of.clipped->pass = privacy::PassKind::book; }),
+            "none are kept (pass_plan: keep)");
+  EXPECT_EQ(why_not([](TestCase& of) { of.clipped->clip = privacy::ClipFunction::per_layer; }),
+            "layers have clip norms of their own");
+  EXPECT_EQ(why_not([](TestCase& of) { of.step.micro_batches = 2, of.clipped->combine_every = 2; }),
+            "micro-batches are summed whole (accumulate: shard, combine_every: 1)");
+  EXPECT_EQ(why_not([](TestCase& of) { of.step.wrap = WrapPolicy::none; }),
+            "a part of every unit is booked");
 }
 
 TEST(Schedule, ItsPrintNamesEveryRow) {
