@@ -117,6 +117,7 @@ class Verifier {
   VerifyRow row(const RowSetting& setting) {
     RunConfig config = options_.config;
     config.step.strategy = setting.strategy;
+    config.step.exchange = verified_exchange(config.step);
     config.privacy.method.mode = setting.mode;
     config.optimizer = {};
     config.measure.profile = {options_.phases ? ProfileKind::phases : ProfileKind::none};

@@ -44,6 +44,7 @@ struct NoiseRun {
     RunConfig& config = own_config;
     config = options.config;
     config.step.strategy = strategy;
+    config.step.exchange = verified_exchange(config.step);
     config.step.accumulation = 1;
     // bf16 parameters are rounded at random when they are updated: the noise itself is then no
     // longer to be seen.

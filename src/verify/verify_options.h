@@ -28,6 +28,13 @@ struct VerifyPlace {
   std::function<void(const std::string&, int64_t done, int64_t total)> on_progress;  // rows; rank 0
 };
 
+// Both ways that kept gradients take between ranks are verified, whatever they weigh: one under zero3,
+// the other under zero2.
+inline Exchange verified_exchange(const StepConfig& step) {
+  if (step.exchange != Exchange::automatic) return step.exchange;
+  return step.strategy == Strategy::zero3 ? Exchange::kept : Exchange::sums;
+}
+
 // How far a row may be from the reference, relative to the largest value.
 //   fp64 1e-10, fp32 1e-5: some hundred roundings of 1.1e-16 and 6e-8 that partly cancel. bf16
 //   0.05: hidden states and their gradients are rounded to 8 bits (a relative 2^-9) some ten times
