@@ -355,6 +355,9 @@ VerifyNoiseRow verify_fixed_noise(const VerifyOptions& options, const Model& mod
   const double tolerance =
       verify_tolerance(run.settings.step.storage == at::kDouble ? at::kDouble : at::kFloat);
   ShardValues values(kSteps);
+  // What the update sums itself, against the sums that the rows above are about.
+  executor->load(samples);
+  const std::vector<Tensor> sums = executor->gradients();
   for (int step = 0; step < kSteps; ++step) {
     Tensor with_noise, without;
     for (const bool silent : {false, true}) {
@@ -374,6 +377,14 @@ VerifyNoiseRow verify_fixed_noise(const VerifyOptions& options, const Model& mod
       const Tensor expected =
           expected_noise(model, at::zeros({at.numel}, real), run.settings.privacy->noise, step + 1,
                          at.param, device);
+      const Tensor sum =
+          sums[static_cast<size_t>(at.param)].view({-1}).to(at::kDouble).div(kExpectedBatch);
+      const double apart = largest(part(without).sub(sum)),
+                   allowed = (tolerance + probe.resolution()) * largest(sum);
+      if (!(apart <= allowed))
+        fail(
+            fmt::format("{}: the update of a fixed batch sums otherwise than its clipped gradients",
+                        model.params[static_cast<size_t>(at.param)].name));
       const double off = largest(found.sub(expected)) / (1 + largest(part(with_noise)));
       if (!(off <= row.difference_with_samples)) row.difference_with_samples = off;
       if (!(off <= tolerance + lattice_allowance(generator)) && row.bits_are_the_generators) {
