@@ -159,15 +159,17 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
   options.add("accumulate", c.step.accumulate_in,
               {.help = "sum micro-batches in reduced shards, or whole and reduce once"});
   options.add("defer-update", c.step.defer_update,
-              {.help = "reduce and update under the next step's forward: the same results, less "
+              {.help = "reduce and update under the next step's forward: the same sums, less "
                        "waiting for the network, and no graphs"});
   options.add(
       "exchange", c.step.exchange,
-      {.help = "what ranks send each other of gradients kept per sample: those, while "
-               "backward runs, or clipped sums after it; auto: those if they weigh no more"});
+      {.help = "what ranks send of gradients kept per sample: kept sends those during backward, "
+               "sums sends clipped sums after it; auto takes kept if it sends no more bytes and no "
+               "update is deferred"});
   options.add("storage", c.step.storage, {.help = "type of parameters between steps"});
   add_compute_option(options, c);
-  options.add("reduce", c.step.reduce, {.help = "type of gradients between ranks"});
+  options.add("reduce", c.step.reduce,
+              {.help = "type of summed gradients between ranks; in private steps fp32, or fp64"});
   options.add("moments", c.step.moments,
               {.help = "type of the optimizer's moments: fp32, or bf16 in half the memory"});
   options.section(kOptimizerSection);

@@ -107,9 +107,11 @@ void Builder::choose_exchange() {
   } else {
     const bool no_heavier =
         shape_.batch * dtype_bytes(options_.compute) <= dtype_bytes(options_.reduce);
+    const bool can_wait =
+        !accumulates_shard_ && !options_.offload_params && !options_.offload_optimizer;
     const bool wanted = options_.exchange == Exchange::kept ||
                         (options_.exchange == Exchange::automatic && no_heavier &&
-                         2 * sent > trained && !options_.defer_update);
+                         2 * sent > trained && !(options_.defer_update && can_wait));
     if (wanted) schedule_.exchanged = std::move(whole);
   }
   if (options_.exchange != Exchange::kept) why_not.clear();
@@ -126,10 +128,10 @@ void Builder::choose_deferral() {
     why_not = "the norm of the whole gradient is taken first";
   } else if (options_.offload_params || options_.offload_optimizer) {
     why_not = "parameters or optimizer state are in host memory";
-  } else if (schedule_.exchanges()) {
-    why_not = "ranks exchange kept gradients during backward already";
   } else if (accumulates_shard_) {
     why_not = "micro-batches are summed in shards (accumulate: whole)";
+  } else if (schedule_.exchanges()) {
+    why_not = "ranks exchange kept gradients during backward already";
   } else if (books && checkpointed()) {
     why_not = "what was booked is read beside activations that are made again";
   } else if (books && blocks_share_bookings()) {

@@ -279,6 +279,8 @@ TEST(Schedule, KeptGradientsAreExchangedDuringBackward) {
   EXPECT_TRUE(exchanges([](TestCase& of) { of.batch = 3, of.step.exchange = Exchange::kept; }));
   EXPECT_FALSE(exchanges([](TestCase& of) { of.step.exchange = Exchange::sums; }));
   EXPECT_FALSE(exchanges([](TestCase& of) { of.step.defer_update = true; }));
+  EXPECT_TRUE(
+      exchanges([](TestCase& of) { of.step.defer_update = of.step.offload_optimizer = true; }));
   // A part of almost every unit of a diffusion model is booked.
   EXPECT_FALSE(exchanges([](TestCase& of) { of.model = "dit-tiny"; }));
   EXPECT_TRUE(
