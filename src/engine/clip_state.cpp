@@ -178,10 +178,11 @@ void ClipState::set_noise(int64_t step) {
 }
 
 void ClipState::expect_clipped(int place) const {
-  // As the sums read them: kept ones, and what was booked.
   const Tensor kept = kept_coefficients_.cpu(), squared = squared_.cpu();
-  for (const Tensor& read : {kept.narrow(1, place * layout_.samples, layout_.samples).contiguous(),
-                             coefficients_.cpu()}) {
+  std::vector<Tensor> all = {kept.narrow(1, place * layout_.samples, layout_.samples).contiguous()};
+  // Sums of what was booked read others than those of kept gradients.
+  if (layout_.together > 0) all.push_back(coefficients_.cpu());
+  for (const Tensor& read : all) {
     privacy::expect_clipped({squared.data_ptr<double>(), read.data_ptr<double>(), layout_.params,
                              layout_.samples, schedule_.layers.of_param, step_.clip_norms});
   }
