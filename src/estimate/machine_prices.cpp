@@ -196,6 +196,7 @@ std::optional<MachinePrices> stored_prices(const std::string& path, const std::s
   if (!stored.contains(machine)) return {};
   try {
     const Json& found = stored.at(machine);
+    if (found.value("amounts", 1) != kAmountsVersion) return {};
     MachinePrices prices{machine,
                          found.at("source").get<std::string>(),
                          found.at("typical_error").get<double>(),
@@ -220,20 +221,36 @@ void store_prices(const std::string& path, const MachinePrices& prices) {
   stored[prices.machine] = {{"source", prices.source},
                             {"typical_error", prices.typical},
                             {"spread", prices.spread},
+                            {"amounts", kAmountsVersion},
                             {"seconds", seconds}};
   ensure_folder_writable(std::filesystem::path(path).parent_path().string());
   write_file_atomically(path, stored.dump(1) + "\n");
 }
 
-MachinePrices prices_for(const std::string& prices_file, Device device, DType compute) {
-  if (const auto stored = stored_prices(prices_file, priced_machine(device, compute)))
-    return *stored;
+namespace {
+
+// What comes with the program.
+MachinePrices built_in_prices(Device device, DType compute) {
   if (!device.is_cuda()) return known_cpu_prices(cpu_model(), at::get_num_threads(), compute);
   const std::string name = canonical(gpus().at(static_cast<size_t>(device.index())).name);
   for (const auto& entry : names(KnownGpu{})) {
     if (name.find(entry.name) != std::string::npos) return known_prices(entry.value, compute);
   }
   return assumed_prices(/*on_gpu=*/true, compute);
+}
+
+}  // namespace
+
+MachinePrices prices_for(const std::string& prices_file, Device device, DType compute) {
+  const std::string machine = priced_machine(device, compute);
+  if (const auto stored = stored_prices(prices_file, machine)) return *stored;
+  MachinePrices prices = built_in_prices(device, compute);
+  if (!prices_file.empty() && stored_machines(prices_file).contains(machine))
+    prices.source += fmt::format(
+        "; {} has prices of this machine that this version cannot use: run `veil doctor "
+        "--calibrate` again",
+        prices_file);
+  return prices;
 }
 
 }  // namespace veil

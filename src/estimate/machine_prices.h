@@ -50,14 +50,15 @@ MachinePrices known_cpu_prices(const std::string& processor, int threads, DType 
 
 // The machine's name in a file of prices.
 std::string priced_machine(Device device, DType compute);
-// From a file that `veil doctor --calibrate` wrote; none if it does not know this machine, or is
-// damaged.
+// From a file that `veil doctor --calibrate` wrote; none if it does not know this machine, is
+// damaged, or was written when rows were counted otherwise (kAmountsVersion).
 std::optional<MachinePrices> stored_prices(const std::string& path, const std::string& machine);
 // Adds to the file, or replaces what it has of this machine.
 void store_prices(const std::string& path, const MachinePrices& prices);
 
 // What steps on this device are priced by: what was measured here and is in the file ("": none),
-// what is known of such a device, or what is assumed.
+// what is known of such a device, or what is assumed. The source says so if the file has prices that
+// cannot be used.
 MachinePrices prices_for(const std::string& prices_file, Device device, DType compute);
 
 }  // namespace veil

@@ -50,6 +50,9 @@ enum class Amount {
   steps
 };
 inline constexpr int kAmounts = static_cast<int>(Amount::steps) + 1;
+// Raised whenever rows are counted otherwise: prices that were measured of other amounts explain
+// nothing.
+inline constexpr int kAmountsVersion = 2;
 const NameTable<Amount>& names(Amount);
 
 // What a machine spends on an amount, for the answer to "what bounds this step?".

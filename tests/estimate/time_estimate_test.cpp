@@ -2,6 +2,7 @@
 // fitted.
 #include "estimate/time_estimate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -235,6 +236,32 @@ TEST(MachinePricesTest, StoredPricesComeBackAndADamagedFileIsAsIfItWereNotThere)
   write_file_atomically(path, R"({"one": {"source": "x", "seconds": {}}})");
   EXPECT_FALSE(stored_prices(path, "one"));
   EXPECT_FALSE(stored_prices("", "one"));
+}
+
+TEST(MachinePricesTest, PricesOfRowsThatWereCountedOtherwiseAreNotUsedAndTheSourceSaysSo) {
+  const std::string path = testing::TempDir() + "/older_prices.json";
+  std::filesystem::remove(path);
+  const auto source = [&](const std::string& file) {
+    return prices_for(file, cpu_device(), at::kFloat).source;
+  };
+  const std::string built_in = source("");
+  EXPECT_EQ(source(path), built_in);
+  MachinePrices prices = assumed_prices(/*on_gpu=*/false, at::kFloat);
+  prices.machine = priced_machine(cpu_device(), at::kFloat);
+  prices.source = "measured here";
+  store_prices(path, prices);
+  EXPECT_EQ(source(path), "measured here");
+  const std::string stored = read_file(path),
+                    now = fmt::format(R"("amounts": {})", kAmountsVersion);
+  ASSERT_NE(stored.find(now), std::string::npos);
+  // Of another version, and as builds wrote it that knew of none.
+  for (const std::string& other : {std::string(R"("amounts": 1)"), std::string(R"("kept": 1)")}) {
+    std::string changed = stored;
+    write_file_atomically(path, changed.replace(changed.find(now), now.size(), other));
+    EXPECT_FALSE(stored_prices(path, prices.machine)) << other;
+    EXPECT_THAT(source(path), testing::AllOf(testing::StartsWith(built_in),
+                                             testing::HasSubstr("veil doctor --calibrate")));
+  }
 }
 
 }  // namespace
