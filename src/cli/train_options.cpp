@@ -11,9 +11,10 @@ void add_train_options(Options& options, TrainCommand& command) {
   c.model.name = "";  // a person names the model
   add_data_options(options, c);
   add_corpus_options(options, c.data.corpus, "label-names");
-  options.add("samples", c.data.samples,
-              {.help = "what one sample is: packed text (the default), or one document per "
-                       "sequence; labelled for classification"});
+  options.add(
+      "samples", c.data.samples,
+      {.help = "what one sample is: packed text (the default without privacy), one document "
+               "per sequence (the default with it), or labelled, for classification"});
   options.add(
       "held-out", c.data.held_out,
       {.help =

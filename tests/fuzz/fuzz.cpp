@@ -18,7 +18,7 @@ std::string_view take_line(std::string_view& text) {
 
 const std::string& work_folder() {
   struct Folder {
-    std::string path = (fs::temp_directory_path() / "veil_fuzz_XXXXXX").string();
+    std::string path = (fs::temp_directory_path() / ("veil_fuzz_" + std::string(6, 'X'))).string();
     Folder() {
       if (!mkdtemp(path.data())) std::abort();
     }
