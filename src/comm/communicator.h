@@ -71,8 +71,8 @@ struct SimulatedLink {
   double latency_s = 10e-6;
 };
 // Peers' shards are the own shard rotated, a different offset for each: zeros would flatter the
-// clocks. A sum is the own contribution; a peer sends the rows that it is sent, rotated
-// likewise.
+// clocks. A sum is the own contribution; of rows, peers send the own ones' columns of this rank,
+// rotated likewise.
 std::unique_ptr<Communicator> make_simulated_communicator(int rank, int size, Device device,
                                                           SimulatedLink link = {});
 // A world of one that needs no library: every sum is the own contribution.

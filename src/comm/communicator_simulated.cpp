@@ -3,8 +3,8 @@
 //   all_gather      slot p holds the own shard rotated by an offset that depends on p: the same
 //                   numbers, no two slots alike, and no memory besides the caller's
 //   sums            the own contribution alone
-//   all_to_all      a peer sends what it is sent, its rows rotated as the numbers of a gathered slot
-//                   are: what is gathered of rows belongs to them
+//   all_to_all      a peer's rows are the own ones, rotated as the numbers of a gathered slot are:
+//                   what is gathered of rows belongs to them
 #include <cmath>
 
 #include "base/error.h"
@@ -90,7 +90,7 @@ class SimulatedCommunicator : public Communicator {
         const auto head = static_cast<int64_t>(p == rank_ ? 0 : offset(p, count));
         for (int64_t i = 0; i < count; ++i) {
           copy_bytes(memory(received) + static_cast<size_t>(p * count + i) * n,
-                     memory(rows) + static_cast<size_t>((i + head) % count * size_ + p) * n, n,
+                     memory(rows) + static_cast<size_t>((i + head) % count * size_ + rank_) * n, n,
                      device_);
         }
       }

@@ -17,8 +17,10 @@ Builder::Builder(const ModelShape& shape, const StepOptions& options)
   choose_access();
   choose_lowest();
   choose_gradients();
-  if (clips()) choose_clipping();
   choose_deferral();
+  if (clips()) choose_clipping();
+  choose_exchange();
+  if (clips_by(privacy::PassKind::keep)) place_kept();
 }
 
 Schedule Builder::build() {
@@ -86,17 +88,20 @@ void Builder::choose_gradients() {
 // the samples' gradients, they can do so while backward runs, and nothing is summed twice: a sum
 // waits for the last norm, a gradient does not. Units of which something is booked are summed.
 void Builder::choose_exchange() {
+  const bool keeps = clips_by(privacy::PassKind::keep);
   std::string& why_not = schedule_.not_exchanged;
   int64_t sent = 0, trained = 0;
   std::vector<bool> whole;
   for (int u = 0; u < units(); ++u) {
-    whole.push_back(!frozen(u) && clips_by(privacy::PassKind::keep) && !has_booked_[u]);
+    whole.push_back(!frozen(u) && keeps && !has_booked_[u]);
     if (!frozen(u)) trained += unit(u).numel;
     if (whole.back()) sent += unit(u).numel;
   }
-  if (!schedule_.reduces || ddp_) {
+  if (!clips()) {
+    why_not = "the step is not private";
+  } else if (!schedule_.reduces || ddp_) {
     why_not = "gradients are not sharded";
-  } else if (!clips_by(privacy::PassKind::keep)) {
+  } else if (!keeps) {
     why_not = "none are kept (pass_plan: keep)";
   } else if (options_.clip->layers) {
     why_not = "layers have clip norms of their own";
@@ -107,12 +112,14 @@ void Builder::choose_exchange() {
   } else {
     const bool no_heavier =
         shape_.batch * dtype_bytes(options_.compute) <= dtype_bytes(options_.reduce);
-    const bool can_wait =
-        !accumulates_shard_ && !options_.offload_params && !options_.offload_optimizer;
     const bool wanted = options_.exchange == Exchange::kept ||
                         (options_.exchange == Exchange::automatic && no_heavier &&
-                         2 * sent > trained && !(options_.defer_update && can_wait));
-    if (wanted) schedule_.exchanged = std::move(whole);
+                         2 * sent > trained && !schedule_.defers_update);
+    if (wanted) {
+      schedule_.exchanged = std::move(whole);
+      if (std::exchange(schedule_.defers_update, false))
+        schedule_.not_deferred = "ranks exchange kept gradients during backward already";
+    }
   }
   if (options_.exchange != Exchange::kept) why_not.clear();
 }
@@ -130,8 +137,6 @@ void Builder::choose_deferral() {
     why_not = "parameters or optimizer state are in host memory";
   } else if (accumulates_shard_) {
     why_not = "micro-batches are summed in shards (accumulate: whole)";
-  } else if (schedule_.exchanges()) {
-    why_not = "ranks exchange kept gradients during backward already";
   } else if (books && checkpointed()) {
     why_not = "what was booked is read beside activations that are made again";
   } else if (books && blocks_share_bookings()) {
@@ -199,7 +204,7 @@ void Builder::choose_clipping() {
                                      reads_inputs);
   }
   schedule_.booked_param.assign(shape_.params.size(), false);
-  method.pass == privacy::PassKind::keep ? choose_kept() : choose_exchange();
+  if (method.pass == privacy::PassKind::keep) choose_booked();
 }
 
 // The parameter, and those joined behind it that its rows run on into.
@@ -214,7 +219,8 @@ std::vector<ParamId> Builder::covered(const Report& report) const {
   return ids;
 }
 
-void Builder::choose_kept() {
+// keep: what is booked all the same.
+void Builder::choose_booked() {
   books_table_.assign(static_cast<size_t>(blocks()), false);
   booked_copies_.assign(static_cast<size_t>(blocks()), 0);
   most_with_copies_.assign(static_cast<size_t>(blocks()), 0);
@@ -250,7 +256,10 @@ void Builder::choose_kept() {
     for (const ParamSlot& slot : unit(u).slots)
       has_booked_[u] = has_booked_[u] || schedule_.booked_param[static_cast<size_t>(slot.param)];
   }
-  choose_exchange();
+}
+
+// keep: where the others lie in a unit's buffer.
+void Builder::place_kept() {
   schedule_.kept_offset.assign(shape_.params.size(), -1);
   schedule_.kept_numel.assign(static_cast<size_t>(units()), 0);
   for (int u = 0; u < units(); ++u) {

@@ -25,10 +25,11 @@ class Builder {
   void choose_lowest();
   Schedule::Stored stored(DType dtype, ParamAccess sharded) const;
   void choose_gradients();
-  void choose_exchange();
   void choose_deferral();
   void choose_clipping();
-  void choose_kept();
+  void choose_booked();
+  void choose_exchange();
+  void place_kept();
   void check_reports() const;
   // The sink writes straight into what the update reads: there is nobody to reduce with, or ddp
   // reduces in place.

@@ -64,8 +64,9 @@ TEST(Simulated, SumsAreTheOwnContribution) {
   EXPECT_TRUE(at::equal(data, whole));
 }
 
+// Of the columns that this rank owns: others would be of other parameters, or of no parameter at all.
 // Rotated as what is gathered of them, so that the two belong together.
-TEST(Simulated, APeerSendsTheRowsThatItIsSent) {
+TEST(Simulated, APeersRowsAreTheOwnOnes) {
   constexpr int64_t kRows = 4, kColumns = 5;
   const auto comm = make_simulated_communicator(2, 3, cpu_device());
   const Tensor rows = at::randn({kRows, 3 * kColumns}), received = at::zeros({3 * kRows, kColumns}),
@@ -74,7 +75,7 @@ TEST(Simulated, APeerSendsTheRowsThatItIsSent) {
   comm->all_gather(numbers, gathered)->wait();
   for (int64_t p = 0; p < 3; ++p) {
     for (int64_t i = p * kRows; i < (p + 1) * kRows; ++i) {
-      const Tensor sent = rows[gathered[i].item<int64_t>()].narrow(0, p * kColumns, kColumns);
+      const Tensor sent = rows[gathered[i].item<int64_t>()].narrow(0, 2 * kColumns, kColumns);
       EXPECT_TRUE(at::equal(received[i], sent)) << i;
     }
   }

@@ -114,6 +114,9 @@ void expect_private_golden(const PrivateGolden& golden, const GoldenSetting& set
   const Batch own = rows_of(golden.batch, deal.samples, setting.dtype);
   Executor executor(model, batch, options, cpu_device(), own, std::move(ranks));
   executor.prepare();
+  if (setting.exchange == Exchange::kept && setting.pass == privacy::PassKind::keep) {
+    EXPECT_EQ(executor.schedule().exchanges(), world > 1 && setting.strategy != Strategy::ddp);
+  }
 
   const auto& expected_sums = by_layer ? golden.grad_sum : golden.grad_clipped_sum;
   const LayerScales norm_scales(golden.squared_norms), sum_scales(expected_sums);

@@ -69,6 +69,7 @@ SensitivityFound one_sample_less(const TestCase& test, Ranks ranks) {
   run.executor->load(samples(-1));
   const std::vector<Tensor> whole = run.executor->gradients();
   SensitivityFound found;
+  found.exchanged = run.executor->schedule().exchanges();
   for (const int64_t left_out : {0, 2, 5}) {
     run.executor->load(samples(left_out));
     found.moved = std::max(found.moved, distance(whole, run.executor->gradients()));

@@ -13,7 +13,8 @@ std::vector<TestCase> sensitivity_cases(int world);
 double stated_slack(DType compute);
 
 struct SensitivityFound {
-  double moved = 0;  // the largest distance that leaving one sample out makes
+  double moved = 0;        // the largest distance that leaving one sample out makes
+  bool exchanged = false;  // ranks sent each other kept gradients
 };
 // Leaves each of a rank's samples out in turn, in its place. Every rank must call it.
 SensitivityFound one_sample_less(const TestCase& test, Ranks ranks);

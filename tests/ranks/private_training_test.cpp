@@ -111,6 +111,7 @@ Trained train(const std::string& model, int world, Strategy strategy, int64_t mi
   test.clipped->expected_batch = privacy.mechanism.expected_batch();
   test.clipped->noise_multiplier = privacy.mechanism.noise_deviation(1);
   TestRun run(test, std::move(ranks));
+  EXPECT_EQ(run.executor->schedule().exchanges(), draws.exchanged && world > 1);
   privacy.sampling = {{1, 2, 3, 4, 5, 6, 7, 8}};
   privacy.clip_count = {{8, 7, 6, 5, 4, 3, 2, 1}};
   privacy.clip_norm = request.clip_norm;

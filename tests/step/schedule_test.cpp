@@ -314,6 +314,42 @@ TEST(Schedule, KeptGradientsAreExchangedDuringBackward) {
             "micro-batches are summed whole (accumulate: shard, combine_every: 1)");
   EXPECT_EQ(why_not([](TestCase& of) { of.step.wrap = WrapPolicy::none; }),
             "a part of every unit is booked");
+  EXPECT_EQ(why_not([](TestCase& of) { of.clipped.reset(); }), "the step is not private");
+}
+
+// What sums received gradients waits for them and for all ranks' coefficients, and what was sent is
+// let go when it has arrived.
+TEST(Schedule, SumsOfReceivedGradientsWaitForThemAndForTheirCoefficients) {
+  TestCase test;
+  test.model = "llama-tiny";
+  test.batch = 1;
+  test.step = TestCase::all_of(at::kFloat);
+  test.step.world = 3;
+  test.step.exchange = Exchange::kept;
+  test.clipped.emplace();
+  test.clipped->pass = privacy::PassKind::keep;
+  for (const int micro_batches : {1, 2}) {
+    test.step.micro_batches = micro_batches;
+    const Schedule schedule = TestRun(test, simulated_ranks(test)).executor->schedule();
+    const std::vector<Op>& body = schedule.part(Part::body);
+    std::vector<int> sent(schedule.layout.units.size(), -1);
+    int coefficients = -1, sums = 0, released = 0;
+    for (size_t i = 0; i < body.size(); ++i) {
+      const Op& op = body[i];
+      if (op.kind == OpKind::exchange) {
+        (op.unit < 0 ? coefficients : sent[static_cast<size_t>(op.unit)]) = static_cast<int>(i);
+      } else if (op.kind == OpKind::release && op.note == "kept gradients") {
+        EXPECT_THAT(op.after, testing::Contains(sent[static_cast<size_t>(op.unit)]));
+        ++released;
+      } else if (op.kind == OpKind::combine && schedule.exchanges(op.unit)) {
+        EXPECT_THAT(op.after,
+                    testing::IsSupersetOf({sent[static_cast<size_t>(op.unit)], coefficients}));
+        ++sums;
+      }
+    }
+    EXPECT_EQ(sums, micro_batches == 1 ? 0 : 3);
+    EXPECT_EQ(released, 3);
+  }
 }
 
 TEST(Schedule, ItsPrintNamesEveryRow) {
