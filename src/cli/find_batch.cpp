@@ -1,6 +1,7 @@
 // veil find-batch: the largest batch that fits, predicted, then confirmed by two runs of `veil
 // profile`, each in a process of its own.
 #include <algorithm>
+#include <map>
 
 #include "base/files.h"
 #include "base/outputs.h"
@@ -143,7 +144,14 @@ class Search {
   }
 
  private:
-  int64_t estimate(int64_t batch) const {
+  // The estimator's bytes; the searches ask for some batches again.
+  int64_t estimate(int64_t batch) {
+    const auto [known, is_new] = estimates_.try_emplace(batch);
+    if (is_new) known->second = estimated_bytes(batch);
+    return known->second;
+  }
+
+  int64_t estimated_bytes(int64_t batch) const {
     StepOptions step = step_options(experiment_, world_, on_gpu_);
     const Model model = make_model(experiment_, source_, world_);
     const ModelShape shape = model.shape(batch, step.compute, on_gpu_);
@@ -200,6 +208,7 @@ class Search {
   int64_t predicted_ = 0;  // the largest batch by the estimator
   std::vector<std::string> words_;
   StepPrices prices_;
+  std::map<int64_t, int64_t> estimates_;
   std::vector<Trial> trials_;
 };
 
