@@ -20,7 +20,7 @@ class Builder {
   Schedule build();
 
  private:
-  // Decisions, taken once (build.cpp).
+  // Decisions, taken once (choose.cpp).
   void choose_access();
   void choose_lowest();
   Schedule::Stored stored(DType dtype, ParamAccess sharded) const;
