@@ -61,17 +61,16 @@ __device__ __forceinline__ void store_group(float* to, const float (&value)[kUpd
 template <int kApart>
 __device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&value)[kUpdateGroup],
                                             const Bits<kUpdateGroup>& bits) {
-  float largest = 0;  // or not a number
+  float sizes = 0;  // their sum, or not a number
 #pragma unroll
-  for (int k = 0; k < kUpdateGroup; ++k)
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(fabsf(value[k])));
+  for (int k = 0; k < kUpdateGroup; ++k) sizes += fabsf(value[k]);
   uint32_t word[kUpdateGroup / 2];
 #pragma unroll
   for (int w = 0; w < kUpdateGroup / 2; ++w) {
     const uint32_t low = __float_as_uint(value[2 * w]), high = __float_as_uint(value[2 * w + 1]);
     word[w] = __byte_perm(low + bits.value[2 * w], high + bits.value[2 * w + 1], 0x7632);
   }
-  if (!(largest < 0x1p127f)) {
+  if (!(sizes < 0x1p127f)) {
 #pragma unroll
     for (int w = 0; w < kUpdateGroup / 2; ++w) {
       const uint32_t low =
