@@ -18,6 +18,9 @@ void set_arithmetic(const RunConfig& config) {
   at::Context& context = at::globalContext();
   context.setAllowTF32CuBLAS(config.step.tf32);
   context.setAllowTF32CuDNN(config.step.tf32);
+  // Long sums of two-byte products are split; the parts are then added in fp32, too, and rounded once.
+  context.setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false);
+  context.setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false);
   context.setDeterministicAlgorithms(config.step.deterministic, /*warn_only=*/false);
   if (!config.step.deterministic) return;
   // A kernel without an order of its own throws from now on instead of being taken. cuBLAS is told
