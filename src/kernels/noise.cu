@@ -42,11 +42,11 @@ __global__ void __launch_bounds__(kThreads)
         if (begin + k >= 0 && begin + k < numel) sum[k] = out[begin + k];
       }
     }
-    const NoiseGroup<Real> normals =
-        noise_group_on_device<Real, kGenerator>(keys, step, parameter, group);
+    const NoiseGroup<Real> noise =
+        noise_group_on_device<Real, kGenerator>(keys, step, parameter, group, deviation);
 #pragma unroll
     for (int k = 0; k < kNoiseGroup; ++k) {
-      sum[k] += deviation * normals.value[k];
+      sum[k] += noise.value[k];
       if constexpr (kGenerator == NoiseGenerator::hardened) sum[k] = noise_snapped(sum[k], anchor);
     }
     if (whole) {

@@ -320,15 +320,16 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
   return result;
 }
 
-// A single draw; of hardened noise the first.
+// A single draw, times `deviation`; of hardened noise the first.
 template <typename Real>
 VEIL_HOST_DEVICE NoiseGroup<Real> noise_draw(NoiseGenerator generator, const ChaChaKey& key,
-                                             uint64_t step, uint32_t parameter, uint64_t group) {
+                                             uint64_t step, uint32_t parameter, uint64_t group,
+                                             Real deviation = 1) {
   const ChaChaBlock block = noise_words(generator, key, step, parameter, group);
   if (sizeof(Real) == 4 && !noise_needs_further_words(block))
-    return noise_normals<Real>(block, nullptr);
+    return noise_normals<Real>(block, nullptr, deviation);
   const ChaChaBlock further = noise_words(generator, key, step, parameter, group, /*further=*/true);
-  return noise_normals<Real>(block, &further);
+  return noise_normals<Real>(block, &further, deviation);
 }
 // The second draw of hardened noise. In fp32 it needs no further words and no last digits: it is added
 // with a small weight, to blur the first. The device's quick functions are good to 2^-20 here.

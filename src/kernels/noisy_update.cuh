@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, c
 }
 
 // Any range, any type: a thread makes one aligned group of normals and updates what of it falls
-// into the range. `ends_only`: whole groups are somebody else's.
+// into the range. Rounded like the quick kernel below, which works on the groups beside it. `ends_only`: whole groups are somebody else's.
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packed, bool ends_only) {
   const UpdateKnobs knobs = *u.knobs;
@@ -64,13 +64,17 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
     const int64_t begin = group * kNoiseGroup - u.first_element;
     const bool inside = begin >= 0 && begin + kNoiseGroup <= u.numel, whole = packed && inside;
     if (ends_only && inside) return;
-    Real sum[kNoiseGroup] = {};
+    NoiseGroup<Real> noise_here = {};
+    if (deviation != 0)
+      noise_here = noise_group_on_device<Real, kGenerator>(
+          u.keys, static_cast<uint64_t>(noise.step), u.parameter, group, deviation);
+    Real(&sum)[kNoiseGroup] = noise_here.value;
     if (u.samples == 0) {
 #pragma unroll
       for (int q = 0; q < kFours; ++q) {
         const Four<Grad> g = load_inside(grad, begin + q * kFour, u.numel, whole);
 #pragma unroll
-        for (int k = 0; k < kFour; ++k) sum[q * kFour + k] = static_cast<Real>(g.value[k]);
+        for (int k = 0; k < kFour; ++k) sum[q * kFour + k] += static_cast<Real>(g.value[k]);
       }
     }
     for (int64_t s = 0; s < u.samples; ++s) {
@@ -81,15 +85,11 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
         const Four<Grad> g = load_inside(grad + s * u.stride, begin + q * kFour, u.numel, whole);
 #pragma unroll
         for (int k = 0; k < kFour; ++k)
-          sum[q * kFour + k] += factor * static_cast<Real>(g.value[k]);
+          sum[q * kFour + k] = fma(factor, static_cast<Real>(g.value[k]), sum[q * kFour + k]);
       }
     }
-    if (deviation != 0) {
-      const NoiseGroup<Real> normals = noise_group_on_device<Real, kGenerator>(
-          u.keys, static_cast<uint64_t>(noise.step), u.parameter, group);
-#pragma unroll
-      for (int k = 0; k < kNoiseGroup; ++k) sum[k] += deviation * normals.value[k];
-      if constexpr (kGenerator == NoiseGenerator::hardened) {
+    if constexpr (kGenerator == NoiseGenerator::hardened) {
+      if (deviation != 0) {
         const Real anchor = noise_anchor<Real>(noise.deviation);
 #pragma unroll
         for (int k = 0; k < kNoiseGroup; ++k) sum[k] = noise_snapped(sum[k], anchor);

@@ -17,6 +17,7 @@
 #include "kernels/noisy_update.h"
 #include "kernels/sample_combine.h"
 #include "kernels/sample_norm.h"
+#include "kernels/test_operations.h"
 #include "kernels/update.h"
 
 namespace veil {
@@ -382,6 +383,89 @@ void updates_together_are_those_alone(Device device) {
       }
     }
   }
+}
+// What a rank updates of a parameter has the bits of the whole, wherever its shard is cut: noise
+// has one value whoever draws it.
+void shards_have_the_bits_of_the_whole(Device device) {
+  constexpr int64_t kNumel = 4099;
+  const Tensor knobs = update_knobs().to(device), noise = noise_knobs(0.7).to(device);
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
+    for (const NoiseGenerator generator :
+         {NoiseGenerator::secure, NoiseGenerator::philox, NoiseGenerator::hardened}) {
+      for (const auto& [param, grad, samples] : {std::tuple{at::kFloat, at::kFloat, 0},
+                                                 {at::kFloat, at::kBFloat16, 3},
+                                                 {at::kBFloat16, at::kBFloat16, 2},
+                                                 {at::kDouble, at::kDouble, 2}}) {
+        SCOPED_TRACE(fmt::format("{} {} {} by {} of {} samples", name_of(kind), name_of(generator),
+                                 dtype_name(param), dtype_name(grad), samples));
+        const UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+        NoiseSource source;
+        source.generator = generator;
+        source.key.word[2] = 9;
+        NoisyUpdate whole = noisy_update_of(
+            {kind, param, param == at::kDouble ? param : at::kFloat, grad, kNumel, 0, 0, samples});
+        move_to(device, whole);
+        std::vector<NoisyUpdate> shards;
+        const std::vector<int64_t> cuts = {0, 16, 21, 1000, 1008, 2053, kNumel};
+        for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+          NoisyUpdate shard = whole;
+          const int64_t count = cuts[c + 1] - cuts[c];
+          for (Tensor* tensor : {&shard.param, &shard.m, &shard.v, &shard.grad}) {
+            if (tensor->defined()) *tensor = tensor->narrow(-1, cuts[c], count).clone();
+          }
+          if (samples) shard.grad = sample_rows(shard.grad);
+          shard.first_index = shard.first_element = cuts[c];
+          noisy_update(shard, knobs, rule, noise, source);
+          shards.push_back(shard);
+        }
+        noisy_update(whole, knobs, rule, noise, source);
+        for (Tensor NoisyUpdate::*part : {&NoisyUpdate::param, &NoisyUpdate::m, &NoisyUpdate::v}) {
+          if (!(whole.*part).defined()) continue;
+          std::vector<Tensor> parts;
+          for (const NoisyUpdate& shard : shards) parts.push_back(shard.*part);
+          EXPECT_TRUE(at::equal(at::cat(parts), whole.*part));
+        }
+      }
+    }
+  }
+}
+TEST(SampleOperations, ShardsHaveTheBitsOfTheWhole) {
+  shards_have_the_bits_of_the_whole(cpu_device());
+}
+TEST(GpuSampleOperations, ShardsHaveTheBitsOfTheWhole) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  shards_have_the_bits_of_the_whole(gpu_device(0));
+}
+
+// `veil verify` compares what an update drew with noise that is added alone: bit by bit.
+void the_updates_noise_is_that_which_is_added(Device device) {
+  for (const NoiseGenerator generator :
+       {NoiseGenerator::secure, NoiseGenerator::philox, NoiseGenerator::hardened}) {
+    for (const DType dtype : {at::kFloat, at::kDouble}) {
+      const auto options = at::TensorOptions(dtype).device(device);
+      NoiseSource source;
+      source.generator = generator;
+      source.key.word[2] = 9;
+      NoisyUpdate of;
+      of.param = at::zeros({40'003}, options);
+      of.grad = at::zeros({40'003}, options);
+      of.parameter = 4;
+      UpdateKnobs knobs;
+      knobs.learning_rate = 1;
+      noisy_update(of, knobs_on(device, knobs), {}, noise_knobs(0.7).to(device), source);
+      const Tensor alone = at::zeros({40'003}, options);
+      add_noise(alone, NoiseKnobs{3, 0.7}, source, 4, 0);
+      EXPECT_TRUE(at::equal(of.param, -alone)) << name_of(generator) << " " << dtype_name(dtype);
+    }
+  }
+}
+TEST(SampleOperations, TheUpdatesNoiseIsThatWhichIsAdded) {
+  the_updates_noise_is_that_which_is_added(cpu_device());
+}
+TEST(GpuSampleOperations, TheUpdatesNoiseIsThatWhichIsAdded) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  the_updates_noise_is_that_which_is_added(gpu_device(0));
 }
 TEST(SampleOperations, ANoisyUpdateOfNoSamplesIsRefused) {
   NoisyUpdate of = noisy_update_of(
