@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "cli/program.h"
 #include "comm/communicator.h"
+#include "tensor/device.h"
 
 namespace veil {
 namespace {
@@ -95,6 +96,20 @@ TEST_F(ProgramVerify, TwoWorldsAreOneTableAndTheirNoiseHasTheSameBits) {
     EXPECT_EQ(row["digest"].get<std::string>(), record["noise"][0]["digest"].get<std::string>());
   }
   EXPECT_EQ(record["rows"].back()["world"].get<int>(), 2);
+}
+
+class GpuVerify : public ProgramTest {};
+
+// Noise too, which is compared bit by bit.
+TEST_F(GpuVerify, EveryRowPassesWithEveryGenerator) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const char* const words : {"--dtype bf16", "--dtype fp32", "--dtype fp64"}) {
+    const Answer answer =
+        veil(std::string("verify --device gpu --model llama-tiny-tied --seq-length 12 --mode "
+                         "auto,materialize --rng secure,hardened,philox ") +
+             words);
+    EXPECT_EQ(answer.code, kExitDone) << words << "\n" << answer.out << answer.err;
+  }
 }
 
 TEST_F(ProgramVerify, BadInputIsOneLineAndExitCodeTwo) {
