@@ -42,8 +42,8 @@ __device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, c
 }
 
 // Any range, any type: a thread makes one aligned group of noise and updates what of it falls into
-// the range. Rounded like the quick kernel below, which works on the groups beside it. `ends_only`:
-// whole groups are somebody else's.
+// the range. Noise and sums are rounded as by the quick kernel below, which works on the groups
+// beside it; the rule is not. `ends_only`: whole groups are somebody else's.
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packed, bool ends_only) {
   const UpdateKnobs knobs = *u.knobs;
