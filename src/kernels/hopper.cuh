@@ -104,9 +104,11 @@ __device__ __forceinline__ void copies_may_read() {
 __device__ __forceinline__ void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until what was committed has been read, and its place can be written to.
+// Until what was committed has been read, and its place can be written to; but for the last kPending
+// times.
+template <int kPending>
 __device__ __forceinline__ void stores_wait() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 // Four matrices of eight rows of 16 bytes: lane l has the address of row l % 8 of matrix l / 8, and
 // of each matrix the l-th word.

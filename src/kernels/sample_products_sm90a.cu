@@ -18,14 +18,14 @@ struct SumTile {
 
 // Two blocks of a cluster have tiles one below the other and share what their columns need.
 template <typename Product>
-__device__ __forceinline__ SumTile sum_tile(const Product& p, int64_t tile, int block) {
-  const int64_t columns = (p.columns + kSumColumns - 1) / kSumColumns,
-                rows = (p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows),
-                band = tile / (kBand * columns), first = band * kBand,
-                height = rows - first < kBand ? rows - first : kBand,
-                in_band = tile - first * columns;
-  return {((first + in_band % height) * kCluster + block) * kSumRows,
-          in_band / height * kSumColumns};
+__device__ __forceinline__ SumTile sum_tile(const Product& p, uint32_t tile, int block) {
+  const auto columns = static_cast<uint32_t>((p.columns + kSumColumns - 1) / kSumColumns),
+             rows =
+                 static_cast<uint32_t>((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)),
+             band = tile / (kBand * columns), first = band * kBand,
+             height = rows - first < kBand ? rows - first : kBand, in_band = tile - first * columns;
+  return {int64_t{(first + in_band % height) * kCluster + block} * kSumRows,
+          int64_t{in_band / height} * kSumColumns};
 }
 
 // Of four lanes q = 0 .. 3 each has columns 2q and 2q + 1 of two groups of eight (x, y and z, w). Lane
@@ -73,11 +73,12 @@ __device__ __forceinline__ void fetch_sample(const CUtensorMap& g, const CUtenso
   }
 }
 
-// What was fetched, multiplied and added by one of the groups.
-template <typename T>
+// What was fetched, multiplied and added by one of the groups; without kAdd, `sum` is overwritten.
+// `meanwhile` runs while the last products are made.
+template <typename T, bool kAdd, typename Meanwhile>
 __device__ __forceinline__ void add_sample(float (&sum)[128], int group, int tokens,
                                            const uint8_t* memory, Stages<kSumStages>& stages,
-                                           Turn& turn) {
+                                           Turn& turn, const Meanwhile& meanwhile) {
   const auto release = [&](int stage) {
     if (threadIdx.x % kGroup < kCluster) barrier_arrive(&stages.empty[stage], threadIdx.x % kGroup);
   };
@@ -91,7 +92,7 @@ __device__ __forceinline__ void add_sample(float (&sum)[128], int group, int tok
     for (int k = 0; k < kBox / 16; ++k) {
       product<T, 1>(sum, matrix_at(from + group * kBoxBytes + k * 16 * 128, kBoxBytes, 1024),
                     matrix_at(from + kSumRows / kBox * kBoxBytes + k * 16 * 128, kBoxBytes, 1024),
-                    1);
+                    kAdd || k > 0 || t > 0);
     }
     products_commit();
     products_wait<1>();
@@ -99,6 +100,7 @@ __device__ __forceinline__ void add_sample(float (&sum)[128], int group, int tok
     before = turn.stage;
     turn.next<kSumStages>();
   }
+  meanwhile();
   products_wait<0>();
   release(before);
 }
@@ -106,20 +108,21 @@ __device__ __forceinline__ void add_sample(float (&sum)[128], int group, int tok
 template <typename T>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     clipped_product_kernel(const __grid_constant__ CUtensorMap g,
-                           const __grid_constant__ CUtensorMap a, ClippedProduct p, int64_t tiles) {
+                           const __grid_constant__ CUtensorMap a, ClippedProduct p,
+                           uint32_t tiles) {
   extern __shared__ uint8_t raw[];
   __shared__ Stages<kSumStages> stages;
   uint8_t* memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
   const int block = static_cast<int>(block_in_cluster());
   if (threadIdx.x == 0) stages.begin(kGroups * kCluster);
   cluster_sync();
-  const int64_t first = blockIdx.x / kCluster, step = gridDim.x / kCluster;
+  const uint32_t first = blockIdx.x / kCluster, step = gridDim.x / kCluster;
   const int tokens = static_cast<int>(p.tokens);
   Turn turn;
   if (threadIdx.x < kGroup) {
     fewer_registers<40>();
     if (threadIdx.x == 0) {
-      for (int64_t tile = first; tile < tiles; tile += step) {
+      for (uint32_t tile = first; tile < tiles; tile += step) {
         const SumTile at = sum_tile(p, tile, block);
         for (int64_t i = 0; i < p.samples; ++i) {
           if (p.coefficients[i] == 0) continue;
@@ -133,7 +136,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
               lane = static_cast<int>(threadIdx.x) % 32,
               warp = static_cast<int>(threadIdx.x) % kGroup / 32;
     float sum[128];
-    for (int64_t tile = first; tile < tiles; tile += step) {
+    for (uint32_t tile = first; tile < tiles; tile += step) {
       // The sum so far is that of the samples before, divided by the coefficient of the last one:
       // what a sample adds is not scaled one by one, and nothing is kept for it.
       double last = 0;
@@ -146,7 +149,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int k = 0; k < 128; ++k) sum[k] *= ratio;
         last = c;
-        add_sample<T>(sum, group, tokens, memory, stages, turn);
+        add_sample<T, true>(sum, group, tokens, memory, stages, turn, [] {});
       }
       if (last == 0 && p.add) continue;
       // Of two neighbouring groups of eight columns a lane has two numbers each; pairs of lanes
@@ -182,28 +185,29 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 
 // ---- gradients that are kept, and their squared norms
 
-constexpr int kKeptColumns = 2 * kBox;                       // that a group writes at once
-constexpr int kKeptBytes = kKeptColumns / kBox * kBoxBytes;  // of a group, while they are written
+// A group fills one box while what is in the other is copied out.
+constexpr int kKeptPlaces = 2;
+static_assert(kSumColumns / kBox % kKeptPlaces == 0);
 
 template <typename T>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     kept_product_kernel(const __grid_constant__ CUtensorMap g,
                         const __grid_constant__ CUtensorMap a,
-                        const __grid_constant__ CUtensorMap out, KeptProduct p, int64_t tiles) {
+                        const __grid_constant__ CUtensorMap out, KeptProduct p, uint32_t tiles) {
   extern __shared__ uint8_t raw[];
   __shared__ Stages<kSumStages> stages;
   uint8_t* memory = raw + (1024 - shared_address(raw) % 1024) % 1024;
   const int block = static_cast<int>(block_in_cluster());
   if (threadIdx.x == 0) stages.begin(kGroups * kCluster);
   cluster_sync();
-  const int64_t first = blockIdx.x / kCluster, step = gridDim.x / kCluster,
-                items = tiles * p.samples;
+  const uint32_t first = blockIdx.x / kCluster, step = gridDim.x / kCluster,
+                 items = tiles * static_cast<uint32_t>(p.samples);
   const int tokens = static_cast<int>(p.tokens);
   Turn turn;
   if (threadIdx.x < kGroup) {
     fewer_registers<40>();
     if (threadIdx.x == 0) {
-      for (int64_t item = first; item < items; item += step)
+      for (uint32_t item = first; item < items; item += step)
         fetch_sample(g, a, sum_tile(p, item % tiles, block), static_cast<int>(item / tiles), tokens,
                      block, memory, stages, turn);
     }
@@ -213,45 +217,47 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
               lane = static_cast<int>(threadIdx.x) % 32,
               warp = static_cast<int>(threadIdx.x) % kGroup / 32;
     const bool leads = threadIdx.x % kGroup == 0;
-    uint8_t* const kept = memory + kSumStages * kSumBytes + group * kKeptBytes;
+    uint8_t* const kept = memory + kSumStages * kSumBytes + group * kKeptPlaces * kBoxBytes;
     // of a row of 16, the eight columns that a lane names (hopper.cuh, store_matrices)
     uint8_t* const row_of_lane = kept + (warp * 16 + lane % 16) * 128;
     const int column_of_lane = lane / 16;
-    float sum[128];
-    for (int64_t item = first; item < items; item += step) {
-#pragma unroll
-      for (int k = 0; k < 128; ++k) sum[k] = 0;
-      add_sample<T>(sum, group, tokens, memory, stages, turn);
-      const SumTile at = sum_tile(p, item % tiles, block);
-      const int64_t sample = item / tiles, row = at.row + group * 64;
+    float sum[128] = {};
+    for (uint32_t item = first; item < items; item += step) {
+      const uint32_t sample = item / tiles;
+      SumTile at;
+      add_sample<T, false>(sum, group, tokens, memory, stages, turn,
+                           [&] { at = sum_tile(p, item - sample * tiles, block); });
+      const int64_t row = at.row + group * 64;
       double squares = 0;
 #pragma unroll
-      for (int from = 0; from < kSumColumns; from += kKeptColumns) {
-        if (leads) stores_wait();
-        named_sync(1 + group, kGroup);
+      for (int from = 0; from < kSumColumns; from += kBox) {
+        // rows 0 to 7 and 8 to 15 of eight columns, and of the next eight
+        uint32_t words[kBox / 16][4];
+        float parts[kBox / 16];  // sums of eight squares
 #pragma unroll
-        for (int j = 0; j < kKeptColumns / 8; j += 2) {
-          uint32_t words[4];  // rows 0 to 7 and 8 to 15 of eight columns, and of the next eight
-          float part = 0;
+        for (int j = 0; j < kBox / 16; ++j) {
+          parts[j] = 0;
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
-            const float* here = sum + (from / 8 + j) * 4 + k * 2;
-            words[k] = word_of(here[0], here[1], T());
-            const float low = low_of(words[k], T()), high = high_of(words[k], T());
-            part += low * low + high * high;
+            const float* here = sum + from / 2 + j * 8 + k * 2;
+            words[j][k] = word_of(here[0], here[1], T());
+            const float low = low_of(words[j][k], T()), high = high_of(words[j][k], T());
+            parts[j] = fmaf(high, high, fmaf(low, low, parts[j]));
           }
-          squares += static_cast<double>(part);
-          const int column = j % (kBox / 8) + column_of_lane;
-          store_matrices(row_of_lane + j / (kBox / 8) * kBoxBytes + (column ^ lane % 8) * 16,
-                         words);
         }
+        squares += static_cast<double>((parts[0] + parts[1]) + (parts[2] + parts[3]));
+        const int place = from / kBox % kKeptPlaces * kBoxBytes;
+        if (leads) stores_wait<kKeptPlaces - 1>();
+        named_sync(1 + group, kGroup);
+#pragma unroll
+        for (int j = 0; j < kBox / 16; ++j)
+          store_matrices(row_of_lane + place + ((2 * j + column_of_lane) ^ lane % 8) * 16,
+                         words[j]);
         copies_may_read();
         named_sync(1 + group, kGroup);
         if (leads) {
-#pragma unroll
-          for (int b = 0; b < kKeptColumns / kBox; ++b)
-            store_box(&out, kept + b * kBoxBytes, static_cast<int>(at.column) + from + b * kBox,
-                      static_cast<int>(row), static_cast<int>(sample));
+          store_box(&out, kept + place, static_cast<int>(at.column) + from, static_cast<int>(row),
+                    static_cast<int>(sample));
           stores_commit();
         }
       }
@@ -262,7 +268,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
       if (lane == 0 && strip < p.rows)
         p.partial[kept_partial(p, sample, strip) + at.column / kSumColumns] = squares;
     }
-    if (leads) stores_wait();
+    if (leads) stores_wait<0>();
   }
   __syncwarp();
   cluster_sync();
@@ -295,16 +301,16 @@ __global__ void __launch_bounds__(kFinishThreads)
 // ----
 
 template <typename Product>
-int64_t sum_tiles(const Product& p) {  // of a cluster
-  return ((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)) *
-         ((p.columns + kSumColumns - 1) / kSumColumns);
+uint32_t sum_tiles(const Product& p) {  // of a cluster
+  return static_cast<uint32_t>(((p.rows + kCluster * kSumRows - 1) / (kCluster * kSumRows)) *
+                               ((p.columns + kSumColumns - 1) / kSumColumns));
 }
 
 template <typename T>
 void run_clipped_product(const ClippedProduct& p) {
   const CUtensorMap g = map_of(p.g, p.element, p.samples, p.tokens, p.rows, kBox),
                     a = map_of(p.a, p.element, p.samples, p.tokens, p.columns, kBox);
-  const int64_t tiles = sum_tiles(p);
+  const uint32_t tiles = sum_tiles(p);
   const int64_t clusters = processors() / kCluster;
   constexpr int kBytes = kSumStages * kSumBytes + 1024;
   allow_shared(clipped_product_kernel<T>, kBytes);
@@ -318,11 +324,11 @@ template <typename T>
 void run_kept_product(const KeptProduct& p) {
   const CUtensorMap g = map_of(p.g, p.element, p.samples, p.tokens, p.rows, kBox),
                     a = map_of(p.a, p.element, p.samples, p.tokens, p.columns, kBox);
-  const int64_t tiles = sum_tiles(p);
+  const uint32_t tiles = sum_tiles(p);
   const CUtensorMap out =
       map_of({p.out, p.out_stride, p.columns}, p.element, p.samples, p.rows, p.columns, kBox);
-  const int64_t clusters = processors() / kCluster, items = tiles * p.samples;
-  constexpr int kBytes = kSumStages * kSumBytes + kGroups * kKeptBytes + 1024;
+  const int64_t clusters = processors() / kCluster, items = int64_t{tiles} * p.samples;
+  constexpr int kBytes = kSumStages * kSumBytes + kGroups * kKeptPlaces * kBoxBytes + 1024;
   allow_shared(kept_product_kernel<T>, kBytes);
   const auto stream = static_cast<cudaStream_t>(p.stream);
   kept_product_kernel<T><<<static_cast<unsigned>((items < clusters ? items : clusters) * kCluster),
