@@ -88,7 +88,7 @@ __device__ __forceinline__ void store_group(__nv_bfloat16* to, const float (&val
 
 // updated_param in fp32, with the divisions by what all elements share made once and the other by
 // the device's quick one. Fused multiply-adds are written out, so that an element gets the same bits
-// from both kernels of update.cu. What decays is subtracted as such: 1 - rate * decay, rounded,
+// from every kernel that updates it. What decays is subtracted as such: 1 - rate * decay, rounded,
 // would be off by the same part for all elements at every step.
 struct QuickUpdate {
   UpdateFactors<float> f;
@@ -103,7 +103,15 @@ struct QuickUpdate {
 
   __device__ __forceinline__ float updated(OptimizerKind kind, float p, float grad, float& m,
                                            float& v) const {
-    if (kind == OptimizerKind::sgd) return p - fmaf(rate, grad, decay * p);
+    return decay == 0 ? updated_with<false>(kind, p, grad, m, v)
+                      : updated_with<true>(kind, p, grad, m, v);
+  }
+  // kDecays: whether `decay` is other than 0. Plain SGD is one operation without.
+  template <bool kDecays>
+  __device__ __forceinline__ float updated_with(OptimizerKind kind, float p, float grad, float& m,
+                                                float& v) const {
+    if (kind == OptimizerKind::sgd)
+      return kDecays ? p - fmaf(rate, grad, decay * p) : fmaf(-rate, grad, p);
     if (kind == OptimizerKind::sgd_momentum) {
       m = fmaf(f.momentum, m, fmaf(f.scale, grad, f.weight_decay * p));
       return fmaf(-f.learning_rate, m, p);
@@ -142,11 +150,19 @@ struct GroupRule {
     if constexpr (kHasM) m_before = load_group<kStates>(m_at);
     if constexpr (kHasV) v_before = load_group<kStates>(v_at);
     float value[kUpdateGroup], m[kUpdateGroup], v[kUpdateGroup];
+    const auto update_all = [&](auto decays) {
 #pragma unroll
-    for (int k = 0; k < kUpdateGroup; ++k) {
-      m[k] = m_before.at(k);
-      v[k] = v_before.at(k);
-      value[k] = quick.updated(kKind, before.at(k), sum[k], m[k], v[k]);
+      for (int k = 0; k < kUpdateGroup; ++k) {
+        m[k] = m_before.at(k);
+        v[k] = v_before.at(k);
+        value[k] =
+            quick.template updated_with<decays.value>(kKind, before.at(k), sum[k], m[k], v[k]);
+      }
+    };
+    if (kKind == OptimizerKind::sgd && quick.decay == 0) {
+      update_all(std::false_type());
+    } else {
+      update_all(std::true_type());
     }
     if constexpr (kHasV) store_group<kStates>(v_at, v, turned(bits, Rounded::second_moment));
     if constexpr (kHasM) store_group<kStates>(m_at, m, turned(bits, Rounded::first_moment));

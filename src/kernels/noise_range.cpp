@@ -71,10 +71,7 @@ struct LaneNormals {
 void lane_normals(const LaneWords& words, LaneNormals& normals) {
   for (int i = 0; i < kLanePairs; ++i) {
     const float radius = noise_radius<float>(words.radius[i]);
-    float cosine, sine;
-    noise_direction<float>(words.turn[i], cosine, sine);
-    normals.value[2 * i] = radius * cosine;
-    normals.value[2 * i + 1] = radius * sine;
+    noise_pair(radius, words.turn[i], normals.value[2 * i], normals.value[2 * i + 1]);
   }
 }
 

@@ -249,32 +249,47 @@ VEIL_HOST_DEVICE double negated_by(double value, uint32_t word) {
   return word >> 31 ? -value : value;
 }
 
-// The cosine and sine of `word` / 2^32 of a turn. Whole quarters are taken off first, as integers,
-// so that the rest is small and exact.
+// Not fused with an addition that follows: noise has the same bits wherever it is added.
+VEIL_HOST_DEVICE float noise_product(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+VEIL_HOST_DEVICE double noise_product(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+// `radius` times the cosine and the sine of `word` / 2^32 of a turn. Whole quarters are taken off
+// first, as integers, so that the rest is small and exact.
 template <typename Real>
-VEIL_HOST_DEVICE void noise_direction(uint32_t word, Real& cosine, Real& sine) {
-  // The nearest quarter is in the top two bits of `nearest`, and bit 31 of `next` is that of the
-  // quarter after it: where the two differ, the nearest quarter is odd.
-  const uint32_t nearest = word + 0x20000000u, next = nearest + 0x40000000u;
+VEIL_HOST_DEVICE void noise_pair(Real radius, uint32_t word, Real& first, Real& second) {
+  const uint32_t nearest = word + 0x20000000u;        // the nearest quarter is in the top two bits
   const auto rest = static_cast<int32_t>(word << 2);  // from it, an eighth of a turn at most
   Real c, s;
   // 2 pi / 2^34
   eighth_turn(static_cast<Real>(rest) * static_cast<Real>(3.657295198167899e-10), c, s);
-  const bool odd = static_cast<int32_t>(nearest ^ next) < 0;
-  cosine = negated_by(odd ? s : c, next);
-  sine = negated_by(odd ? c : s, nearest);
+  const bool odd = (nearest & 1u << 30) != 0;
+  const Real turned = negated_by(radius, nearest);  // by the half that is in two quarters or three
+  first = noise_product(turned, odd ? -s : c);
+  second = noise_product(turned, odd ? c : s);
 }
 // Of `word` / 2^64 of a turn.
-VEIL_HOST_DEVICE void noise_direction(uint64_t word, double& cosine, double& sine) {
-  const auto quarter = static_cast<uint32_t>((word + (uint64_t{1} << 61)) >> 62);
-  const auto rest = static_cast<int64_t>(word - (uint64_t{quarter} << 62));
+VEIL_HOST_DEVICE void noise_pair(double radius, uint64_t word, double& first, double& second) {
+  const uint64_t nearest = word + (uint64_t{1} << 61);
+  const auto rest = static_cast<int64_t>(word << 2);
   double c, s;
-  // 2 pi / 2^64
-  eighth_turn(static_cast<double>(rest) * 3.4061215800865545e-19, c, s);
-  cosine = quarter & 1 ? s : c;
-  sine = quarter & 1 ? c : s;
-  if (((quarter + 1) & 2) != 0) cosine = -cosine;
-  if ((quarter & 2) != 0) sine = -sine;
+  // 2 pi / 2^66
+  eighth_turn(static_cast<double>(rest) * 8.5153039502163862e-20, c, s);
+  const bool odd = (nearest >> 62 & 1) != 0;
+  const double turned = nearest >> 63 != 0 ? -radius : radius;
+  first = noise_product(turned, odd ? -s : c);
+  second = noise_product(turned, odd ? c : s);
 }
 
 template <typename Real>
@@ -283,13 +298,19 @@ struct NoiseGroup {
 };
 
 VEIL_HOST_DEVICE bool noise_needs_further_words(const ChaChaBlock& block) {
-  bool needs = false;
 #ifdef __CUDA_ARCH__
+  // noise_at_end of any radius, by the instruction that adds and compares
+  uint32_t least = ~0u;
 #pragma unroll
-#endif
+  for (int pair = 0; pair < kNoiseGroup / 2; ++pair)
+    least = __viaddmin_u32(block.word[2 * pair], kNoiseEnd, least);
+  return least < 2 * kNoiseEnd;
+#else
+  bool needs = false;
   for (int pair = 0; pair < kNoiseGroup / 2; ++pair)
     needs = needs || noise_at_end(block.word[2 * pair]);
   return needs;
+#endif
 }
 
 // The normals of a block's words, times `deviation`, in Real's arithmetic. In fp32 `further` may be
@@ -303,19 +324,17 @@ VEIL_HOST_DEVICE NoiseGroup<Real> noise_normals(const ChaChaBlock& block,
 #endif
   for (int pair = 0; pair < kNoiseGroup / 2; ++pair) {
     const uint32_t word = block.word[2 * pair], turn = block.word[2 * pair + 1];
-    Real radius, cosine, sine;
+    Real &first = result.value[2 * pair], &second = result.value[2 * pair + 1];
     if constexpr (sizeof(Real) == 8) {
-      radius = noise_radius(noise_uniform<Real>(word, further->word[2 * pair]));
-      noise_direction(uint64_t{turn} << 32 | further->word[2 * pair + 1], cosine, sine);
+      const Real radius = noise_radius(noise_uniform<Real>(word, further->word[2 * pair]));
+      noise_pair(radius * deviation, uint64_t{turn} << 32 | further->word[2 * pair + 1], first,
+                 second);
     } else {
       const bool fine = further && noise_at_end(word);
-      radius = fine ? noise_radius(noise_uniform<Real>(word, further->word[2 * pair]))
-                    : noise_radius<Real>(word);
-      noise_direction<Real>(turn, cosine, sine);
+      const Real radius = fine ? noise_radius(noise_uniform<Real>(word, further->word[2 * pair]))
+                               : noise_radius<Real>(word);
+      noise_pair(radius * deviation, turn, first, second);
     }
-    radius *= deviation;
-    result.value[2 * pair] = radius * cosine;
-    result.value[2 * pair + 1] = radius * sine;
   }
   return result;
 }

@@ -42,14 +42,15 @@ __device__ __forceinline__ void store_inside(T* to, int64_t at, int64_t numel, c
 }
 
 // Any range, any type: a thread makes one aligned group of noise and updates what of it falls into
-// the range. Noise and sums are rounded as by the quick kernel below, which works on the groups
-// beside it; the rule is not. `ends_only`: whole groups are somebody else's.
+// the range. It has the bits of the quick kernel below, which works on the groups beside it.
+// `ends_only`: whole groups are somebody else's.
 template <typename Param, typename Grad, typename State, typename Real, NoiseGenerator kGenerator>
 __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packed, bool ends_only) {
   const UpdateKnobs knobs = *u.knobs;
   const NoiseKnobs noise = *u.noise_knobs;
   const Real deviation = static_cast<Real>(noise.deviation);
   const UpdateFactors<Real> factors = update_factors<Real>(u.rule, knobs);
+  const QuickUpdate quick(u.rule, knobs);
   const auto* grad = static_cast<const Grad*>(u.grad);
   auto* param = static_cast<Param*>(u.param);
   auto *m_at = static_cast<State*>(u.m), *v_at = static_cast<State*>(u.v);
@@ -117,9 +118,14 @@ __global__ void __launch_bounds__(kThreads) any_kernel(NoisyUpdate u, bool packe
 #pragma unroll
       for (int k = 0; k < kFour; ++k) {
         const int place = q * kFour + k;
-        Real m_value = static_cast<Real>(m.value[k]), v_value = static_cast<Real>(v.value[k]);
-        const Real value = updated_param<Real>(factors, static_cast<Real>(p.value[k]), sum[place],
-                                               m_value, v_value);
+        Real m_value = static_cast<Real>(m.value[k]), v_value = static_cast<Real>(v.value[k]),
+             value;
+        const Real before = static_cast<Real>(p.value[k]);
+        if constexpr (sizeof(Real) == 8) {
+          value = updated_param<Real>(factors, before, sum[place], m_value, v_value);
+        } else {
+          value = quick.updated(u.rule.kind, before, sum[place], m_value, v_value);
+        }
         store(&updated.value[k], value, bits.value[place]);
         store(&m.value[k], m_value, m_bits.value[place]);
         store(&v.value[k], v_value, v_bits.value[place]);
@@ -190,30 +196,27 @@ struct GroupUpdate {
     const Group<Grad> first = load_group(grad + begin);
     Group<Grad> second = {};
     if constexpr (kAhead > 1) second = load_group(grad + begin + (u.samples > 1 ? u.stride : 0));
-    float sum[kNoiseGroup] = {};
-    if (deviation != 0) {
-      const auto index = static_cast<uint64_t>(group);
-      const ChaChaBlock words = noise_words(kGenerator, u.keys.key, step, of.parameter, index);
-      constexpr bool kHardened = kGenerator == NoiseGenerator::hardened;
-      const float weight =
-          kHardened ? static_cast<float>(kNoiseFirstWeight) * deviation : deviation;
-      NoiseGroup<float> normals;
-      if constexpr (kFurther) {
-        const ChaChaBlock further =
-            noise_words(kGenerator, u.keys.key, step, of.parameter, index, /*further=*/true);
-        normals = noise_normals(words, &further, weight);
-      } else {
-        if (noise_needs_further_words(words)) return false;
-        normals = noise_normals(words, nullptr, weight);
-      }
+    // A deviation of 0 makes zeros of the normals: a branch around them costs as much as they do.
+    const auto index = static_cast<uint64_t>(group);
+    const ChaChaBlock words = noise_words(kGenerator, u.keys.key, step, of.parameter, index);
+    constexpr bool kHardened = kGenerator == NoiseGenerator::hardened;
+    const float weight = kHardened ? static_cast<float>(kNoiseFirstWeight) * deviation : deviation;
+    NoiseGroup<float> normals;
+    if constexpr (kFurther) {
+      const ChaChaBlock further =
+          noise_words(kGenerator, u.keys.key, step, of.parameter, index, /*further=*/true);
+      normals = noise_normals(words, &further, weight);
+    } else {
+      if (noise_needs_further_words(words)) return false;
+      normals = noise_normals(words, nullptr, weight);
+    }
+    float(&sum)[kNoiseGroup] = normals.value;
+    if constexpr (kHardened) {
+      const NoiseGroup<float> second =
+          noise_second_draw<float>(u.keys.second, step, of.parameter, index);
+      const float blur = static_cast<float>(kNoiseSecondWeight) * deviation;
 #pragma unroll
-      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = normals.value[k];
-      if constexpr (kHardened) {
-        normals = noise_second_draw<float>(u.keys.second, step, of.parameter, index);
-        const float blur = static_cast<float>(kNoiseSecondWeight) * deviation;
-#pragma unroll
-        for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(blur, normals.value[k], sum[k]);
-      }
+      for (int k = 0; k < kNoiseGroup; ++k) sum[k] = fmaf(blur, second.value[k], sum[k]);
     }
     if (u.samples == 0) {
 #pragma unroll

@@ -183,7 +183,7 @@ bool a_single_draw_makes(float a, float b) {
   // The rest of an eighth of a turn is below 2^29, so that fp32 keeps multiples of 32 at most.
   for (int64_t w = centre - 600; w <= centre + 600; ++w) {
     float cosine, sine;
-    noise_direction<float>(static_cast<uint32_t>(w), cosine, sine);
+    noise_pair(1.0f, static_cast<uint32_t>(w), cosine, sine);
     for (const float radius : radii) {
       if (radius * cosine == a && radius * sine == b) return true;
     }

@@ -386,10 +386,10 @@ void updates_together_are_those_alone(Device device) {
   }
 }
 // What a rank updates of a parameter has the bits of the whole, wherever its shard is cut: noise
-// has one value whoever draws it. On a GPU the rule is rounded otherwise at the ends of a range.
-TEST(SampleOperations, ShardsHaveTheBitsOfTheWhole) {
+// has one value whoever draws it, and the rule rounds alike in whole groups and elsewhere.
+void shards_have_the_bits_of_the_whole(Device device, double weight_decay) {
   constexpr int64_t kNumel = 4099;
-  const Tensor knobs = update_knobs(), noise = noise_knobs(0.7);
+  const Tensor knobs = update_knobs().to(device), noise = noise_knobs(0.7).to(device);
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::sgd_momentum, OptimizerKind::adamw}) {
     for (const NoiseGenerator generator :
@@ -400,7 +400,7 @@ TEST(SampleOperations, ShardsHaveTheBitsOfTheWhole) {
                                                  {at::kDouble, at::kDouble, 2}}) {
         SCOPED_TRACE(fmt::format("{} {} {} by {} of {} samples", name_of(kind), name_of(generator),
                                  dtype_name(param), dtype_name(grad), samples));
-        const UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, 0.1, 11};
+        const UpdateRule rule{kind, 0.9, 0.9, 0.95, 1e-8, weight_decay, 11};
         NoiseSource source;
         source.generator = generator;
         source.key.word[2] = 9;
@@ -414,11 +414,12 @@ TEST(SampleOperations, ShardsHaveTheBitsOfTheWhole) {
           for (Tensor* tensor : {&shard.param, &shard.m, &shard.v, &shard.grad}) {
             if (tensor->defined()) *tensor = tensor->narrow(-1, cuts[c], count).clone();
           }
-          if (samples) shard.grad = sample_rows(shard.grad);
+          move_to(device, shard);
           shard.first_index = shard.first_element = cuts[c];
           noisy_update(shard, knobs, rule, noise, source);
           shards.push_back(shard);
         }
+        move_to(device, whole);
         noisy_update(whole, knobs, rule, noise, source);
         for (Tensor NoisyUpdate::*part : {&NoisyUpdate::param, &NoisyUpdate::m, &NoisyUpdate::v}) {
           if (!(whole.*part).defined()) continue;
@@ -429,6 +430,15 @@ TEST(SampleOperations, ShardsHaveTheBitsOfTheWhole) {
       }
     }
   }
+}
+TEST(SampleOperations, ShardsHaveTheBitsOfTheWhole) {
+  for (double weight_decay : {0.1, 0.0})
+    shards_have_the_bits_of_the_whole(cpu_device(), weight_decay);
+}
+TEST(GpuSampleOperations, ShardsHaveTheBitsOfTheWhole) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  for (double weight_decay : {0.1, 0.0})
+    shards_have_the_bits_of_the_whole(gpu_device(0), weight_decay);
 }
 
 // `veil verify` compares what an update drew with noise that is added alone: bit by bit.
