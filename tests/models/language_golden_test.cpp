@@ -37,6 +37,7 @@ void expect_golden(const LanguageGolden& golden, const HandRun& run, const Toler
 
 void goldens_are_met(Device device) {
   for (const LanguageGolden& golden : language_goldens()) {
+    const double fp32 = fp32_tolerance(golden);
     for (const std::string& weights : golden.weight_files) {
       for (const AttentionKind attention : {AttentionKind::automatic, AttentionKind::math}) {
         // 0: as in training; a few bytes: some columns of the vocabulary at a time, made twice.
@@ -47,7 +48,7 @@ void goldens_are_met(Device device) {
           expect_golden(golden, run_by_hand(golden, model, weights, at::kDouble, device),
                         {at::kDouble, 1e-10, 1e-10});
           expect_golden(golden, run_by_hand(golden, model, weights, at::kFloat, device),
-                        {at::kFloat, 1e-5, 1e-5});
+                        {at::kFloat, fp32, fp32});
         }
       }
     }

@@ -13,6 +13,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/randint_like.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/sin.h>
@@ -21,6 +22,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cross_entropy.h"
@@ -33,14 +35,18 @@ namespace {
 // A model's parameters as leaves of autograd.
 class Leaves {
  public:
-  Leaves(const Model& model, const InitialWeights& initial, DType dtype, Device device)
+  // `changed`: by how much of itself each number is changed, up or down at random.
+  Leaves(const Model& model, const InitialWeights& initial, DType dtype, Device device,
+         double changed = 0)
       : flat_(model, dtype, device) {
     for (size_t i = 0; i < model.params.size(); ++i) {
       const auto id = static_cast<ParamId>(i);
       EXPECT_TRUE(initial.fill(id, 0, flat_[id].view({-1})));
       const std::string& name = model.params[i].name;
       names_.push_back(name);
-      tensors_[name] = flat_[id].detach().clone().requires_grad_(true);
+      Tensor tensor = flat_[id].detach().clone();
+      if (changed > 0) tensor *= 1 + changed * (2 * at::randint_like(tensor, 2) - 1);
+      tensors_[name] = tensor.requires_grad_(true);
     }
   }
   bool has(const std::string& name) const { return tensors_.count(name) > 0; }
@@ -237,10 +243,14 @@ Tensor summed_loss(const Tensor& logits, const Tensor& targets) {
 
 }  // namespace
 
-NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device) {
+namespace {
+
+NamedTensors gradients_of(const LanguageGolden& golden, DType dtype, Device device,
+                          double changed) {
   const LanguageConfig& c = golden.config;
   const Model model = golden.model();
-  const Leaves p(model, load_weights(golden.weight_files.front(), c, model.params), dtype, device);
+  const Leaves p(model, load_weights(golden.weight_files.front(), c, model.params), dtype, device,
+                 changed);
   const Tensor ids = golden.batch.inputs.to(device), targets = golden.batch.targets.to(device);
   if (c.family == Family::roberta)
     return p.gradients(summed_loss(roberta_logits(c, p, ids), targets));
@@ -254,6 +264,25 @@ NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Devic
       c.family == Family::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
   const Tensor& head = p.has("lm_head.weight") ? p["lm_head.weight"] : p[table];
   return p.gradients(summed_loss(at::linear(hidden, head), targets));
+}
+
+}  // namespace
+
+NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device) {
+  return gradients_of(golden, dtype, device, 0);
+}
+
+double fp32_tolerance(const LanguageGolden& golden) {
+  const LayerScales scales(golden.grad_sum);
+  at::manual_seed(1);
+  double moved = 0;
+  for (int draw = 0; draw < 4; ++draw) {
+    for (const auto& [name, grad] : gradients_of(golden, at::kDouble, cpu_device(), 0x1p-24))
+      moved = std::max(moved,
+                       relative_to_layer(grad, golden.grad_sum.at(name), scales, name, at::kFloat));
+  }
+  const auto results = 20.0 * static_cast<double>(golden.config.layers);
+  return std::max(1e-5, std::sqrt(results) * moved);
 }
 
 NamedTensors autograd_gradients(const DiffusionGolden& golden, DType dtype, Device device) {

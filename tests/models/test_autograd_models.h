@@ -17,4 +17,10 @@ using NamedTensors = std::map<std::string, Tensor>;
 NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device);
 NamedTensors autograd_gradients(const DiffusionGolden& golden, DType dtype, Device device);
 
+// How far fp32 may be off the golden's gradients, by relative_to_layer. 1e-5 is what rounding costs
+// where nothing amplifies it. Large scores of attention do: how much is seen in fp64, by changing
+// every parameter by 2^-24 of itself. An implementation rounds some ten results per block, there and
+// back, each by about as much, and their errors add up at random.
+double fp32_tolerance(const LanguageGolden& golden);
+
 }  // namespace veil
