@@ -104,8 +104,8 @@ __device__ __forceinline__ void copies_may_read() {
 __device__ __forceinline__ void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until what was committed has been read, and its place can be written to; but for the last kPending
-// times.
+// Until all but the last kPending of what was committed have been read, and their places can be
+// written to.
 template <int kPending>
 __device__ __forceinline__ void stores_wait() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -35,7 +35,6 @@ namespace {
 // A model's parameters as leaves of autograd.
 class Leaves {
  public:
-  // `changed`: by how much of itself each number is changed, up or down at random.
   Leaves(const Model& model, const InitialWeights& initial, DType dtype, Device device,
          double changed = 0)
       : flat_(model, dtype, device) {
@@ -243,10 +242,8 @@ Tensor summed_loss(const Tensor& logits, const Tensor& targets) {
 
 }  // namespace
 
-namespace {
-
-NamedTensors gradients_of(const LanguageGolden& golden, DType dtype, Device device,
-                          double changed) {
+NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device,
+                                double changed) {
   const LanguageConfig& c = golden.config;
   const Model model = golden.model();
   const Leaves p(model, load_weights(golden.weight_files.front(), c, model.params), dtype, device,
@@ -266,18 +263,12 @@ NamedTensors gradients_of(const LanguageGolden& golden, DType dtype, Device devi
   return p.gradients(summed_loss(at::linear(hidden, head), targets));
 }
 
-}  // namespace
-
-NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device) {
-  return gradients_of(golden, dtype, device, 0);
-}
-
 double fp32_tolerance(const LanguageGolden& golden) {
   const LayerScales scales(golden.grad_sum);
   at::manual_seed(1);
   double moved = 0;
   for (int draw = 0; draw < 4; ++draw) {
-    for (const auto& [name, grad] : gradients_of(golden, at::kDouble, cpu_device(), 0x1p-24))
+    for (const auto& [name, grad] : autograd_gradients(golden, at::kDouble, cpu_device(), 0x1p-24))
       moved = std::max(moved,
                        relative_to_layer(grad, golden.grad_sum.at(name), scales, name, at::kFloat));
   }

@@ -13,8 +13,10 @@ namespace veil {
 
 using NamedTensors = std::map<std::string, Tensor>;
 
-// Gradients of the samples' summed loss, by parameter, in fp64 on CPU.
-NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device);
+// Gradients of the samples' summed loss, by parameter, in fp64 on CPU. `changed`: by how much of
+// itself each number of a parameter is changed first, up or down at random.
+NamedTensors autograd_gradients(const LanguageGolden& golden, DType dtype, Device device,
+                                double changed = 0);
 NamedTensors autograd_gradients(const DiffusionGolden& golden, DType dtype, Device device);
 
 // How far fp32 may be off the golden's gradients, by relative_to_layer. 1e-5 is what rounding costs
