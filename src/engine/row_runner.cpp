@@ -29,6 +29,20 @@ void RowMemory::note_peaks(Part part) const {
   }
 }
 
+namespace {
+
+// Samples on a CPU as `device` copies them. A GPU does so by itself from pinned memory; from other
+// memory the host waits for the micro-batch before, and the GPU then for the host.
+Tensor copied_from(Device device, const Tensor& samples) {
+  if (!device.is_cuda() || !samples.is_cpu()) return samples;
+  CategoryScope scope(Category::data);
+  const Tensor pinned =
+      empty_tensor(samples.sizes(), samples.scalar_type(), cpu_device(), /*pinned=*/true);
+  return pinned.copy_(samples);
+}
+
+}  // namespace
+
 RowRunner::RowRunner(const ExecutorContext& context, UnitBuffers& units, Gradients& gradients,
                      RowClock* clock, Batch data)
     : context_(context),
@@ -64,7 +78,7 @@ void RowRunner::load(const Batch& samples) {
     const int64_t rows = samples.inputs.defined() ? samples.inputs.size(0) : 0;
     VEIL_CHECK(rows % batch == 0, "{} samples are no whole micro-batches of {}", rows, batch);
     micro_batches_ = static_cast<int>(rows / batch);
-    data_ = samples;
+    data_ = samples.each([&](const Tensor& tensor) { return copied_from(context_.device, tensor); });
     return;
   }
   data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
@@ -257,11 +271,14 @@ void RowRunner::run_compute(const Op& op, int micro_batch) {
 void RowRunner::load_micro_batch(int micro_batch) {
   const int64_t batch = context_.shape.batch;
   auto own = [&](const Tensor& samples) { return samples.narrow(0, micro_batch * batch, batch); };
-  input_.inputs.copy_(own(data_.inputs));
-  input_.targets.copy_(own(data_.targets));
-  if (input_.conditions.defined()) input_.conditions.copy_(own(data_.conditions));
+  const auto copy = [&](const Tensor& to, const Tensor& samples) {
+    to.copy_(own(samples), /*non_blocking=*/true);
+  };
+  copy(input_.inputs, data_.inputs);
+  copy(input_.targets, data_.targets);
+  if (input_.conditions.defined()) copy(input_.conditions, data_.conditions);
   if (gradients_.clip() && data_.counted.defined())
-    gradients_.clip()->counted().copy_(own(data_.counted));
+    copy(gradients_.clip()->counted(), data_.counted);
 }
 
 GradSink& RowRunner::sink_for(const Op& op) {

@@ -85,6 +85,9 @@ bool Trainer::run(data::Position start) {
     if (options_.privacy) batch->batch.counted = counted_rows(batch->samples);
     executor_.load(batch->batch);
     executor_.step(line.learning_rate);
+    // Counted while a GPU computes: the next step need not wait for it.
+    const PrivateTraining* const p = options_.privacy ? &*options_.privacy : nullptr;
+    const double epsilon = p && p->epsilon ? p->epsilon(step) : 0;
     // The loss waits for the step; ranks also agree on whether to stop.
     const bool asked_to_stop = options_.stop && options_.stop();
     const auto read_sums = [&] {
@@ -101,7 +104,7 @@ bool Trainer::run(data::Position start) {
     line.loss = sums[0] / samples;
     stopped = sums[1] > 0;
     if (options_.average) options_.average->update();
-    if (options_.privacy) finish_private_step(line, sums[2], sums[3], sums[4]);
+    if (p) finish_private_step(line, epsilon, sums[2], sums[3], sums[4]);
     if (executor_.schedule().options.grad_norm) line.grad_norm = executor_.grad_norm();
     line.seconds = (steady_ms() - begin_ms) / 1e3;
     line.tokens_per_second =
@@ -129,13 +132,13 @@ bool Trainer::run(data::Position start) {
   return executor_.steps() >= end;
 }
 
-void Trainer::finish_private_step(StepLine& line, double samples, double bad_samples,
-                                  double clip_count) {
+void Trainer::finish_private_step(StepLine& line, double epsilon, double samples,
+                                  double bad_samples, double clip_count) {
   PrivateTraining& p = *options_.privacy;
   privacy::expect_drawn(p.mechanism, p.users ? p.users->count() : samples_->present(),
                         std::llround(samples));
   const double good = samples - bad_samples;
-  line.privacy = PrivateLine{.epsilon = p.epsilon ? p.epsilon(line.step) : 0,
+  line.privacy = PrivateLine{.epsilon = epsilon,
                              .clip_norm = p.clip_norm,
                              .samples = static_cast<int64_t>(samples),
                              .bad_samples = static_cast<int64_t>(bad_samples),

@@ -110,7 +110,8 @@ class Trainer {
   int64_t rank_samples() const;
   int64_t last_step() const;
   std::unique_ptr<data::Order> make_order() const;
-  void finish_private_step(StepLine& line, double samples, double bad_samples, double clip_count);
+  void finish_private_step(StepLine& line, double epsilon, double samples, double bad_samples,
+                           double clip_count);
 
   Executor& executor_;
   std::shared_ptr<const Feed> samples_, held_out_;
