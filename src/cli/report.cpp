@@ -1,6 +1,8 @@
 // veil report: tables, plots and one page from a folder of records.
 #include "report/report.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/command.h"
@@ -8,10 +10,30 @@
 #include "cli/terminal.h"
 #include "report/audit_page.h"
 #include "report/changes.h"
+#include "report/training_comparison.h"
 #include "report/training_page.h"
 #include "suite/suite.h"
 
 namespace veil {
+namespace {
+
+void say_hint(const std::string& plots_hint) {
+  std::fflush(stdout);
+  if (!plots_hint.empty())
+    fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), plots_hint);
+}
+
+void compare_trainings(const std::vector<std::string>& folders, const std::string& output_folder,
+                       bool overwrite) {
+  const ReportFiles report = write_training_comparison(folders, output_folder, overwrite);
+  fmt::print("{}", report.summary);
+  if (!report.output_folder.empty())
+    fmt::print("\npage      {}\npictures  {}\n", join_path(report.output_folder, "comparison.html"),
+               report.pictures);
+  say_hint(report.plots_hint);
+}
+
+}  // namespace
 
 int run_report(const CommandCall& call) {
   std::vector<std::string> folders;
@@ -26,13 +48,15 @@ int run_report(const CommandCall& call) {
       "input-dir", folders,
       {.aliases = {"dir"},
        .help = "the folder that holds *_result.json, or metrics.jsonl of a training run; two "
-               "folders of records show what changed from the first to the second",
+               "folders of records show what changed from the first to the second, several of "
+               "training runs stand side by side",
        .positional = true,
        .required = true,
        .value = "DIR"});
   options.add(
       "output-dir", output_folder,
-      {.help = "where the report goes; by default that folder, and of two folders nowhere but here",
+      {.help = "where the report goes; by default that folder, and of several folders only the "
+               "terminal",
        .value = "DIR"});
   options.add("with", peers,
               {.help = "measurements of other software, shown beside the cost of privacy: a JSON "
@@ -41,8 +65,14 @@ int run_report(const CommandCall& call) {
   add_overwrite_option(options, overwrite);
   if (!options.parse_call(call)) return kExitDone;
 
+  if (folders.size() > 1 && std::any_of(folders.begin(), folders.end(), holds_training)) {
+    if (!peers.empty()) user_error("--with {}: it is for one folder of a suite's records", peers);
+    compare_trainings(folders, output_folder, overwrite);
+    return kExitDone;
+  }
   if (folders.size() > 2)
-    user_error("{} folders: a report is of one, or of two to compare", folders.size());
+    user_error("{} folders: a report is of one, of two to compare, or of training runs",
+               folders.size());
   const bool audits = folders.size() == 1 && holds_audits(folders[0]),
              training = folders.size() == 1 && holds_training(folders[0]);
   if (!peers.empty() && (folders.size() == 2 || audits || training))
@@ -72,8 +102,7 @@ int run_report(const CommandCall& call) {
     fmt::print(stderr, "{} '{}' is left out: {}\n", colored(stderr, Color::yellow, "veil:"),
                damaged.file, damaged.reason);
   }
-  if (!report.plots_hint.empty())
-    fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), report.plots_hint);
+  say_hint(report.plots_hint);
   return kExitDone;
 }
 

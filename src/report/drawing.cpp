@@ -159,11 +159,13 @@ std::string write_png(const LinePlot& plot, const std::string& path, bool overwr
                   "set xlabel {}\nset ylabel {}\nset grid\nset key below\nplot {}\n",
                   single_quoted(path), single_quoted(plot.title), single_quoted(plot.x_label),
                   single_quoted(plot.y_label), lines));
+  expect_output_file(path);
   const Drawing drawing = run_gnuplot(".", script);
   if (drawing.spawn_error != 0 || drawing.status != 0) {
     return fmt::format("{} is not made: gnuplot is missing or failed; `gnuplot {}` makes it", path,
                        script);
   }
+  list_output_file(path);
   std::filesystem::remove(data);
   std::filesystem::remove(script);
   return "";

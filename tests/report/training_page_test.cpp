@@ -54,7 +54,7 @@ TEST(TrainingPage, ItHasACurveForEachFigureAndItsNumbersAreTheRuns) {
   const ReportFiles report = write_training_report(folder.path(), "");
   // The means of the first two steps and of the last two.
   EXPECT_THAT(report.summary,
-              HasSubstr("fell from 998.5 to 980.5 in 20 steps, for an epsilon of 5."));
+              HasSubstr("fell from 998.5 to 980.5 in 20 steps, for an epsilon of at most 5.0000."));
   const std::string page = folder.read("index.html");
   EXPECT_THAT(page, HasSubstr("How did the training go?"));
   EXPECT_THAT(page, HasSubstr("llama-&lt;tiny&gt;"));
