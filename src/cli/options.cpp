@@ -7,6 +7,7 @@
 namespace veil {
 namespace {
 
+constexpr const char* kFile = "config";
 constexpr const char* kStored = "run folder";
 
 }  // namespace
@@ -33,6 +34,23 @@ void Options::brief(const std::vector<std::string>& names,
   for (const std::string& name : names) VEIL_CHECK(has(name), "no option {}", name);
   brief_ = names;
   examples_ = examples;
+}
+
+void Options::replaces(std::vector<std::pair<std::string, std::string>> pairs) {
+  for (const auto& [by, what] : pairs)
+    VEIL_CHECK(has(by) && has(what), "no options {} and {}", by, what);
+  replaces_ = std::move(pairs);
+}
+
+bool Options::is_replaced(const Setting& setting, Source source) const {
+  return std::any_of(replaces_.begin(), replaces_.end(), [&](const auto& pair) {
+    if (pair.second != setting.name) return false;
+    const Setting& by = *find(pair.first);
+    // The command line's words are known before any source is read, then come file and preset.
+    const bool on_command_line = !by.typed.empty(), in_file = by.source == kFile;
+    return on_command_line || (source != Source::file && in_file) ||
+           (source == Source::stored && given(by.name));
+  });
 }
 
 void Options::defaults(const std::string& name, const std::vector<DefaultCase>& cases) {
@@ -105,7 +123,7 @@ void Options::set(Setting& setting, const std::vector<std::string>& values, Sour
   }
   const std::string wrong = setting.read(texts);
   if (wrong.empty()) {
-    setting.source = source == Source::file           ? "config"
+    setting.source = source == Source::file           ? kFile
                      : source == Source::preset_value ? "preset"
                      : source == Source::stored       ? kStored
                                                       : "command line";
@@ -138,8 +156,7 @@ bool Options::is_set(const std::string& name) const {
   return !setting->source.empty();
 }
 
-void Options::set_stored(const nlohmann::json& settings, const std::vector<std::string>& except,
-                         const std::vector<std::pair<std::string, std::string>>& replaces) {
+void Options::set_stored(const nlohmann::json& settings, const std::vector<std::string>& except) {
   const auto text = [](const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   };
@@ -148,10 +165,7 @@ void Options::set_stored(const nlohmann::json& settings, const std::vector<std::
     if (!setting.source.empty() || !setting.refused.empty() || found == settings.end()) continue;
     if (found->is_null() || std::find(except.begin(), except.end(), setting.name) != except.end())
       continue;
-    if (std::any_of(replaces.begin(), replaces.end(), [&](const auto& pair) {
-          return pair.second == setting.name && given(pair.first);
-        }))
-      continue;
+    if (is_replaced(setting, Source::stored)) continue;
     std::vector<std::string> values;
     if (found->is_array()) {
       for (const auto& value : *found) values.push_back(text(value));

@@ -57,6 +57,9 @@ class Options {
   }
   // What a plain --help shows: these options only, and examples.
   void brief(const std::vector<std::string>& names, const std::vector<std::string>& examples);
+  // Pairs of which giving the first takes away what a source of a lower rank has for the second:
+  // `--steps 10` beats a file's `epochs`. Both from one source stay for the command to refuse.
+  void replaces(std::vector<std::pair<std::string, std::string>> pairs);
   // The option's defaults, if they differ from run to run; the last case that applies holds.
   void defaults(const std::string& name, const std::vector<DefaultCase>& cases);
 
@@ -86,9 +89,8 @@ class Options {
   bool given(const std::string& name) const;   // by preset, file or command line
   bool is_set(const std::string& name) const;  // given, or taken from a stored run
   // Sets what was not given to the values of a stored run, by the options' names. What the table
-  // has no option for is left out; so is whatever one of these pairs replaces.
-  void set_stored(const nlohmann::json& settings, const std::vector<std::string>& except,
-                  const std::vector<std::pair<std::string, std::string>>& replaces);
+  // has no option for is left out.
+  void set_stored(const nlohmann::json& settings, const std::vector<std::string>& except);
   bool has(const std::string& name) const { return find(name) != nullptr; }
   OptionTable description() const;
   std::string shown(const std::string& name) const;  // the field as it is now
@@ -141,6 +143,8 @@ class Options {
   std::vector<std::string> option_names() const;
   [[noreturn]] void unknown_option(const std::string& given) const;
   void set(Setting& setting, const std::vector<std::string>& values, Source source);
+  // Whether a source of a higher rank than this one gave what replaces it.
+  bool is_replaced(const Setting& setting, Source source) const;
   void read_file(const std::string& path);
   void read_toml(std::istream& stream, const std::string& shown, Source source);
   void apply_preset();
@@ -149,6 +153,7 @@ class Options {
   std::string command_, help_, section_, topic_;
   std::vector<std::string> brief_, examples_;
   std::vector<Setting> settings_;
+  std::vector<std::pair<std::string, std::string>> replaces_;
   std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
   std::map<std::string, std::string> preset_texts_;
   std::string preset_, file_;

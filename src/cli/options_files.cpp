@@ -16,7 +16,7 @@ void Options::read_file(const std::string& path) {
   std::ifstream stream(path);
   std::error_code ignored;
   if (!stream || std::filesystem::is_directory(path, ignored))
-    user_error("--config {}: no such file can be read", path);
+    user_error("--config {}: no such file, or it cannot be read", path);
   read_toml(stream, path, Source::file);
 }
 
@@ -52,6 +52,7 @@ void Options::read_toml(std::istream& stream, const std::string& path, Source so
     }
     if (source == Source::preset_value && !setting->refused.empty())
       user_error("{}: {}: {}", path, setting->name, setting->refused);
+    if (is_replaced(*setting, source)) continue;
     // A preset lies beneath the file, which has been read.
     if (source == Source::file || setting->source.empty()) set(*setting, item.inputs, source);
   }
@@ -75,7 +76,7 @@ void Options::apply_preset() {
     std::ifstream stream(path);
     std::error_code ignored;
     if (!stream || fs::is_directory(path, ignored))
-      user_error("--preset {}: no such file can be read", path);
+      user_error("--preset {}: no such file, or it cannot be read", path);
     read_toml(stream, path, Source::preset_value);
     return;
   }
@@ -90,7 +91,8 @@ void Options::apply_preset() {
   for (const auto& [name, value] : found->second) {
     Setting* setting = find(name);
     VEIL_CHECK(setting, "preset {} sets an unknown option {}", preset_, name);
-    if (setting->source.empty()) set(*setting, {value}, Source::preset_value);
+    if (setting->source.empty() && !is_replaced(*setting, Source::preset_value))
+      set(*setting, {value}, Source::preset_value);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "cli/train_words.h"
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/error.h"
 #include "cli/run_options.h"
@@ -14,21 +15,15 @@ namespace {
 void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
   const auto folder = resumed_run_folder(c.training.resume, c.training.output_dir);
   if (!folder) return;
+  // Before anything that the folder would have said is missing.
+  if (info.rank == 0) {
+    if (!std::filesystem::is_directory(*folder))
+      field_error("resume", "{}: no such folder", *folder);
+    check_run_folder(*folder);
+  }
   std::vector<std::string> except = {"resume", "output-dir", "profile"};
   if (info.launcher != Launcher::none) except.push_back("ranks");
-  options.set_stored(stored_settings(*folder), except,
-                     {{"steps", "epochs"},
-                      {"epochs", "steps"},
-                      {"max-grad-norm", "clip-norm"},
-                      {"clip-norm", "max-grad-norm"},
-                      {"layer-norms", "clip-norm"},
-                      {"clip-norm", "layer-norms"},
-                      {"freeze", "train-only"},
-                      {"train-only", "freeze"},
-                      {"lora", "adapter"},
-                      {"adapter", "lora"},
-                      // which follows from it
-                      {"total-batch-size", "accumulation"}});
+  options.set_stored(stored_settings(*folder), except);
 }
 
 // The step that is traced.

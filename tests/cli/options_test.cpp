@@ -341,8 +341,28 @@ TEST(Options, HelpIsWrappedToTheWidth) {
   }
 }
 
+TEST(Options, AnOptionReplacesAnotherOfASourceOfLowerRank) {
+  const auto parsed = [](const Words& words, const std::string& file) {
+    Fixture given;
+    given.options.replaces({{"ranks", "layers"}, {"layers", "ranks"}, {"ranks", "batch-size"}});
+    Words all = words;
+    if (!file.empty()) all.insert(all.end(), {"--config", config_file(file)});
+    given.parse(all);
+    return std::tuple(given.ranks, given.layers.value_or(0), given.batch_size);
+  };
+  EXPECT_EQ(parsed({"--ranks", "2"}, "layers = 3\n"), std::tuple(2, 0, 8192));
+  EXPECT_EQ(parsed({"--layers", "3"}, "ranks = 2\n"), std::tuple(1, 3, 8192));
+  EXPECT_EQ(parsed({"--ranks", "2", "--layers", "3"}, ""), std::tuple(2, 3, 8192)) << "one source";
+  EXPECT_EQ(parsed({}, "ranks = 2\nlayers = 3\n"), std::tuple(2, 3, 8192)) << "one source";
+  // of the preset, which says 64
+  EXPECT_EQ(parsed({"--preset", "tiny"}, "layers = 3\n"), std::tuple(1, 3, 64));
+  EXPECT_EQ(parsed({"--preset", "tiny"}, "ranks = 2\n"), std::tuple(2, 0, 8192));
+  EXPECT_EQ(parsed({"--preset", "tiny", "--ranks", "2"}, ""), std::tuple(2, 0, 8192));
+}
+
 TEST(Options, AStoredRunSetsWhatIsNotGivenAndCountsAsNotGiven) {
   Fixture given;
+  given.options.replaces({{"batch-size", "learning-rate"}});
   given.parse({"--batch-size", "16"});
   given.options.set_stored({{"batch-size", 4},
                             {"ranks", 2},
@@ -352,7 +372,7 @@ TEST(Options, AStoredRunSetsWhatIsNotGivenAndCountsAsNotGiven) {
                             {"layers", nullptr},
                             {"backward-prefetch", "post"},
                             {"other", 1}},
-                           {"ranks"}, {{"batch-size", "learning-rate"}});
+                           {"ranks"});
   EXPECT_EQ(given.batch_size, 16);
   EXPECT_EQ(given.ranks, 1) << "excepted";
   EXPECT_EQ(given.learning_rate, 0.01) << "what was given replaces it";

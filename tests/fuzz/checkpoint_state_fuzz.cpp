@@ -50,7 +50,7 @@ void read_as_resumed(const Json& ordered, const std::string& file) {
     options.add("model", model);
     options.add("sigma", sigma);
     options.add("freeze", list);
-    options.set_stored(state.value("settings", nlohmann::json::object()), {}, {});
+    options.set_stored(state.value("settings", nlohmann::json::object()), {});
     fuzz::require(steps >= 1 && rate >= 0, "settings are within their limits");
   });
 }
