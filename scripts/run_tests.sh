@@ -12,7 +12,8 @@ fi
 # LibTorch and Open MPI keep what they allocate once until the process ends, so leaks are not looked for; everything else is.
 # protect_shadow_gap=0: the CUDA driver maps memory where the sanitizer wants none. allocator_may_return_null=1: tests ask
 # for more memory than there is, and look at the error.
-export ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+# malloc_context_size: LibTorch's calls lie deep, and a report names the place of an error in full all the same.
+export ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0:allocator_may_return_null=1:malloc_context_size=12${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 export UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
 # Every process of a test writes what the thread sanitizer finds in it to a file of its own: some ranks are meant to fail, and
 # one more that does would not be noticed.

@@ -78,7 +78,8 @@ void RowRunner::load(const Batch& samples) {
     const int64_t rows = samples.inputs.defined() ? samples.inputs.size(0) : 0;
     VEIL_CHECK(rows % batch == 0, "{} samples are no whole micro-batches of {}", rows, batch);
     micro_batches_ = static_cast<int>(rows / batch);
-    data_ = samples.each([&](const Tensor& tensor) { return copied_from(context_.device, tensor); });
+    data_ =
+        samples.each([&](const Tensor& tensor) { return copied_from(context_.device, tensor); });
     return;
   }
   data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
