@@ -39,6 +39,10 @@ ModelQuality evaluate_one(const EvaluateOptions& wanted, const std::string& name
   const TextData text = load_text(config, source, [&](const std::string& line) {
     if (show_left_out) fmt::print(stderr, "veil: left out: {}\n", printable(line));
   });
+  if (wanted.exact_match && text.samples->store().header().format.empty())
+    user_error(
+        "--exact-match: the data is plain text; completions are compared of data with prompts "
+        "(--format messages, completion or instruction)");
   const InferenceModel model = load_inference_model(config, device);
   fmt::print(stderr, "{}\n  weights  {}\n", name, weights_text(model.source, model.weights));
   // With a held-out part, only that part is looked at.
@@ -133,7 +137,7 @@ int run_evaluate(const CommandCall& call) {
   add_device_option(options, config);
   if (!options.parse_call(call)) return kExitDone;
   if (config.data.path.empty())
-    user_error("--data: is missing; pass a folder of text or a token store");
+    user_error("--data is missing; pass a folder of text or a token store");
   if (!wanted.json.empty() && wanted.json != "-") check_output_file(wanted.json, wanted.overwrite);
   if (!wanted.losses.empty()) check_output_file(wanted.losses, wanted.overwrite);
   config.model.hub_cache = hub_cache_root(hub_variables_from_environment());
@@ -144,7 +148,8 @@ int run_evaluate(const CommandCall& call) {
   std::vector<std::pair<std::string, ModelQuality>> found;
   if (!wanted.before.empty())
     found.emplace_back(wanted.before, evaluate_one(wanted, wanted.before, device, false, false));
-  found.emplace_back(config.model.name,
+  const std::string adapter = config.model.adapter.empty() ? "" : " + " + config.model.adapter;
+  found.emplace_back(config.model.name + adapter,
                      evaluate_one(wanted, config.model.name, device, true, true));
   const ModelQuality& last = found.back().second;
   if (!wanted.losses.empty()) {

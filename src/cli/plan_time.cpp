@@ -129,7 +129,8 @@ std::vector<Way> ways(const TimeWish& time_wish, const RunConfig& asked, const S
   return found;
 }
 
-std::string command_of(const RunConfig& config, const Way& best, int world) {
+std::string command_of(const RunConfig& config, const Way& best, int world,
+                       std::optional<int64_t> steps) {
   std::vector<std::string> words = {"veil train --model", config.model.name};
   auto add = [&](const std::string& option, const std::string& value) {
     words.push_back("--" + option);
@@ -151,8 +152,9 @@ std::string command_of(const RunConfig& config, const Way& best, int world) {
   if (best.pass) {
     add("pass-plan", name_of(*best.pass));
     if (best.combine_every > 1) add("combine-every", std::to_string(best.combine_every));
-    words.push_back("--epsilon EPSILON");
+    words.push_back("--epsilon EPSILON --delta DELTA");
   }
+  if (steps) add("steps", std::to_string(*steps));
   words.push_back("--data DATA");
   return join(words, " ");
 }
@@ -257,7 +259,7 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
                       {"low_ms", way.time.low_ms},
                       {"high_ms", way.time.high_ms},
                       {"bound", way.time.bound()},
-                      {"command", command_of(config, way, world)}});
+                      {"command", command_of(config, way, world, wish.steps)}});
     fmt::print("{}\n", list.dump(1));
     return;
   }
@@ -278,7 +280,7 @@ void print_ranking(const TimeWish& wish, const RunConfig& config, bool on_gpu, b
              prices.machine.machine, prices.machine.source);
   const Way& best = found.front();
   if (wish.steps) fmt::print("run      {}\n", run_text(wish, world, best.time));
-  fmt::print("best     {}\n", command_of(config, best, world));
+  fmt::print("best     {}\n", command_of(config, best, world, wish.steps));
 }
 
 }  // namespace veil

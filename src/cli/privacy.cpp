@@ -229,7 +229,7 @@ void show(const PrivacyOptions& wanted, const std::vector<Row>& rows, nlohmann::
   for (const Row& row : rows) record["results"].push_back(row_json(row));
   record[kWrittenBy] = kWriter;
   record["delta"] = *wanted.delta;
-  record["relation"] = "add-remove-one";
+  record["relation"] = name_of(privacy::Relation::add_remove);
   record["mechanism"] = "Poisson-sampled Gaussian";
   const std::string text = record.dump(2) + "\n";
   if (wanted.json == "-") {
@@ -386,7 +386,7 @@ int run_explore(const CommandCall& call) {
                                  {"data_size", request.data_size},
                                  {"epsilon", request.epsilon},
                                  {"delta", request.delta},
-                                 {"relation", "add-remove-one"},
+                                 {"relation", name_of(privacy::Relation::add_remove)},
                                  {"mechanism", "Poisson-sampled Gaussian"},
                                  {"runs", rows}};
   if (json == "-") {

@@ -454,25 +454,32 @@ void add_data_options(Options& options, RunConfig& c) {
        .value = "TOKEN"});
 }
 
+void add_chat_template_option(Options& options, data::CorpusOptions& corpus) {
+  options.add(
+      "chat-template", corpus.chat_template,
+      {.help = "chat format of conversations: chatml, llama3, mistral, gemma, phi3, or none; "
+               "by default the tokenizer's own template",
+       .value = "NAME"});
+}
+
 void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names) {
   options.add("format", corpus.format,
               {.help = "what a record holds: messages (chat), prompt and completion, instruction "
                        "and output, or text; auto: as the first record's keys say"});
   options.add("loss-on", corpus.loss_on,
               {.help = "tokens that are trained on; by default replies, and all of plain text"});
-  options.add(
-      "chat-template", corpus.chat_template,
-      {.help = "chat format of conversations: chatml, llama3, mistral, gemma, phi3, or none; "
-               "by default the tokenizer's own template",
-       .value = "NAME"});
+  add_chat_template_option(options, corpus);
   options.add("text-key", corpus.text_key,
               {.help = "key of the text in a JSON object", .value = "KEY"});
   options.add("label-key", corpus.label_key,
               {.help = "key of the label in a JSON object; by default `label` when a classifier is "
                        "trained, otherwise labels are not read",
                .value = "KEY"});
-  options.add(label_names, corpus.label_names,
-              {.help = "names of labels that are words, in the order of their numbers from 0"});
+  options.add(
+      label_names, corpus.label_names,
+      {.aliases = label_names == std::string("labels") ? std::vector<std::string>{"label_names"}
+                                                       : std::vector<std::string>{},
+       .help = "names of labels that are words, in the order of their numbers from 0"});
   options.add("skip-bad", corpus.skip_bad,
               {.help = "skip bad lines or images and count them, instead of stopping"});
 }

@@ -50,7 +50,7 @@ int run_sample(const CommandCall& call) {
       of_text{"adapter",    "data",   "max-prompts",        "prompt",
               "prompts",    "count",  "max-new-tokens",     "temperature",
               "top-k",      "top-p",  "repetition-penalty", "greedy",
-              "ignore-end", "format", "tokenizer"};
+              "ignore-end", "format", "tokenizer",          "chat-template"};
   for (const std::string& name : draws_images ? of_text : of_images) {
     if (options.given(name))
       user_error("--{}: {} is a {} model, for which it has no meaning", name, config.model.name,

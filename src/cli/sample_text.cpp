@@ -9,6 +9,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "cli/progress.h"
+#include "cli/run_options.h"
 #include "cli/sample.h"
 #include "cli/terminal.h"
 #include "run/inference.h"
@@ -116,6 +117,7 @@ void add_text_options(Options& options, TextSampling& s, RunConfig& config) {
               {.help = "take the prompts of chat, completion or instruction data, as `veil train "
                        "--data` reads it: each record up to its first reply",
                .value = "PATH"});
+  add_chat_template_option(options, config.data.corpus);
   options.add("max-prompts", s.most_prompts,
               {.help = "with --data: how many records, from the first on", .minimum = 1});
   options.add("count", s.count,

@@ -72,7 +72,8 @@ void TrainPrinter::end(const TrainResult& result) {
     fmt::print("{}\n", Json{{"audit", to_json(*result.audit)}}.dump());
   if (result.phases) print_phases(result);
   if (command_.json) return;
-  if (!result.finished) fmt::print("stopped; `--resume {}` continues it\n", result.folder);
+  if (!result.finished)
+    fmt::print("stopped; `veil train --resume {}` continues it\n", result.folder);
   if (result.privacy && result.privacy->budget_ended)
     fmt::print("ended after step {} of {}: one more would spend more than epsilon {:g}\n",
                result.steps, result.privacy->steps, *command_.config.privacy.epsilon);
@@ -156,13 +157,13 @@ void TrainPrinter::print_privacy(const PrivateStart& p, int world) const {
   fmt::print("private   yes: each sample's gradient is clipped, and noise is added to their sum\n");
   for (const std::string& line : p.mechanism.summary()) fmt::print("  {}\n", line);
   if (std::isfinite(p.spends.epsilon))
-    fmt::print("  spends      epsilon {:.4f} in {}, {:.4g} epochs\n", p.spends.epsilon,
+    fmt::print("  spends      epsilon {} in {}, {:.4g} epochs\n", format_epsilon(p.spends.epsilon),
                quantity(p.steps, "step"), static_cast<double>(p.steps) * p.mechanism.q());
   if (p.poisson_epsilon)
     fmt::print(
-        "  gap         epsilon {:.4f} for shuffled batches; Poisson samples of the same size "
-        "would spend {:.4f}, which does not hold here\n",
-        p.spends.epsilon, *p.poisson_epsilon);
+        "  gap         epsilon {} for shuffled batches; Poisson samples of the same size "
+        "would spend {}, which does not hold here\n",
+        format_epsilon(p.spends.epsilon), format_epsilon(*p.poisson_epsilon));
   std::vector<std::string> rules;
   for (const privacy::NormRule rule : p.method.rules) {
     if (std::find(rules.begin(), rules.end(), name_of(rule)) == rules.end())
@@ -224,11 +225,13 @@ std::string TrainPrinter::step_text(const StepEvent& event) const {
       {fmt::format("step {:>{}}/{}", line.step, std::to_string(steps_).size(), steps_)}};
   if (line.privacy) {
     const PrivateLine& p = *line.privacy;
-    parts.push_back({fmt::format("epsilon {:.4f}", p.epsilon)});
+    parts.push_back({"epsilon " + format_epsilon(p.epsilon)});
     parts.push_back({fmt::format("C {:.3g}", p.clip_norm), 4});
     parts.push_back({fmt::format("lr {:.2e}", line.learning_rate), 2});
     parts.push_back({fmt::format("| not private: loss {}",
-                                 p.samples > 0 ? fmt::format("{:.4f}", line.loss) : "-")});
+                                 p.samples == 0          ? "-"
+                                 : std::isnan(line.loss) ? "nan"
+                                                         : fmt::format("{:.4f}", line.loss))});
     parts.push_back({quantity(p.samples, patches_ > 0 ? "image" : "sample"), 3});
     if (p.bad_samples > 0) parts.push_back({fmt::format("({} bad)", p.bad_samples)});
     parts.push_back({rate_text(line.tokens_per_second), 6});
@@ -258,7 +261,7 @@ void TrainPrinter::evaluation(const EvaluationEvent& event) {
                                       quantity(line.samples, "sample"))
       : line.tokens > 0 ? fmt::format(", perplexity {:.2f} over {}", line.perplexity(),
                                       quantity(line.tokens, "token"))
-                        : " over " + quantity(line.samples, "image");
+                        : " over " + quantity(line.samples, patches_ > 0 ? "image" : "sample");
   fmt::print("held out{}: loss {:.4f}{}{}\n", private_ ? " (not private)" : "", line.loss, score,
              line.of_average ? ", of the weights' average" : "");
 }

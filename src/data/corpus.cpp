@@ -420,7 +420,8 @@ std::optional<Document> Corpus::record(const CountedObject& counted, int64_t lin
     if (place == options_.label_names.end()) {
       return complain(fmt::format(
           "label '{}' is unknown: allowed are numbers from 0{}", label->get<std::string>(),
-          options_.label_names.empty() ? "" : " and " + join(options_.label_names, ", ")));
+          options_.label_names.empty() ? ", and words that `label_names` lists"
+                                       : " and " + join(options_.label_names, ", ")));
     }
     document.label = static_cast<int32_t>(place - options_.label_names.begin());
     return document;

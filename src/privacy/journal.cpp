@@ -38,7 +38,7 @@ std::string folder_identity(const std::string& folder) {
 }
 
 std::string shown(const Json& value) {
-  const std::string text = value.is_null()     ? "nothing"
+  const std::string text = value.is_null()     ? "not set"
                            : value.is_string() ? value.get<std::string>()
                                                : value.dump();
   return printable(text, 60);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/units.h"
 #include "kernels/noise.h"
 
 namespace veil::privacy {
@@ -274,7 +275,7 @@ std::string guarantee_line(const Ledger& ledger, AccountantKind accountant, doub
   std::string line = has_insecure_noise(ledger) ? std::string(kInsecureNoise) + ": " : "";
   line += std::isinf(spent.epsilon)
               ? "not private: without noise epsilon is infinite"
-              : fmt::format("(epsilon {:.4f}, delta {:g})", spent.epsilon, delta);
+              : fmt::format("(epsilon {}, delta {:g})", format_epsilon(spent.epsilon), delta);
   if (const double cuts = delta_of_cuts(ledger, spent.epsilon); cuts > 0 && std::isfinite(cuts))
     line += fmt::format(", of which {:.2g} for draws that are cut,", cuts);
   line += fmt::format(" for one {} ({} neighbours), {} sampling, {}, accountant {}",

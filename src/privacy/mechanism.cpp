@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/units.h"
 #include "privacy/accountant.h"
 
 namespace veil::privacy {
@@ -261,9 +262,9 @@ Mechanism make_mechanism(const MechanismRequest& request) {
     const double spent = mechanism.epsilon_after(*r.steps).epsilon;
     if (spent > *r.epsilon) {
       field_error("sigma",
-                  "{} spends epsilon {:.4f} in {} steps: allowed is {}; raise `sigma`, or "
+                  "{} spends epsilon {} in {} steps: allowed is {}; raise `sigma`, or "
                   "pass `epsilon` alone",
-                  *r.sigma, spent, *r.steps, *r.epsilon);
+                  *r.sigma, format_epsilon(spent), *r.steps, *r.epsilon);
     }
   }
   const bool split = r.clip == ClipFunction::adaptive && *r.sigma > 0;
@@ -383,9 +384,9 @@ std::vector<std::string> Mechanism::summary() const {
         fmt::format(", epsilon {:g} in {}", *request_.epsilon, quantity(*request_.steps, "step"));
   lines.push_back(budget);
   if (!request_.base.empty())
-    lines.push_back(fmt::format(
-        "base        epsilon {:.4f} was spent before on these parameters and is counted in",
-        epsilon_after(0).epsilon));
+    lines.push_back(
+        fmt::format("base        epsilon {} was spent before on these parameters and is counted in",
+                    format_epsilon(epsilon_after(0).epsilon)));
   for (const std::string& warning : warnings()) lines.push_back("warning     " + warning);
   return lines;
 }

@@ -32,7 +32,7 @@ InferenceModel load_inference_model(const RunConfig& config, Device device) {
   ModelSource source = model_source(config);
   if (!source.is_language_model())
     field_error("model", "{}: a language model is needed here", config.model.name);
-  require_weights(source);
+  require_weights(source, /*trains=*/false);
   Model model = make_model(config, source, 1);
   InitialWeights weights = initial_weights(source, model);
   const DType compute = dtype_of(config.step.compute);

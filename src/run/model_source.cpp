@@ -52,6 +52,11 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   source.diffusion = dit_preset(name);
   if (source.config || source.diffusion) return source;
   if (fs::is_directory(name)) {
+    if (fs::exists(fs::path(name) / "adapter_config.json"))
+      field_error("model",
+                  "{}: the folder holds adapters; pass `model` with the model they belong to and "
+                  "`adapter` {}",
+                  name, name);
     if (!fs::exists(fs::path(name) / "config.json"))
       field_error("model", "{}: the folder has no config.json", name);
     source.folder = name;
@@ -90,30 +95,33 @@ InitialWeights initial_weights(const ModelSource& source, const Model& model, bo
   return source.adapter ? with_adapter(std::move(initial), *source.adapter, model.params) : initial;
 }
 
-void require_weights(const ModelSource& source) {
+void require_weights(const ModelSource& source, bool trains) {
   if (source.from_scratch || source.has_weights()) return;
-  const char* const random = "or pass `from_scratch` to start with random weights";
+  const char* const random = trains ? ", or pass `from_scratch` to start with random weights" : "";
   if (source.folder.empty())
     field_error("model",
                 "{}: a preset is a shape without weights; pass a folder with model.safetensors or "
-                "a model that `veil fetch` downloaded, {}",
+                "a model that `veil fetch` downloaded{}",
                 source.name, random);
   const bool pickled = fs::exists(fs::path(source.folder) / "pytorch_model.bin") ||
                        fs::exists(fs::path(source.folder) / "pytorch_model.bin.index.json");
   if (pickled)
     field_error("model",
                 "{}: the folder has pytorch_model.bin, which Veil does not read; convert it with "
-                "transformers' save_pretrained(safe_serialization=True), {}",
+                "transformers' save_pretrained(safe_serialization=True){}",
                 source.name, random);
-  field_error("model", "{}: the folder has no weights (model.safetensors); add them, {}",
-              source.name, random);
+  field_error("model", "{}: the folder has no weights (model.safetensors); add them{}", source.name,
+              random);
 }
 
 std::string weights_text(const ModelSource& source, const InitialWeights& initial) {
   if (!source.has_weights() && !source.adapter)
     return source.from_scratch ? "random (--from-scratch)" : "random (measured only)";
-  return fmt::format("{} from {}{}{}", quantity(initial.tensors, "tensor"), source.folder,
-                     source.adapter ? " and " + source.adapter->folder : "",
+  std::vector<std::string> folders;
+  if (source.has_weights()) folders.push_back(source.folder);
+  if (source.adapter) folders.push_back(source.adapter->folder);
+  return fmt::format("{} from {}{}{}", quantity(initial.tensors, "tensor"), join(folders, " and "),
+                     source.has_weights() ? "" : "; the others are random (--from-scratch)",
                      initial.random.empty() ? ""
                                             : fmt::format("; {} is new and starts at random",
                                                           join(initial.random, ", ")));

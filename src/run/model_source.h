@@ -32,8 +32,8 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache);
 // written (models/export.h), which reads all of it; one rank per machine is enough.
 InitialWeights initial_weights(const ModelSource& source, const Model& model, bool check = true);
 // UserError that says what to do if the model would start with random weights and nobody asked
-// for that: for whatever trains, releases or evaluates a model.
-void require_weights(const ModelSource& source);
+// for that: for whatever trains, releases or evaluates a model. `trains`: random weights are a way.
+void require_weights(const ModelSource& source, bool trains);
 // Where a model's parameters come from, in one line: "291 tensors from DIR", "random
 // (--from-scratch)" or, of a run that only measures, "random (measured only)".
 std::string weights_text(const ModelSource& source, const InitialWeights& initial);

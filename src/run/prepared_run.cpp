@@ -67,7 +67,7 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
   const ModelConfig& of = config.model;
   const bool some_frozen = of.has_adapters() || !of.frozen.empty() || !of.train_only.empty();
   if (some_frozen || config.training.resume.empty() || !newest_checkpoint(prepared.folder))
-    require_weights(model_source(prepared.config));
+    require_weights(model_source(prepared.config), /*trains=*/true);
   return prepared;
 }
 

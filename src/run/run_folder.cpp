@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kLockFile = ".lock";
+constexpr const char* kMetricsFile = "metrics.jsonl";
 
 }  // namespace
 
@@ -40,15 +41,30 @@ std::string new_run_folder(const std::string& parent) {
   return folder;
 }
 
+namespace {
+
+// A run of `veil train` that ended before its first step, for example because of its data.
+bool began_nothing(const std::string& folder) {
+  std::error_code ignored;
+  const fs::path metrics = fs::path(folder) / kMetricsFile;
+  return fs::exists(metrics, ignored) && fs::file_size(metrics, ignored) == 0 &&
+         !newest_checkpoint(folder) && !privacy::holds_journal(folder);
+}
+
+}  // namespace
+
 std::optional<std::string> find_newest_run_folder(const std::string& parent) {
-  std::string newest;
+  std::vector<std::string> names;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_directory(ignored) && name.rfind("run_", 0) == 0) newest = std::max(newest, name);
+    if (entry.is_directory(ignored) && name.rfind("run_", 0) == 0)
+      names.push_back(join_path(parent, name));
   }
-  if (newest.empty()) return std::nullopt;
-  return join_path(parent, newest);
+  if (names.empty()) return std::nullopt;
+  std::sort(names.rbegin(), names.rend());
+  const auto begun = std::find_if_not(names.begin(), names.end(), began_nothing);
+  return begun == names.end() ? names.front() : *begun;
 }
 
 std::string newest_run_folder(const std::string& parent) {
@@ -66,7 +82,7 @@ std::optional<std::string> resumed_run_folder(const std::string& resume,
 void check_run_folder(const std::string& folder) {
   std::error_code error;
   const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
-  const bool started = has(kLockFile) && (has("metrics.jsonl") || has(kRunSettings));
+  const bool started = has(kLockFile) && (has(kMetricsFile) || has(kRunSettings));
   if (started || newest_checkpoint(folder) || privacy::holds_journal(folder)) return;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();

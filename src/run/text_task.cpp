@@ -1,4 +1,5 @@
 // A language model on text.
+#include "base/error.h"
 #include "base/quantity.h"
 #include "models/family.h"
 #include "models/model_files.h"
@@ -16,7 +17,14 @@ class TextTask final : public TrainTask {
         device_(device),
         source_(model_source(config)),
         data_(load_text(config, source_,
-                        [&](const std::string& line) { notice("left out: " + line); })) {}
+                        [&](const std::string& line) { notice("left out: " + line); })) {
+    const data::TrainedTokens trained = data_.samples->trained_tokens();
+    if (trained.without > 0 && trained.without == data_.samples->count())
+      field_error("seq_length",
+                  "{}: no sample has a token to train on within it, because prompts come first; "
+                  "raise it, or pass `loss_on` all",
+                  data_.samples->length());
+  }
 
   std::shared_ptr<const Feed> samples() const override { return make_text_feed(data_.samples); }
   std::shared_ptr<const Feed> held_out() const override { return make_text_feed(data_.held_out); }

@@ -88,6 +88,11 @@ void settle_private_batch(RunConfig& config, int world) {
   const int64_t total = *step.total_batch_size, share = (total + world - 1) / world;
   if (step.batch_size == 0) step.batch_size = (share + step.accumulation - 1) / step.accumulation;
   const int64_t micro_batches = (share + step.batch_size - 1) / step.batch_size;
+  if (step.accumulation != 1 && step.accumulation != micro_batches)
+    field_error("accumulation",
+                "{}: `total_batch_size` {} in micro-batches of {} on {} makes {}; leave one of the "
+                "three out",
+                step.accumulation, total, step.batch_size, quantity(world, "rank"), micro_batches);
   if (config.privacy.sampler == SamplerKind::shuffled &&
       micro_batches * step.batch_size * world != total) {
     field_error("total_batch_size",

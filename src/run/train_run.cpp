@@ -247,12 +247,14 @@ TrainOptions TrainRun::train_options() const {
   options.seed = static_cast<uint64_t>(config_.seed);
   if (privacy_) {
     options.steps = privacy_->steps();
-  } else if (training.steps) {
-    options.steps = *training.steps;
   } else {
+    // which refuses data that is too small, before anything of the run is written
     const data::ShuffledOrder order(samples_->count(), global_batch_, options.seed);
-    options.steps = std::max<int64_t>(
-        1, std::llround(*training.epochs * static_cast<double>(order.steps_per_epoch())));
+    options.steps =
+        training.steps
+            ? *training.steps
+            : std::max<int64_t>(
+                  1, std::llround(*training.epochs * static_cast<double>(order.steps_per_epoch())));
   }
   const OptimizerConfig& optimizer = config_.optimizer;
   const LearningRateSchedule rate{optimizer.schedule, optimizer.learning_rate,

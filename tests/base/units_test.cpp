@@ -36,6 +36,20 @@ TEST(Units, DurationsAndCountsReadWell) {
   EXPECT_EQ(format_count(999), "999");
 }
 
+TEST(Units, AnEpsilonIsNeverShownBelowWhatItIs) {
+  EXPECT_EQ(format_epsilon(2.00325), "2.0033");
+  EXPECT_EQ(format_epsilon(2.0033), "2.0033");
+  EXPECT_EQ(format_epsilon(2.00330001), "2.0034");
+  EXPECT_EQ(format_epsilon(7.99996), "8.0000");
+  EXPECT_EQ(format_epsilon(0.012301), "0.0124");
+  EXPECT_EQ(format_epsilon(0.0012341), "0.00124");
+  EXPECT_EQ(format_epsilon(3.99999e-05), "4e-05");
+  EXPECT_EQ(format_epsilon(0), "0.0000");
+  EXPECT_EQ(format_epsilon(INFINITY), "inf");
+  for (double epsilon = 1e-6; epsilon < 100; epsilon *= 1.01)
+    EXPECT_GE(std::stod(format_epsilon(epsilon)), epsilon * (1 - 1e-12)) << epsilon;
+}
+
 TEST(Units, SizesAreReadInBinaryAndDecimalUnits) {
   EXPECT_EQ(parse_bytes("4096"), 4096);
   EXPECT_EQ(parse_bytes("64MiB"), 64 * kMiB);

@@ -34,6 +34,9 @@ class ProgramMistakes : public TrainingTest {
     write("bad.toml", "learning-rte = 0.1\n");
     write("section.toml", "[train]\nsteps = 3\n");
     write("no_config/readme.txt", "nothing");
+    write("adapters/adapter_config.json", "{}");
+    write("prompts.jsonl", "{\"prompt\": \"a long question\", \"completion\": \"yes\"}\n");
+    write("labels.jsonl", "{\"text\": \"fine\", \"label\": \"good\"}\n");
     write("open_secret", std::string(64, 'a'));
     write("words_secret", "not a secret at all");
     fs::create_directory(work() / "empty");
@@ -100,6 +103,8 @@ TEST_F(ProgramMistakes, InAnOptionsNameOrValue) {
       {train + "--config bad.toml", "unknown key 'learning-rte': did you mean learning-rate?"},
       {train + "--config section.toml", "sections are not used"},
       {train + "--resume nowhere", "--resume nowhere: no such folder"},
+      {"train --resume nowhere", "--resume nowhere: no such folder"},
+      {"train --resume texts", "--resume texts: the folder holds"},
   });
 }
 
@@ -112,6 +117,8 @@ TEST_F(ProgramMistakes, InTheModelOrTheData) {
       {train + "--model dit-tiney", "did you mean dit-tiny?"},
       {train + "--model org/unknown", "`veil fetch org/unknown`"},
       {train + "--model no_config", "--model no_config: the folder has no config.json"},
+      {train + "--model adapters",
+       "pass --model with the model they belong to and --adapter adapters"},
       {train + "--model linear-stack", "`veil profile` measures the linear stack"},
       {tiny, "--data is missing"},
       {tiny + "--data nowhere", "--data nowhere: no such folder or file"},
@@ -122,6 +129,10 @@ TEST_F(ProgramMistakes, InTheModelOrTheData) {
       {tiny + "--data short --held-out 0", "--seq-length 1024: the data has"},
       {tiny + "--data texts --tokenizer nowhere", "--tokenizer nowhere: no such file or folder"},
       {tiny + "--data texts --tokenizer empty", "--tokenizer empty: the folder holds no tokenizer"},
+      {tiny + "--data prompts.jsonl --seq-length 8 --held-out 0",
+       "--seq-length 8: no sample has a token to train on"},
+      {tiny + "--data labels.jsonl --task sequence-classification --held-out 0",
+       "words that --label-names lists"},
       {tiny + "--data texts --labels 3", "--labels 3: pass --task sequence-classification"},
       {tiny + "--data texts --image-size 32", "--image-size 32: it belongs to a diffusion"},
       {tiny + "--data texts --shapes 10", "--shapes: it belongs to a diffusion transformer"},
@@ -147,6 +158,8 @@ TEST_F(ProgramMistakes, InPrivacy) {
       "--batch-size 4 --samples packed ";
   expect_answered({
       {train + "--epsilon 8", "--delta is missing"},
+      {train + "--epsilon 8 --delta 1e-6 --accumulation 3 --total-batch-size 16",
+       "--accumulation 3: --total-batch-size 16 in micro-batches of 4 on 1 rank makes 4"},
       {train + "--epsilon -1 --delta 1e-6", "--epsilon -1: allowed is more than 0"},
       {train + "--epsilon 8 --delta 2", "--delta must be between 0 and 1"},
       {train + "--epsilon 1e-9 --delta 1e-6 --accountant rdp", "--epsilon 1e-09: with q"},

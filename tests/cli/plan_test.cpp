@@ -140,10 +140,12 @@ TEST_F(ProgramPlan, TheWaysToRunOnSeveralGpusAreRanked) {
   EXPECT_THAT(best, HasSubstr("--total-batch-size 64"));
   EXPECT_THAT(best, HasSubstr("--ranks 4"));
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"EPSILON", "3"},
+                                 {"DELTA", "1e-6"},
                                  {"DATA", work().string() + "/missing"}})
     best.replace(best.find(from), from.size(), to);
-  const Answer answer = veil(best + " --from-scratch --device cpu");
-  EXPECT_THAT(answer.err, HasSubstr("missing"));  // the data, and no option of the command
+  const Answer answer = veil(best + " --tokenizer bytes --from-scratch --device cpu");
+  EXPECT_THAT(answer.err,
+              HasSubstr("/missing: no such folder"));  // the data, and no option of the command
   EXPECT_EQ(veil("plan --gpus 4 --world 2").code, kExitUsage);
   EXPECT_EQ(veil("plan --model llama3.2-1b --gpus 3 --total-batch-size 64").code, kExitUsage);
 }

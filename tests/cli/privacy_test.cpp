@@ -117,6 +117,11 @@ TEST(Privacy, JsonAndPlotGoToFiles) {
     std::ifstream(plot).read(begin.data(), 4);
     EXPECT_EQ(begin, "\x89PNG");
     EXPECT_FALSE(std::filesystem::exists(plot + ".gp"));
+    // What Veil wrote it replaces, and what a person changed since it does not.
+    const Words again = kRun + Words{"--accountant", "rdp", "--plot", plot};
+    EXPECT_EQ(privacy_says(again).code, kExitDone);
+    std::ofstream(plot, std::ios::app) << "mine";
+    EXPECT_EQ(privacy_says(again).code, kExitUsage);
   } else {
     EXPECT_TRUE(std::filesystem::exists(plot + ".gp") && std::filesystem::exists(plot + ".dat"));
   }

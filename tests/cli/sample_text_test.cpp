@@ -86,6 +86,11 @@ TEST_F(ProgramText, PromptsOfADataSetEndWhereItsRepliesBegin) {
       "--samples document --exact-match --json");
   ASSERT_EQ(exact.code, kExitDone) << exact.err;
   EXPECT_EQ(Json::parse(exact.out).at("models").at(0).at("exact_match").get<double>(), 0.5);
+  write("plain.txt", "one two three");
+  const Answer plain =
+      veil("evaluate --model model --device cpu --data plain.txt --seq-length 4 --exact-match");
+  EXPECT_EQ(plain.code, kExitUsage);
+  EXPECT_THAT(plain.err, HasSubstr("--exact-match: the data is plain text"));
 }
 
 TEST_F(ProgramText, FilesThatLookAtTheDataAreForTheirOwnerAndReplaceNothing) {

@@ -60,6 +60,7 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
       "positions for 1 to 1024");
   expect_refused(plain + "--seq-length 16 --held-out 0.05", "leaves no document");
   expect_refused(good + "--batch-size 100000", "fewer than one batch");
+  expect_refused(good + "--batch-size 100000 --steps 3", "fewer than one batch");
   expect_refused(good + "--warmup-steps 9 --steps 4", "from 0 to the run's 4");
   expect_refused(good + "--graph on", "no GPU");
   expect_refused(good + "--resume nowhere", "no such folder");
@@ -122,6 +123,25 @@ TEST_F(ProgramTrain, AResumedRunKeepsWhatDecidesItsSteps) {
   EXPECT_EQ(
       veil(resumed + "--batch-size 2 --accumulation 2 --strategy ddp --checkpointing full").code,
       kExitDone);
+}
+
+TEST_F(ProgramTrain, AFilesEpochsGiveWayToStepsOfTheCommandLine) {
+  write("mine.toml", "epochs = 3\nbatch-size = 4\n");
+  const Answer answer = veil(words("--config mine.toml --steps 1 --output-dir runs"));
+  EXPECT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("step 1/1"));
+  write("both.toml", "epochs = 3\nsteps = 1\n");
+  expect_refused(words("--config both.toml"), "one of them is allowed");
+}
+
+TEST_F(ProgramTrain, TheNewestRunIsOneThatBegan) {
+  ASSERT_EQ(veil(words("--steps 2 --batch-size 4 --output-dir runs")).code, kExitDone);
+  // as a start leaves it that fails before its first step
+  write("runs/run_9999_01_01_00_00_00/metrics.jsonl", "");
+  write("runs/run_9999_01_01_00_00_00/.lock", "");
+  const Answer answer = veil(words("--steps 4 --batch-size 4 --resume --output-dir runs"));
+  EXPECT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("resumed   after step 2"));
 }
 
 TEST_F(ProgramTrain, AResumedRunNeedsNothingButItsFolder) {
