@@ -43,14 +43,19 @@ std::string format_count(double count) {
   return fmt::format("{:.3g}", count);
 }
 
-std::string format_epsilon(double epsilon) {
-  constexpr int kPlaces = 4, kDigits = 3;
-  const bool tiny = epsilon > 0 && epsilon < 0.5 * std::pow(10, kDigits - 1 - kPlaces);
-  const int places =
-      tiny ? kDigits - 1 - static_cast<int>(std::floor(std::log10(epsilon))) : kPlaces;
+std::string format_epsilon(double epsilon, int places) {
+  constexpr int kDigits = 3;
+  const bool tiny = epsilon > 0 && epsilon < std::pow(10, kDigits - 1 - places);
+  if (tiny) places = kDigits - 1 - static_cast<int>(std::floor(std::log10(epsilon)));
   // A number of so many places that is not exact in binary stays what it is.
   const double unit = std::pow(10, places), up = std::ceil(epsilon * unit * (1 - 1e-13)) / unit;
-  return tiny ? fmt::format("{:.{}g}", up, kDigits) : fmt::format("{:.{}f}", up, kPlaces);
+  return tiny ? fmt::format("{:.{}g}", up, kDigits) : fmt::format("{:.{}f}", up, places);
+}
+
+std::string format_lower_epsilon(double epsilon) {
+  constexpr int kPlaces = 4;
+  const double unit = std::pow(10, kPlaces);
+  return fmt::format("{:.{}f}", std::floor(epsilon * unit * (1 + 1e-13)) / unit, kPlaces);
 }
 
 int64_t parse_bytes(const std::string& text, const std::string& what) {

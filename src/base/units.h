@@ -27,9 +27,11 @@ std::string format_duration(double seconds);
 // "8.5 G", "100 M", "16.4 k", "12": counts of parameters, tokens, FLOPs in powers of 1000.
 std::string format_count(double count);
 
-// An epsilon as a guarantee states it: rounded up, to four decimals, or to three digits where these
+// An epsilon as a guarantee states it: rounded up to so many decimals, or to three digits where they
 // would be fewer ("2.0033", "3.41e-05").
-std::string format_epsilon(double epsilon);
+std::string format_epsilon(double epsilon, int places = 4);
+// One that an audit found to be exceeded: rounded down to four decimals.
+std::string format_lower_epsilon(double epsilon);
 
 // "64MiB", "1.5 GiB", "2GB", "4096": bytes. A bare number is bytes; the letters' case does not
 // matter. `what` names the option in the UserError.

@@ -36,7 +36,7 @@ void Options::brief(const std::vector<std::string>& names,
   examples_ = examples;
 }
 
-void Options::replaces(std::vector<std::pair<std::string, std::string>> pairs) {
+void Options::replaces(Pairs pairs) {
   for (const auto& [by, what] : pairs)
     VEIL_CHECK(has(by) && has(what), "no options {} and {}", by, what);
   replaces_ = std::move(pairs);
@@ -156,7 +156,8 @@ bool Options::is_set(const std::string& name) const {
   return !setting->source.empty();
 }
 
-void Options::set_stored(const nlohmann::json& settings, const std::vector<std::string>& except) {
+void Options::set_stored(const nlohmann::json& settings, const std::vector<std::string>& except,
+                         const Pairs& replaces) {
   const auto text = [](const nlohmann::json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
   };
@@ -165,7 +166,10 @@ void Options::set_stored(const nlohmann::json& settings, const std::vector<std::
     if (!setting.source.empty() || !setting.refused.empty() || found == settings.end()) continue;
     if (found->is_null() || std::find(except.begin(), except.end(), setting.name) != except.end())
       continue;
-    if (is_replaced(setting, Source::stored)) continue;
+    const bool replaced = std::any_of(replaces.begin(), replaces.end(), [&](const auto& pair) {
+      return pair.second == setting.name && given(pair.first);
+    });
+    if (replaced || is_replaced(setting, Source::stored)) continue;
     std::vector<std::string> values;
     if (found->is_array()) {
       for (const auto& value : *found) values.push_back(text(value));

@@ -57,9 +57,10 @@ class Options {
   }
   // What a plain --help shows: these options only, and examples.
   void brief(const std::vector<std::string>& names, const std::vector<std::string>& examples);
-  // Pairs of which giving the first takes away what a source of a lower rank has for the second:
-  // `--steps 10` beats a file's `epochs`. Both from one source stay for the command to refuse.
-  void replaces(std::vector<std::pair<std::string, std::string>> pairs);
+  // Pairs (A, B): if A is given, B is ignored in sources of lower rank, as a file's `epochs` beside
+  // `--steps 10`. If one source gives both, the command decides.
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  void replaces(Pairs pairs);
   // The option's defaults, if they differ from run to run; the last case that applies holds.
   void defaults(const std::string& name, const std::vector<DefaultCase>& cases);
 
@@ -89,8 +90,9 @@ class Options {
   bool given(const std::string& name) const;   // by preset, file or command line
   bool is_set(const std::string& name) const;  // given, or taken from a stored run
   // Sets what was not given to the values of a stored run, by the options' names. What the table
-  // has no option for is left out.
-  void set_stored(const nlohmann::json& settings, const std::vector<std::string>& except);
+  // has no option for is left out; so is B where A of one of these pairs was given.
+  void set_stored(const nlohmann::json& settings, const std::vector<std::string>& except,
+                  const Pairs& replaces = {});
   bool has(const std::string& name) const { return find(name) != nullptr; }
   OptionTable description() const;
   std::string shown(const std::string& name) const;  // the field as it is now
@@ -153,7 +155,7 @@ class Options {
   std::string command_, help_, section_, topic_;
   std::vector<std::string> brief_, examples_;
   std::vector<Setting> settings_;
-  std::vector<std::pair<std::string, std::string>> replaces_;
+  Pairs replaces_;
   std::map<std::string, std::vector<std::pair<std::string, std::string>>> presets_;
   std::map<std::string, std::string> preset_texts_;
   std::string preset_, file_;

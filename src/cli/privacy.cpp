@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/outputs.h"
 #include "base/table.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/run_options.h"
 #include "privacy/accountant.h"
@@ -159,7 +160,7 @@ std::string row_table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     std::vector<std::string> cells{row.accountant};
     if (sigma) cells.push_back(fmt::format("{:.5f}", *row.sigma));
-    cells.push_back(fmt::format("{:.6f}", row.spent.epsilon));
+    cells.push_back(format_epsilon(row.spent.epsilon, 6));
     cells.push_back(row.spent.error ? fmt::format("{:.1e}", *row.spent.error) : "-");
     cells.push_back(row.note);
     table.row(cells);

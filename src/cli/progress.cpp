@@ -16,15 +16,19 @@ std::string progress_bar(int64_t done, int64_t total) {
                      std::string(static_cast<size_t>(kWidth - filled), '.'));
 }
 
-std::string fitted_line(std::vector<LinePart> parts, size_t columns) {
+std::string LineFitter::fitted(const std::vector<LinePart>& parts, size_t columns) {
+  if (columns != columns_) left_out_ = 0;
+  columns_ = columns;
   while (true) {
     std::string line;
-    for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
-    const auto next = std::max_element(
-        parts.begin(), parts.end(),
-        [](const auto& a, const auto& b) { return a.dispensable < b.dispensable; });
-    if (line.size() <= columns || next == parts.end() || next->dispensable == 0) return line;
-    parts.erase(next);
+    int most = 0;
+    for (const LinePart& part : parts) {
+      if (left_out_ > 0 && part.dispensable >= left_out_) continue;
+      line += (line.empty() ? "" : "  ") + part.text;
+      most = std::max(most, part.dispensable);
+    }
+    if (line.size() <= columns || most == 0) return line;
+    left_out_ = most;
   }
 }
 

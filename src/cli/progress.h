@@ -19,8 +19,17 @@ struct LinePart {
   std::string text;
   int dispensable = 0;
 };
-// The parts two spaces apart, in at most `columns` if leaving parts out allows it.
-std::string fitted_line(std::vector<LinePart> parts, size_t columns);
+// Lines of one kind. A part that did not fit in one is left out of those after it too, so that
+// columns stay in their places. Another width starts over.
+class LineFitter {
+ public:
+  // The parts two spaces apart, in at most `columns` if leaving parts out allows it.
+  std::string fitted(const std::vector<LinePart>& parts, size_t columns);
+
+ private:
+  size_t columns_ = 0;
+  int left_out_ = 0;  // parts as dispensable as this; 0: none
+};
 
 class Progress {
  public:

@@ -52,8 +52,8 @@ void add_running_options(Options& options, RunConfig& config, bool several_world
 void add_timeout_option(Options& options, double& seconds);
 // The text or the images that steps read, and the tokenizer.
 void add_data_options(Options& options, RunConfig& config);
-// How text is read from files. `label_names`: the name of the option for labels that are words.
 void add_chat_template_option(Options& options, data::CorpusOptions& corpus);
+// How text is read from files. `label_names`: the name of the option for labels that are words.
 void add_corpus_options(Options& options, data::CorpusOptions& corpus, const char* label_names);
 // add_running_options, add_data_options, and how a step is measured.
 void add_measuring_options(Options& options, RunConfig& config);

@@ -112,7 +112,7 @@ int run_tokenize(const CommandCall& call) {
   if (const std::string dropped = tokenizer->dropped_notice(); !dropped.empty())
     fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"), dropped);
   const data::CorpusCounts& counts = corpus.counts();
-  if (counts.documents == 0) user_error("'{}' holds no document with text", wanted.folder);
+  data::check_documents(wanted.folder, counts);
   const data::StoreHeader header = store.finish();
 
   const double seconds = (steady_ms() - begin_ms) / 1000,

@@ -140,16 +140,12 @@ void add_train_options(Options& options, TrainCommand& command) {
       {.help = "print the settings that the run would have, as JSON with --json, and stop"});
   options.replaces({{"steps", "epochs"},
                     {"epochs", "steps"},
-                    {"max-grad-norm", "clip-norm"},
-                    {"clip-norm", "max-grad-norm"},
                     {"layer-norms", "clip-norm"},
                     {"clip-norm", "layer-norms"},
                     {"freeze", "train-only"},
                     {"train-only", "freeze"},
                     {"lora", "adapter"},
-                    {"adapter", "lora"},
-                    // which follows from it
-                    {"total-batch-size", "accumulation"}});
+                    {"adapter", "lora"}});
   show_defaults(options, c, training_defaults());
   options.defaults("privacy-unit", {{"document", "private, language model", "--samples is given"},
                                     {"sample", "private, diffusion"}});

@@ -18,8 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kLineColumns = 100;
-
 std::string describe_devices(const TrainStart& start) {
   if (!start.device.is_cuda()) return quantity(start.world, "CPU rank");
   if (start.world > 1 && start.config.placement.share_gpu)
@@ -34,11 +32,10 @@ std::string of_users(const TaskFacts& task) {
 void print_audit(const AuditRecord& audit) {
   const AuditOneRun& run = *audit.one_run;
   fmt::print(
-      "audit     {} of {} guesses about {} canaries are right: epsilon is at least {:.4f} at "
-      "{:g} "
-      "% confidence, the run claims {:.4f}; not private, {}\n",
-      run.correct, run.guesses, run.canaries, audit.epsilon_low, 100 * audit.confidence,
-      audit.claim.epsilon, audit.verdict);
+      "audit     {} of {} guesses about {} canaries are right: epsilon is at least {} at {:g} % "
+      "confidence, the run claims {}; not private, {}\n",
+      run.correct, run.guesses, run.canaries, format_lower_epsilon(audit.epsilon_low),
+      100 * audit.confidence, format_epsilon(audit.claim.epsilon), audit.verdict);
 }
 
 }  // namespace
@@ -205,9 +202,17 @@ std::string TrainPrinter::rate_text(double tokens_per_second) const {
 
 void TrainPrinter::step(const StepEvent& event) {
   const StepLine& line = event.line;
+  progress_.clear();
+  if (line.privacy && line.privacy->samples > 0 &&
+      line.privacy->bad_samples >= line.privacy->samples && !told_of_noise_) {
+    told_of_noise_ = true;
+    print_notice(
+        fmt::format("not private: no gradient of step {} was finite, so it added noise alone; if "
+                    "that stays so, lower `learning_rate`",
+                    line.step));
+  }
   if (command_.json) fmt::print("{}\n", event.metrics.dump());
   if (command_.json) return;
-  progress_.clear();
   if (line.step % command_.log_every == 0 || line.step == steps_)
     fmt::print("{}\n", step_text(event));
   std::fflush(stdout);
@@ -217,7 +222,7 @@ void TrainPrinter::step(const StepEvent& event) {
         event.left_seconds);
 }
 
-std::string TrainPrinter::step_text(const StepEvent& event) const {
+std::string TrainPrinter::step_text(const StepEvent& event) {
   const StepLine& line = event.line;
   const std::string left = format_duration(event.left_seconds) + " left";
   // Each with its rank: what is least needed goes first if the line is too long.
@@ -246,7 +251,7 @@ std::string TrainPrinter::step_text(const StepEvent& event) const {
     parts.push_back({format_bytes(line.peak_bytes), 5});
     parts.push_back({left});
   }
-  return fitted_line(parts, kLineColumns);
+  return fitter_.fitted(parts, static_cast<size_t>(terminal_width(stdout)));
 }
 
 void TrainPrinter::evaluation(const EvaluationEvent& event) {

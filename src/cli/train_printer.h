@@ -27,7 +27,7 @@ class TrainPrinter {
   void print_privacy(const PrivateStart& p, int world) const;
   std::string rate_text(double tokens_per_second) const;
   void step(const StepEvent& event);
-  std::string step_text(const StepEvent& event) const;
+  std::string step_text(const StepEvent& event);
   void evaluation(const EvaluationEvent& event);
   // Not private: micro-batches that were drawn take their time.
   void print_phases(const TrainResult& result) const;
@@ -36,9 +36,10 @@ class TrainPrinter {
   Options& options_;
   std::string folder_;
   Progress progress_;
+  LineFitter fitter_;
   int64_t steps_ = 0, patches_ = 0;  // patches of an image; 0: text
   double peak_tflops_ = 0;
-  bool private_ = false;
+  bool private_ = false, told_of_noise_ = false;
 };
 
 }  // namespace veil

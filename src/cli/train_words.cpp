@@ -23,7 +23,16 @@ void use_stored_run(Options& options, RunConfig& c, const RankInfo& info) {
   }
   std::vector<std::string> except = {"resume", "output-dir", "profile"};
   if (info.launcher != Launcher::none) except.push_back("ranks");
-  options.set_stored(stored_settings(*folder), except);
+  const nlohmann::json stored = stored_settings(*folder);
+  // It follows from the logical batch, the micro-batch and the ranks, which may be others now.
+  if (options.given("total-batch-size") ||
+      !stored.value("total-batch-size", nlohmann::json()).is_null())
+    except.push_back("accumulation");
+  options.set_stored(stored, except,
+                     {{"max-grad-norm", "clip-norm"},
+                      {"clip-norm", "max-grad-norm"},
+                      {"max-grad-norm", "layer-norms"},
+                      {"layer-norms", "max-grad-norm"}});
 }
 
 // The step that is traced.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "data/user_field.h"
@@ -80,6 +81,13 @@ size_t end_of_value(std::string_view text, size_t begin) {
 
 std::string BadLine::message() const {
   return fmt::format("{}:{}: {}", file, line, reason);
+}
+
+void check_documents(const std::string& path, const CorpusCounts& counts) {
+  if (counts.documents > 0) return;
+  const std::string bad =
+      counts.bad > 0 ? fmt::format(": {} left out", quantity(counts.bad, "bad line")) : "";
+  user_error("'{}' holds no document with text{}", path, bad);
 }
 
 std::vector<std::string> find_data_files(const std::string& path) {

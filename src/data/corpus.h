@@ -57,6 +57,9 @@ struct CorpusCounts {
   int64_t empty = 0;  // documents without text, left out
 };
 
+// UserError where no document is left; it says what was left out.
+void check_documents(const std::string& path, const CorpusCounts& counts);
+
 // Sorted. A file is its own answer; links to folders are not followed. UserError if there is
 // none.
 std::vector<std::string> find_data_files(const std::string& path);

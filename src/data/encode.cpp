@@ -281,7 +281,7 @@ std::shared_ptr<const TokenStore> load_data(const std::string& path, const Token
   OwnedSink owned(sink, owners);
   encode_corpus(corpus, *tokenizer, options, owned);
   if (bad && corpus.counts().bad > 0) bad(corpus);
-  if (corpus.counts().documents == 0) user_error("'{}' holds no document with text", path);
+  check_documents(path, corpus.counts());
   return std::make_shared<TokenStore>(sink.finish());
 }
 

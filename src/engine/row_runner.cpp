@@ -31,8 +31,8 @@ void RowMemory::note_peaks(Part part) const {
 
 namespace {
 
-// Samples on a CPU as `device` copies them. A GPU does so by itself from pinned memory; from other
-// memory the host waits for the micro-batch before, and the GPU then for the host.
+// Samples on a CPU as `device` copies them. From pinned memory a GPU copies without the host; for
+// other memory the host would first wait for the micro-batch before.
 Tensor copied_from(Device device, const Tensor& samples) {
   if (!device.is_cuda() || !samples.is_cpu()) return samples;
   CategoryScope scope(Category::data);

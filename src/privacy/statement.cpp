@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "base/units.h"
 
 namespace veil::privacy {
 namespace {
@@ -192,7 +193,8 @@ std::string plain_warning(const Statement& base) {
       "the model was trained privately before{}, and this run is not private: the data that it "
       "trains on has no guarantee; pass `epsilon` and `delta` for one",
       epsilon.is_number() && delta.is_number()
-          ? fmt::format(" (epsilon {:.4g}, delta {:g})", epsilon.get<double>(), delta.get<double>())
+          ? fmt::format(" (epsilon {}, delta {:g})", format_epsilon(epsilon.get<double>()),
+                        delta.get<double>())
           : "");
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/outputs.h"
+#include "base/units.h"
 #include "record/fields.h"
 #include "record/verify_record.h"
 
@@ -115,8 +116,9 @@ void fields(AuditRecord& r, Visit& visit) {
 void conclude(AuditRecord& record) {
   if (record.epsilon_low > record.claim.epsilon)
     record.failures.insert(record.failures.begin(),
-                           fmt::format("epsilon is at least {:.4f}; the run claims {:.4f}",
-                                       record.epsilon_low, record.claim.epsilon));
+                           fmt::format("epsilon is at least {}; the run claims {}",
+                                       format_lower_epsilon(record.epsilon_low),
+                                       format_epsilon(record.claim.epsilon)));
   record.verdict = record.failures.empty() ? kPass : kFail;
 }
 

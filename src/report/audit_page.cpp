@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/outputs.h"
 #include "base/table.h"
+#include "base/units.h"
 #include "record/fields.h"
 #include "record/verify_record.h"
 #include "report/html.h"
@@ -36,14 +37,14 @@ std::vector<std::string> audit_files(const std::string& folder) {
 std::string bound_text(const AuditRecord& record) {
   return fmt::format(
       "epsilon is at least {} at {:.8g} % confidence; the run claims {} (delta {:g})",
-      std::isfinite(record.epsilon_low) ? fmt::format("{:.4f}", record.epsilon_low) : "infinite",
-      100 * record.confidence, audit_number(record.claim.epsilon), record.claim.delta);
+      std::isfinite(record.epsilon_low) ? format_lower_epsilon(record.epsilon_low) : "infinite",
+      100 * record.confidence, format_epsilon(record.claim.epsilon), record.claim.delta);
 }
 
 Table claim_table(const AuditRecord& record) {
   const AuditClaim& c = record.claim;
   Table table({"claim", "value"});
-  table.row({"epsilon, delta", fmt::format("{:.4f}, {:g}", c.epsilon, c.delta)});
+  table.row({"epsilon, delta", fmt::format("{}, {:g}", format_epsilon(c.epsilon), c.delta)});
   if (c.sigma == 0) return table;  // a run with canaries: its own folder has the rest
   table.row({"sigma, C, slack", fmt::format("{:g}, {:g}, {:.3g}", c.sigma, c.clip_norm, c.slack)});
   if (!c.unit.empty()) table.row({"unit of privacy", c.unit});

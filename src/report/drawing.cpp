@@ -152,14 +152,14 @@ std::string write_png(const LinePlot& plot, const std::string& path, bool overwr
     lines += fmt::format("{}{} index {} with lines linewidth 2 title {}", i ? ", \\\n     " : "",
                          single_quoted(data), i, single_quoted(plot.curves[i].name));
   }
-  write_file_atomically(data, numbers);
-  write_file_atomically(
+  write_listed_file(data, numbers, overwrite);
+  write_listed_file(
       script,
       fmt::format("set terminal pngcairo size 960,640 noenhanced\nset output {}\nset title {}\n"
                   "set xlabel {}\nset ylabel {}\nset grid\nset key below\nplot {}\n",
                   single_quoted(path), single_quoted(plot.title), single_quoted(plot.x_label),
-                  single_quoted(plot.y_label), lines));
-  expect_output_file(path);
+                  single_quoted(plot.y_label), lines),
+      overwrite);
   const Drawing drawing = run_gnuplot(".", script);
   if (drawing.spawn_error != 0 || drawing.status != 0) {
     return fmt::format("{} is not made: gnuplot is missing or failed; `gnuplot {}` makes it", path,

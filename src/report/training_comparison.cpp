@@ -87,9 +87,23 @@ std::vector<std::string> names_of(const std::vector<std::string>& folders) {
   return unlike.size() == names.size() ? names : named(0);
 }
 
+// As settings.json has it; "-" for none.
+std::string setting(const TrainingRun& run, const std::string& name) {
+  const auto found = run.settings.find(name);
+  if (found == run.settings.end() || found->is_null()) return "-";
+  return printable(found->is_string() ? found->get<std::string>() : found->dump());
+}
+
 std::vector<std::string> caveats_of(const std::vector<ComparedRun>& runs) {
   std::vector<std::string> caveats;
   if (any_private(runs)) caveats.push_back(fmt::format("{} {}", kNotPrivateWords, kChoiceWords));
+  std::set<std::pair<std::string, std::string>> guarantees;
+  for (const auto& [name, run] : runs)
+    if (run.is_private()) guarantees.emplace(setting(run, "delta"), setting(run, "privacy-unit"));
+  if (guarantees.size() > 1)
+    caveats.emplace_back(
+        "The private runs differ in delta or in whom they protect: their epsilons "
+        "cannot be compared.");
   for (const auto& [name, run] : runs) {
     if (run.damaged > 0)
       caveats.push_back(fmt::format("{}: {} of metrics.jsonl could not be read and {} left out.",
@@ -107,7 +121,7 @@ std::string comparison_page(const std::vector<ComparedRun>& runs, const std::vec
   out += page_section(
       "Runs",
       html_table(comparison_table(runs),
-                 "The loss is the mean of the last tenth of the steps, epsilon an upper bound"));
+                 "The loss is the mean of the last tenth of the steps; epsilon is an upper bound"));
   out += page_section("Plots", page_plots(plots, pictures, plots_hint));
   if (const Table settings = differing_settings(runs); settings.rows() > 0)
     out += page_section(
@@ -124,8 +138,12 @@ std::vector<ComparedRun> read_compared(const std::vector<std::string>& folders) 
   std::vector<ComparedRun> runs;
   std::set<fs::path> places;
   for (const std::string& folder : folders) {
+    if (!fs::exists(folder)) user_error("'{}': no such folder", folder);
     if (!holds_training(folder))
-      user_error("'{}' is no folder of a training run, and the others are", folder);
+      user_error(
+          "'{}' is not a training run's folder (metrics.jsonl), and only those are compared "
+          "with one",
+          folder);
     if (!places.insert(fs::weakly_canonical(folder)).second)
       user_error("'{}' is given twice", folder);
     runs.push_back({"", read_training(folder)});
@@ -156,21 +174,29 @@ std::string comparison_headline(const std::vector<ComparedRun>& runs) {
 }
 
 Table comparison_table(const std::vector<ComparedRun>& runs) {
-  Table table({"run", "steps", "loss", "held-out loss", "epsilon", "tokens/s", "time of steps",
-               "peak memory"});
+  const bool guaranteed = any_private(runs);
+  std::vector<std::string> header = {"run", "steps", "loss", "held-out loss"};
+  if (guaranteed) header.insert(header.end(), {"epsilon", "delta", "unit"});
+  header.insert(header.end(), {"tokens/s", "time of steps", "peak memory"});
+  Table table(header);
   BytesScale scale;
   for (const auto& [name, run] : runs) scale.see(highest_peak(run));
   for (const auto& [name, run] : runs) {
     const double rate =
         mean_of(run.steps, figure_of(&MetricsLine::tokens_per_second), 0, run.steps.size());
+    std::vector<std::string> cells = {name, std::to_string(run.steps.back().step),
+                                      shown_number(last_loss(run)),
+                                      shown_number(last_held_out(run))};
     const auto epsilon = run.steps.back().epsilon;
-    table.row({name, std::to_string(run.steps.back().step), shown_number(last_loss(run)),
-               shown_number(last_held_out(run)),
-               epsilon            ? format_epsilon(*epsilon)
-               : run.is_private() ? "-"
-                                  : "not private",
-               std::isfinite(rate) ? format_count(rate) : "-", format_duration(seconds_of(run)),
-               scale.show(highest_peak(run))});
+    if (guaranteed && run.is_private()) {
+      cells.insert(cells.end(), {epsilon ? format_epsilon(*epsilon) : "-", setting(run, "delta"),
+                                 setting(run, "privacy-unit")});
+    } else if (guaranteed) {
+      cells.insert(cells.end(), {"not private", "-", "-"});
+    }
+    cells.insert(cells.end(), {std::isfinite(rate) ? format_count(rate) : "-",
+                               format_duration(seconds_of(run)), scale.show(highest_peak(run))});
+    table.row(std::move(cells));
   }
   return table;
 }
@@ -181,16 +207,10 @@ Table differing_settings(const std::vector<ComparedRun>& runs) {
   Table table(header);
   std::set<std::string> known;
   for (const auto& one : runs)
-    for (const auto& [setting, value] : one.run.settings.items()) known.insert(setting);
-  for (const std::string& setting : known) {
-    std::vector<std::string> cells = {setting};
-    for (const auto& [name, run] : runs) {
-      const auto found = run.settings.find(setting);
-      const bool none = found == run.settings.end() || found->is_null();
-      cells.push_back(printable(none                 ? "-"
-                                : found->is_string() ? found->get<std::string>()
-                                                     : found->dump()));
-    }
+    for (const auto& [field, value] : one.run.settings.items()) known.insert(field);
+  for (const std::string& field : known) {
+    std::vector<std::string> cells = {field};
+    for (const auto& [name, run] : runs) cells.push_back(setting(run, field));
     const bool alike = std::all_of(cells.begin() + 1, cells.end(),
                                    [&](const std::string& cell) { return cell == cells[1]; });
     if (!alike) table.row(std::move(cells));
@@ -225,20 +245,24 @@ std::vector<Plot> comparison_plots(const std::vector<ComparedRun>& runs) {
     MetricsFigure figure;
     bool evaluations = false, zero_based = true;
     double unit = 1;
+    PointOf point_of = PointOf::mean;
+    std::string shown(double value) const {
+      return point_of == PointOf::last ? format_epsilon(value) : fmt::format("{:.5g}", value);
+    }
   };
-  const Figure figures[] = {
-      {"loss", "Loss", "loss", "Of the samples of each step.", figure_of(&MetricsLine::loss), false,
-       false},
-      {"held_out_loss", "Held-out loss", "held-out loss",
-       "Comparable only where the same data is held out.", figure_of(&MetricsLine::held_out_loss),
-       true, false},
-      {"epsilon", "Privacy spent", "epsilon", kEpsilonWords, figure_of(&MetricsLine::epsilon)},
-      {"tokens_per_second", "Throughput", "tokens per second",
-       "Of all ranks, without evaluations and checkpoints.",
-       figure_of(&MetricsLine::tokens_per_second)},
-      {"memory", "Peak memory", bytes.name + " at the peak",
-       "The highest moment so far, of the rank that holds most.", peak_of, false, true,
-       bytes.size}};
+  const Figure figures[] = {{"loss", "Loss", "loss", "Of the samples of each step.",
+                             figure_of(&MetricsLine::loss), false, false},
+                            {"held_out_loss", "Held-out loss", "held-out loss",
+                             "Comparable only where the same data is held out.",
+                             figure_of(&MetricsLine::held_out_loss), true, false},
+                            {"epsilon", "Privacy spent", "epsilon", kEpsilonWords,
+                             figure_of(&MetricsLine::epsilon), false, true, 1, PointOf::last},
+                            {"tokens_per_second", "Throughput", "tokens per second",
+                             "Of all ranks, without evaluations and checkpoints.",
+                             figure_of(&MetricsLine::tokens_per_second)},
+                            {"memory", "Peak memory", bytes.name + " at the peak",
+                             "The highest moment so far, of the rank that holds most.", peak_of,
+                             false, true, bytes.size}};
   std::vector<Plot> plots;
   for (const Figure& figure : figures) {
     Curves curves{.name = figure.name,
@@ -254,20 +278,21 @@ std::vector<Plot> comparison_plots(const std::vector<ComparedRun>& runs) {
       const auto& [name, run] = runs[i];
       ChartLine line =
           step_curve(name, series_color(i), figure.evaluations ? run.evaluations : run.steps,
-                     figure.figure, figure.unit);
+                     figure.figure, figure.point_of, figure.unit);
       if (line.points.empty()) continue;
       for (const size_t place : spread_places(line.points.size(), kRunRows))
         table.row({name, fmt::format("{:.0f}", line.points[place].x),
-                   fmt::format("{:.5g}", line.points[place].y)});
-      spoken += fmt::format(" {}: {:.4g} at step {:.0f}.", name, line.points.back().y,
+                   figure.shown(line.points[place].y)});
+      spoken += fmt::format(" {}: {} at step {:.0f}.", name, figure.shown(line.points.back().y),
                             line.points.back().x);
       curves.lines.push_back(std::move(line));
     }
     const std::string script = curves_script(curves);
     if (script.empty()) continue;
-    plots.push_back({figure.name, figure.title,
-                     figure.caption + (figure.evaluations ? "" : thinned_words(most_steps)), spoken,
-                     table, script});
+    plots.push_back(
+        {figure.name, figure.title,
+         figure.caption + (figure.evaluations ? "" : thinned_words(most_steps, figure.point_of)),
+         spoken, table, script});
   }
   return plots;
 }

@@ -24,6 +24,10 @@ struct StepFigure {
   std::string name, title, axis, caption;
   std::vector<ChartLine> lines;
   bool zero_based = true;
+  PointOf point_of = PointOf::mean;
+  std::function<std::string(double)> shown = [](double value) {
+    return fmt::format("{:.5g}", value);
+  };
 };
 
 Table step_table(const TrainingRun& run, size_t most) {
@@ -160,20 +164,23 @@ std::vector<Plot> training_plots(const TrainingRun& run) {
                      "Of all ranks, without evaluations and checkpoints.",
                      {step_curve("throughput", series_color(0), run.steps,
                                  figure_of(&MetricsLine::tokens_per_second))}});
-  figures.push_back(
-      {"epsilon",
-       "Privacy spent",
-       "epsilon",
-       kEpsilonWords,
-       {step_curve("epsilon", series_color(0), run.steps, figure_of(&MetricsLine::epsilon))}});
+  figures.push_back({"epsilon",
+                     "Privacy spent",
+                     "epsilon",
+                     kEpsilonWords,
+                     {step_curve("epsilon", series_color(0), run.steps,
+                                 figure_of(&MetricsLine::epsilon), PointOf::last)}});
+  figures.back().point_of = PointOf::last;
+  figures.back().shown = [](double epsilon) { return format_epsilon(epsilon); };
   double largest = 0;
   for (const MetricsLine& line : run.steps) largest = std::max(largest, peak_of(line).value_or(0));
   const Unit unit = bytes_unit(largest);
-  figures.push_back({"memory",
-                     "Peak memory",
-                     unit.name + " at the peak",
-                     "The highest moment so far, of the rank that holds most.",
-                     {step_curve("peak memory", series_color(0), run.steps, peak_of, unit.size)}});
+  figures.push_back(
+      {"memory",
+       "Peak memory",
+       unit.name + " at the peak",
+       "The highest moment so far, of the rank that holds most.",
+       {step_curve("peak memory", series_color(0), run.steps, peak_of, PointOf::mean, unit.size)}});
   std::vector<Plot> plots;
   for (StepFigure& figure : figures) {
     Curves curves{.name = figure.name,
@@ -189,12 +196,13 @@ std::vector<Plot> training_plots(const TrainingRun& run) {
     std::string spoken;
     const std::vector<ChartPoint>& points = curves.lines[0].points;
     for (const size_t place : spread_places(points.size(), kTableRows))
-      table.row({fmt::format("{:.0f}", points[place].x), fmt::format("{:.5g}", points[place].y)});
+      table.row({fmt::format("{:.0f}", points[place].x), figure.shown(points[place].y)});
     if (!points.empty())
-      spoken = fmt::format(" {:.4g} at step {:.0f}, {:.4g} at step {:.0f}.", points.front().y,
-                           points.front().x, points.back().y, points.back().x);
-    plots.push_back({figure.name, figure.title, figure.caption + thinned_words(run.steps.size()),
-                     spoken, table, drawn});
+      spoken = fmt::format(" {} at step {:.0f}, {} at step {:.0f}.", figure.shown(points.front().y),
+                           points.front().x, figure.shown(points.back().y), points.back().x);
+    plots.push_back({figure.name, figure.title,
+                     figure.caption + thinned_words(run.steps.size(), figure.point_of), spoken,
+                     table, drawn});
   }
   return plots;
 }

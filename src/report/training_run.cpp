@@ -1,6 +1,7 @@
 #include "report/training_run.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -26,6 +27,17 @@ constexpr size_t kMostPoints = 400;  // of a curve: about one per pixel
 
 size_t steps_of_a_point(size_t steps) {
   return (steps + kMostPoints - 1) / kMostPoints;
+}
+
+// The folder and all in it are the owner's alone if the pages are; a folder that is there already
+// keeps its mode.
+std::string drawn(const RunPages& pages, bool overwrite) {
+  if (!pages.owner_only) return draw_plots(pages.plots, pages.pictures, overwrite);
+  struct OwnersAlone {
+    mode_t before = umask(0077);
+    ~OwnersAlone() { umask(before); }
+  } while_drawn;
+  return draw_plots(pages.plots, pages.pictures, overwrite);
 }
 
 }  // namespace
@@ -99,12 +111,17 @@ double mean_of(const std::vector<MetricsLine>& lines, const MetricsFigure& figur
 
 double last_loss(const TrainingRun& run) {
   const size_t all = run.steps.size(), part = std::max<size_t>(1, all / 10);
-  return mean_of(run.steps, figure_of(&MetricsLine::loss), all - part, all);
+  const bool lost = std::any_of(
+      run.steps.end() - static_cast<int64_t>(part), run.steps.end(), [](const MetricsLine& line) {
+        return line.samples != 0 && !(line.loss && std::isfinite(*line.loss));
+      });
+  return lost ? std::numeric_limits<double>::quiet_NaN()
+              : mean_of(run.steps, figure_of(&MetricsLine::loss), all - part, all);
 }
 
 ChartLine step_curve(const std::string& name, const std::string& color,
                      const std::vector<MetricsLine>& lines, const MetricsFigure& figure,
-                     double unit) {
+                     PointOf point_of, double unit) {
   ChartLine curve{name, color, {}};
   const size_t each = steps_of_a_point(lines.size());
   for (size_t begin = 0; begin < lines.size(); begin += each) {
@@ -113,6 +130,7 @@ ChartLine step_curve(const std::string& name, const std::string& color,
     for (size_t i = begin; i < std::min(begin + each, lines.size()); ++i) {
       const auto value = figure(lines[i]);
       if (!value || !std::isfinite(*value)) continue;
+      if (point_of == PointOf::last) sum = place = 0, count = 0;
       sum += *value, place += static_cast<double>(lines[i].step), ++count;
     }
     if (count > 0)
@@ -123,9 +141,11 @@ ChartLine step_curve(const std::string& name, const std::string& color,
   return curve;
 }
 
-std::string thinned_words(size_t steps) {
+std::string thinned_words(size_t steps, PointOf point_of) {
   const size_t each = steps_of_a_point(steps);
-  return each > 1 ? fmt::format(" Each point is the mean of {} steps.", each) : "";
+  return each > 1 ? fmt::format(" Each point is the {} of {} steps.",
+                                point_of == PointOf::mean ? "mean" : "last", each)
+                  : "";
 }
 
 std::vector<size_t> spread_places(size_t size, size_t most) {
@@ -144,11 +164,7 @@ ReportFiles write_run_pages(const RunPages& pages, bool overwrite) {
   for (const auto& [name, content] : pages.files) check_output_file(place(name), overwrite);
   check_plots(pages.plots, pages.pictures, overwrite);
   ensure_folder_writable(pages.output_folder);
-  ensure_folder_writable(pages.pictures);
-  // Nobody else enters the folder of the pictures.
-  if (pages.owner_only)
-    fs::permissions(pages.pictures, fs::perms::owner_all, fs::perm_options::replace);
-  report.plots_hint = draw_plots(pages.plots, pages.pictures, overwrite);
+  report.plots_hint = drawn(pages, overwrite);
   for (const auto& [name, content] : pages.files) {
     check_output_file(place(name), overwrite);
     expect_output_file(place(name));

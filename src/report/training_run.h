@@ -38,15 +38,18 @@ std::string shown_number(std::optional<double> value, const char* digits = "{:.4
 // Of those that have a number; NaN if none has.
 double mean_of(const std::vector<MetricsLine>& lines, const MetricsFigure& figure, size_t from,
                size_t to);
-// Of the last tenth of the steps: a single step's loss is noise.
+// Of the last tenth of the steps: a single step's loss is noise. NaN if one of them has no finite
+// loss though it had samples.
 double last_loss(const TrainingRun& run);
 
-// A figure over the steps. Of long runs every point is the mean of as many steps in a row.
+// A figure over the steps. Of long runs every point stands for as many steps in a row: the mean, or
+// the last of them, as for a bound that grows.
+enum class PointOf { mean, last };
 ChartLine step_curve(const std::string& name, const std::string& color,
                      const std::vector<MetricsLine>& lines, const MetricsFigure& figure,
-                     double unit = 1);
+                     PointOf point_of = PointOf::mean, double unit = 1);
 // " Each point is the mean of 3 steps.", or "" for so few steps that each is a point.
-std::string thinned_words(size_t steps);
+std::string thinned_words(size_t steps, PointOf point_of = PointOf::mean);
 // So many places of a list, evenly spread, with the first and the last.
 std::vector<size_t> spread_places(size_t size, size_t most);
 
@@ -55,8 +58,8 @@ inline constexpr const char* kNotPrivateWords =
     "them. Do not publish this page with the model.";
 
 inline constexpr const char* kEpsilonWords =
-    "At most what all steps so far add up to, at the run's delta: counted exactly at about fifty "
-    "steps and at the planned end; a step between two of these has the later one's.";
+    "An upper bound for all steps so far, at the run's delta: counted exactly at about fifty steps "
+    "and at the planned end; a step between two of these has the later one's.";
 
 // Pages about runs, and where they go.
 struct RunPages {

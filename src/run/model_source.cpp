@@ -52,13 +52,13 @@ ModelSource find_model(const std::string& name, const std::string& hub_cache) {
   source.diffusion = dit_preset(name);
   if (source.config || source.diffusion) return source;
   if (fs::is_directory(name)) {
-    if (fs::exists(fs::path(name) / "adapter_config.json"))
+    const auto has = [&](const char* file) { return fs::exists(fs::path(name) / file); };
+    if (!has("config.json") && has("adapter_config.json"))
       field_error("model",
                   "{}: the folder holds adapters; pass `model` with the model they belong to and "
                   "`adapter` {}",
                   name, name);
-    if (!fs::exists(fs::path(name) / "config.json"))
-      field_error("model", "{}: the folder has no config.json", name);
+    if (!has("config.json")) field_error("model", "{}: the folder has no config.json", name);
     source.folder = name;
   } else if (const auto found = resolve_model_folder(name, hub_cache)) {
     source.folder = *found;
@@ -115,13 +115,14 @@ void require_weights(const ModelSource& source, bool trains) {
 }
 
 std::string weights_text(const ModelSource& source, const InitialWeights& initial) {
-  if (!source.has_weights() && !source.adapter)
-    return source.from_scratch ? "random (--from-scratch)" : "random (measured only)";
+  const char* const random =
+      source.from_scratch ? "random (--from-scratch)" : "random (measured only)";
+  if (!source.has_weights() && !source.adapter) return random;
   std::vector<std::string> folders;
   if (source.has_weights()) folders.push_back(source.folder);
   if (source.adapter) folders.push_back(source.adapter->folder);
   return fmt::format("{} from {}{}{}", quantity(initial.tensors, "tensor"), join(folders, " and "),
-                     source.has_weights() ? "" : "; the others are random (--from-scratch)",
+                     source.has_weights() ? "" : fmt::format("; the others are {}", random),
                      initial.random.empty() ? ""
                                             : fmt::format("; {} is new and starts at random",
                                                           join(initial.random, ", ")));

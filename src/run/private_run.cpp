@@ -289,9 +289,10 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
     if (last_step_ <= input.start.steps) {
       field_error(
           "epsilon",
-          "{}: {:.4f} is spent after step {}, and the next one would spend more; allowed is a "
-          "larger one",
-          *p.epsilon, journal_->ledger().spent(p.accountant, *p.delta).epsilon, input.start.steps);
+          "{}: {} is spent after step {}, and the next one would spend more; allowed is a larger "
+          "one",
+          *p.epsilon, format_epsilon(journal_->ledger().spent(p.accountant, *p.delta).epsilon),
+          input.start.steps);
     }
   }
   curve_ =

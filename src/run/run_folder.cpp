@@ -43,12 +43,17 @@ std::string new_run_folder(const std::string& parent) {
 
 namespace {
 
-// A run of `veil train` that ended before its first step, for example because of its data.
+// A run that ended before its first step, for example because memory ran out, and has ended.
 bool began_nothing(const std::string& folder) {
   std::error_code ignored;
   const fs::path metrics = fs::path(folder) / kMetricsFile;
-  return fs::exists(metrics, ignored) && fs::file_size(metrics, ignored) == 0 &&
-         !newest_checkpoint(folder) && !privacy::holds_journal(folder);
+  const bool stepped = fs::exists(metrics, ignored) && fs::file_size(metrics, ignored) > 0;
+  if (stepped || newest_checkpoint(folder) || privacy::holds_journal(folder)) return false;
+  const int lock = open(join_path(folder, kLockFile).c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0) return false;
+  const bool ended = flock(lock, LOCK_SH | LOCK_NB) == 0;
+  close(lock);
+  return ended;
 }
 
 }  // namespace

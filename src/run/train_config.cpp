@@ -136,15 +136,6 @@ void settle_unit(RunConfig& config) {
 
 void settle_privacy(RunConfig& config, int world) {
   PrivacyConfig& p = config.privacy;
-  check_privacy(p);
-  if (p.rng == NoiseGenerator::philox && !config.training.export_folder.empty() &&
-      !p.allow_insecure_noise)
-    field_error("rng",
-                "{} with `export`: this noise is not cryptographic, and whoever finds its key can "
-                "take it off the exported model; allowed are `rng` hardened and secure, or "
-                "`allow_insecure_noise` for a model that protects nobody",
-                name_of(p.rng));
-  if (sets_zero3(p.method.mode)) config.step.strategy = Strategy::zero3;
   // In DP-SGD's own words max_grad_norm is C.
   if (const std::optional<double> norm = config.optimizer.max_grad_norm) {
     if (p.clip_norm)
@@ -157,6 +148,15 @@ void settle_privacy(RunConfig& config, int world) {
     p.clip_norm = norm;
     config.optimizer.max_grad_norm.reset();
   }
+  check_privacy(p);
+  if (p.rng == NoiseGenerator::philox && !config.training.export_folder.empty() &&
+      !p.allow_insecure_noise)
+    field_error("rng",
+                "{} with `export`: this noise is not cryptographic, and whoever finds its key can "
+                "take it off the exported model; allowed are `rng` hardened and secure, or "
+                "`allow_insecure_noise` for a model that protects nobody",
+                name_of(p.rng));
+  if (sets_zero3(p.method.mode)) config.step.strategy = Strategy::zero3;
   settle_unit(config);
   if (!p.max_batch.empty()) maximum_of(p.max_batch);
   settle_private_batch(config, world);

@@ -44,6 +44,11 @@ TEST(Units, AnEpsilonIsNeverShownBelowWhatItIs) {
   EXPECT_EQ(format_epsilon(0.012301), "0.0124");
   EXPECT_EQ(format_epsilon(0.0012341), "0.00124");
   EXPECT_EQ(format_epsilon(3.99999e-05), "4e-05");
+  EXPECT_EQ(format_epsilon(0.0099001), "0.00991");
+  EXPECT_EQ(format_epsilon(2.1013652716, 6), "2.101366");
+  EXPECT_EQ(format_lower_epsilon(1.23459), "1.2345");
+  EXPECT_EQ(format_lower_epsilon(1.2345), "1.2345");
+  EXPECT_EQ(format_lower_epsilon(0), "0.0000");
   EXPECT_EQ(format_epsilon(0), "0.0000");
   EXPECT_EQ(format_epsilon(INFINITY), "inf");
   for (double epsilon = 1e-6; epsilon < 100; epsilon *= 1.01)

@@ -285,6 +285,46 @@ TEST_F(ProgramPrivateTrain, ARunEndsWhereItsBudgetDoes) {
   EXPECT_LT(guarantee["steps"].get<int64_t>(), 15);
 }
 
+TEST_F(ProgramPrivateTrain, ARunContinuesWithOtherMicroBatchesOrRanks) {
+  fs::create_directory(work() / "run");
+  const std::string line = "--sigma 1 --checkpoint-every 1 --resume run";
+  ASSERT_EQ(veil(privately(line + " --steps 1")).code, kExitDone);
+  // Of the command line nothing but what changes: the rest is the run's.
+  const Answer larger = veil("train --resume run --steps 2 --batch-size 8");
+  EXPECT_EQ(larger.code, kExitDone) << larger.err;
+  if (!built_with_mpi()) return;
+  const Answer ranks = veil("train --resume run --steps 3 --ranks 2");
+  EXPECT_EQ(ranks.code, kExitDone) << ranks.err;
+}
+
+TEST_F(ProgramPrivateTrain, WhatClipsIsNamedOnceWhereverItStands) {
+  std::ofstream(work() / "layers.toml")
+      << "layer-norms = [0.3, 0.3, 0.3, 0.3]\nclip = \"per-layer\"\n";
+  const std::string line =
+      "train --model llama-tiny --from-scratch --data '" + source_root() +
+      "/examples/text' --seq-length 16 --device cpu --total-batch-size 8 --steps 1 ";
+  expect_refused(line + "--sigma 1 --delta 1e-5 --config layers.toml --max-grad-norm 2",
+                 "one of them is allowed");
+  // An option of a private run in the file still tells that the noise was forgotten.
+  std::ofstream(work() / "clip.toml") << "clip-norm = 0.5\n";
+  expect_refused(line + "--config clip.toml --max-grad-norm 1", "belongs to a private run");
+}
+
+TEST_F(ProgramPrivateTrain, AStepThatAddsNoiseAloneIsSaidOnce) {
+  const std::string line = "train --model llama-tiny --from-scratch --data '" + source_root() +
+                           "/examples/text' --seq-length 16 --device cpu --total-batch-size 8 "
+                           "--batch-size 8 --steps 4 --sigma 1 --delta 1e-5 --accountant rdp "
+                           "--optimizer sgd --learning-rate ";
+  const std::string says = "was finite, so it added noise alone";
+  const Answer usual = veil(line + "0.1"), wild = veil(line + "1e30");
+  EXPECT_THAT(usual.err, Not(HasSubstr(says)));
+  ASSERT_EQ(wild.code, kExitDone) << wild.err;
+  const size_t first = wild.err.find(says);
+  ASSERT_NE(first, std::string::npos) << wild.err;
+  EXPECT_THAT(wild.err, HasSubstr("lower --learning-rate"));
+  EXPECT_EQ(wild.err.find(says, first + 1), std::string::npos) << wild.err;
+}
+
 TEST_F(ProgramPrivateTrain, AnEmptyBatchStillStepsAndCounts) {
   fs::create_directory(work() / "run");
   const Answer answer =

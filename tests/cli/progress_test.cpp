@@ -13,10 +13,22 @@ TEST(Progress, ABarFillsWithWhatIsDone) {
 
 TEST(Progress, ALineLosesItsMostDispensablePartsUntilItFits) {
   const std::vector<LinePart> parts = {{"step 1"}, {"rate 2", 3}, {"loss 3"}, {"left 4", 1}};
-  EXPECT_EQ(fitted_line(parts, 100), "step 1  rate 2  loss 3  left 4");
-  EXPECT_EQ(fitted_line(parts, 25), "step 1  loss 3  left 4");
-  EXPECT_EQ(fitted_line(parts, 16), "step 1  loss 3");
-  EXPECT_EQ(fitted_line(parts, 3), "step 1  loss 3") << "what must stay stays";
+  const auto fitted = [&](size_t columns) { return LineFitter().fitted(parts, columns); };
+  EXPECT_EQ(fitted(100), "step 1  rate 2  loss 3  left 4");
+  EXPECT_EQ(fitted(25), "step 1  loss 3  left 4");
+  EXPECT_EQ(fitted(16), "step 1  loss 3");
+  EXPECT_EQ(fitted(3), "step 1  loss 3") << "what must stay stays";
+}
+
+TEST(Progress, WhatOneLineHasNoRoomForTheNextOnesLeaveOutToo) {
+  LineFitter fitter;
+  const auto line = [](const std::string& rate) {
+    return std::vector<LinePart>{{"step 1"}, {rate, 3}, {"left 4", 1}};
+  };
+  EXPECT_EQ(fitter.fitted(line("rate 2"), 25), "step 1  rate 2  left 4");
+  EXPECT_EQ(fitter.fitted(line("rate 1000000"), 25), "step 1  left 4");
+  EXPECT_EQ(fitter.fitted(line("rate 2"), 25), "step 1  left 4");
+  EXPECT_EQ(fitter.fitted(line("rate 2"), 30), "step 1  rate 2  left 4") << "a wider terminal";
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // veil train, as a person runs it. What takes kills and minutes stands in resume_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/test_paths.h"
 #include "base/utf8.h"
@@ -136,12 +138,21 @@ TEST_F(ProgramTrain, AFilesEpochsGiveWayToStepsOfTheCommandLine) {
 
 TEST_F(ProgramTrain, TheNewestRunIsOneThatBegan) {
   ASSERT_EQ(veil(words("--steps 2 --batch-size 4 --output-dir runs")).code, kExitDone);
-  // as a start leaves it that fails before its first step
-  write("runs/run_9999_01_01_00_00_00/metrics.jsonl", "");
-  write("runs/run_9999_01_01_00_00_00/.lock", "");
+  // as a start leaves them that fails before its first step
+  write("runs/run_99990101_000000/metrics.jsonl", "");
+  write("runs/run_99990101_000000/.lock", "");
+  write("runs/run_99990101_000001/.lock", "");
   const Answer answer = veil(words("--steps 4 --batch-size 4 --resume --output-dir runs"));
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("resumed   after step 2"));
+  // One that trains is not passed over.
+  const std::string lock = (work() / "runs/run_99990101_000001/.lock").string();
+  const int held = open(lock.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(held, LOCK_EX | LOCK_NB), 0);
+  const Answer busy = veil(words("--steps 6 --batch-size 4 --resume --output-dir runs"));
+  close(held);
+  EXPECT_EQ(busy.code, kExitUsage);
+  EXPECT_THAT(busy.err, HasSubstr("another process trains in this folder"));
 }
 
 TEST_F(ProgramTrain, AResumedRunNeedsNothingButItsFolder) {

@@ -327,6 +327,9 @@ TEST_F(EncodeTest, AFolderWithoutTextIsAComplaint) {
   const auto tokenizer = byte_tokenizer();
   EXPECT_THAT(complaint([&] { load_data(path("data"), tokenizer.get(), {}, {}); }),
               HasSubstr("holds no document with text"));
+  write("bad/a.jsonl", "{\"text\": 1}\n{\n");
+  EXPECT_THAT(complaint([&] { load_data(path("bad"), tokenizer.get(), {.skip_bad = true}, {}); }),
+              HasSubstr("holds no document with text: 2 bad lines left out"));
 }
 
 }  // namespace

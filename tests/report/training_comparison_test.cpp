@@ -20,6 +20,8 @@ struct Wanted {
   int steps = 20;
   double loss = 100;  // of the first step; it falls by one each step
   std::optional<double> epsilon = {}, held_out = {};
+  int lost = 0;  // this step has no loss
+  std::optional<int> drawn = {};
 };
 
 void write_run(const Folder& folder, const std::string& name, const Wanted& wanted,
@@ -29,6 +31,8 @@ void write_run(const Folder& folder, const std::string& name, const Wanted& want
     json line = {
         {"step", step},         {"loss", wanted.loss - step},  {"seconds", 0.5},
         {"learning_rate", 0.5}, {"tokens_per_second", 2000.0}, {"peak_memory_bytes", 3 << 20}};
+    if (step == wanted.lost) line["loss"] = nullptr;
+    if (step == wanted.lost && wanted.drawn) line["samples"] = *wanted.drawn;
     if (wanted.epsilon) line["epsilon"] = *wanted.epsilon * step / wanted.steps;
     text += line.dump() + "\n";
   }
@@ -42,20 +46,22 @@ void write_run(const Folder& folder, const std::string& name, const Wanted& want
 TEST(TrainingComparison, EachRunHasARowACurveAndTheSettingsOfItsOwn) {
   Folder folder;
   write_run(folder, "plain", {.held_out = 3.25}, {{"model", "tiny"}, {"learning-rate", 0.5}});
-  write_run(folder, "private", {.steps = 40, .epsilon = 2.00001, .held_out = 3.5},
-            {{"model", "tiny"}, {"learning-rate", 0.25}, {"epsilon", 2.0}});
+  write_run(
+      folder, "private", {.steps = 40, .epsilon = 2.00001, .held_out = 3.5},
+      {{"model", "tiny"}, {"learning-rate", 0.25}, {"delta", 1e-5}, {"privacy-unit", "document"}});
   const auto runs = read_compared({folder.path("plain"), folder.path("private/")});
   EXPECT_EQ(comparison_headline(runs),
             "plain ends with the lowest held-out loss, 3.25; private with the highest, 3.5.");
   // The mean of the last tenth: of steps 19 and 20, and of 37 to 40.
-  EXPECT_THAT(
-      comparison_table(runs).cells(),
-      ElementsAre(
-          ElementsAre("plain", "20", "80.5", "3.25", "not private", "2 k", "10.0 s", "3.00 MiB"),
-          ElementsAre("private", "40", "61.5", "3.5", "2.0001", "2 k", "20.0 s", "3.00 MiB")));
+  EXPECT_THAT(comparison_table(runs).cells(),
+              ElementsAre(ElementsAre("plain", "20", "80.5", "3.25", "not private", "-", "-", "2 k",
+                                      "10.0 s", "3.00 MiB"),
+                          ElementsAre("private", "40", "61.5", "3.5", "2.0001", "1e-05", "document",
+                                      "2 k", "20.0 s", "3.00 MiB")));
   EXPECT_THAT(
       differing_settings(runs).cells(),
-      ElementsAre(ElementsAre("epsilon", "-", "2.0"), ElementsAre("learning-rate", "0.5", "0.25")));
+      ElementsAre(ElementsAre("delta", "-", "1e-05"), ElementsAre("learning-rate", "0.5", "0.25"),
+                  ElementsAre("privacy-unit", "-", "document")));
   std::vector<std::string> names;
   for (const Plot& plot : comparison_plots(runs)) names.push_back(plot.name);
   EXPECT_THAT(names,
@@ -74,6 +80,30 @@ TEST(TrainingComparison, WithoutHeldOutLossesTheLastTenthDecides) {
             "b/run ends with the lowest loss, 70.5; a/run with the highest, 80.5.");
   EXPECT_THAT(comparison_text(runs), Not(HasSubstr("Settings that differ")));
   EXPECT_THAT(comparison_text(runs), Not(HasSubstr("Not private")));
+}
+
+TEST(TrainingComparison, EpsilonsOfOtherGuaranteesAreNotCompared) {
+  Folder folder;
+  write_run(folder, "a", {.epsilon = 1}, {{"delta", 1e-5}});
+  write_run(folder, "b", {.epsilon = 1}, {{"delta", 1e-5}});
+  write_run(folder, "c", {.epsilon = 1}, {{"delta", 1e-3}});
+  const std::string says = "their epsilons cannot be compared";
+  EXPECT_THAT(comparison_text(read_compared({folder.path("a"), folder.path("b")})),
+              Not(HasSubstr(says)));
+  EXPECT_THAT(comparison_text(read_compared({folder.path("a"), folder.path("c")})),
+              HasSubstr(says));
+}
+
+TEST(TrainingComparison, ARunThatDivergedHasNoLoss) {
+  Folder folder;
+  write_run(folder, "good", {.loss = 100}, json::object());
+  write_run(folder, "diverged", {.loss = 50, .lost = 19}, json::object());
+  // of a private run: nothing was drawn
+  write_run(folder, "empty", {.loss = 90, .epsilon = 1, .lost = 19, .drawn = 0}, json::object());
+  EXPECT_EQ(comparison_headline(read_compared(
+                {folder.path("good"), folder.path("diverged"), folder.path("empty")})),
+            "empty ends with the lowest loss, 70; good with the highest, 80.5; 1 run with one that "
+            "is no number.");
 }
 
 TEST(TrainingComparison, NamesAreWhatTellsTheFoldersApart) {
@@ -110,6 +140,17 @@ TEST(TrainingComparison, FilesAreTheOwnersIfARunIsPrivateAndReplaceNothing) {
                 is_private)
           << name;
     }
+    // a folder of the pictures' name that was there keeps its mode, and what is in it
+    fs::create_directories(folder.path("wide/comparison"));
+    folder.write("wide/comparison/notes.txt", "mine");
+    fs::permissions(folder.path("wide/comparison"), fs::perms(0755));
+    write_training_comparison(both, folder.path("wide"));
+    EXPECT_EQ(fs::status(folder.path("wide/comparison")).permissions(), fs::perms(0755));
+    for (const auto& entry : fs::directory_iterator(folder.path("wide/comparison"))) {
+      if (entry.path().filename() == "notes.txt") continue;
+      const fs::perms others = entry.status().permissions() & fs::perms(0077);
+      EXPECT_EQ(others == fs::perms::none, is_private) << entry.path();
+    }
     fs::create_directories(folder.path("mine"));
     folder.write("mine/comparison.csv", "mine");
     EXPECT_THROW(write_training_comparison(both, folder.path("mine")), UserError);
@@ -132,7 +173,8 @@ TEST(TrainingComparison, WhatCannotBeComparedIsRefused) {
     return std::string("accepted");
   };
   EXPECT_THAT(error_of({folder.path("a"), folder.path("records")}),
-              HasSubstr("records' is no folder of a training run"));
+              HasSubstr("records' is not a training run's folder"));
+  EXPECT_THAT(error_of({folder.path("a"), folder.path("nowhere")}), HasSubstr("no such folder"));
   EXPECT_THAT(error_of({folder.path("a"), folder.path("a/../a")}), HasSubstr("is given twice"));
   EXPECT_THAT(error_of(std::vector<std::string>(9, folder.path("a"))),
               HasSubstr("9 training runs: at most 8"));
