@@ -78,8 +78,7 @@ void RowRunner::load(const Batch& samples) {
     const int64_t rows = samples.inputs.defined() ? samples.inputs.size(0) : 0;
     VEIL_CHECK(rows % batch == 0, "{} samples are no whole micro-batches of {}", rows, batch);
     micro_batches_ = static_cast<int>(rows / batch);
-    data_ =
-        samples.each([&](const Tensor& tensor) { return copied_from(context_.device, tensor); });
+    data_ = samples;
     return;
   }
   data_.inputs.copy_(samples.inputs, /*non_blocking=*/true);
@@ -273,7 +272,7 @@ void RowRunner::load_micro_batch(int micro_batch) {
   const int64_t batch = context_.shape.batch;
   auto own = [&](const Tensor& samples) { return samples.narrow(0, micro_batch * batch, batch); };
   const auto copy = [&](const Tensor& to, const Tensor& samples) {
-    to.copy_(own(samples), /*non_blocking=*/true);
+    to.copy_(copied_from(context_.device, own(samples)), /*non_blocking=*/true);
   };
   copy(input_.inputs, data_.inputs);
   copy(input_.targets, data_.targets);
