@@ -57,9 +57,15 @@ Json listed_in(const std::string& manifest) {
   return object["files"];
 }
 
-void write_manifest(const std::string& manifest, const Json& files) {
+void write_manifest(const std::string& manifest, const Json& files, bool owner_only = false) {
   const Json whole = {{kWrittenBy, kWriter}, {"files", files}};
-  write_file_atomically(manifest, whole.dump(1) + "\n");
+  write_file_atomically(manifest, whole.dump(1) + "\n", owner_only);
+}
+
+bool is_owners_alone(const fs::path& file) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  return fs::exists(status) && (status.permissions() & fs::perms(0077)) == fs::perms::none;
 }
 
 bool is_listed(const fs::path& file) {
@@ -71,9 +77,10 @@ bool is_listed(const fs::path& file) {
          found->end();
 }
 
-// Lists `path` with these fingerprints, in addition to those that it has if `also`.
-void list_in_manifest(const fs::path& path, const std::vector<std::string>& fingerprints,
-                      bool also) {
+// Lists `path` with these fingerprints, in addition to those that it has if `also`. A manifest that
+// has a private file's fingerprint is its owner's alone: few figures can be guessed from it.
+void list_in_manifest(const fs::path& path, const std::vector<std::string>& fingerprints, bool also,
+                      bool owner_only) {
   const std::string manifest = manifest_of(path);
   std::error_code error;
   if (fs::exists(manifest, error) && !names_veil(object_in(manifest)))
@@ -83,7 +90,7 @@ void list_in_manifest(const fs::path& path, const std::vector<std::string>& fing
   Json& entry = files[path.filename().string()];
   if (!also || !entry.is_array()) entry = Json::array();
   for (const std::string& one : fingerprints) entry.push_back(one);
-  write_manifest(manifest, files);
+  write_manifest(manifest, files, owner_only || is_owners_alone(manifest));
 }
 
 // Whether a folder holds nothing but what Veil left there when it was killed.
@@ -135,17 +142,17 @@ void write_listed_file(const std::string& path, std::string_view content, bool o
                        bool owner_only) {
   check_output_file(path, overwrite);
   const std::string now = fingerprint(content);
-  list_in_manifest(path, {now}, /*also=*/true);
+  list_in_manifest(path, {now}, /*also=*/true, owner_only);
   write_file_atomically(path, content, owner_only);
-  list_in_manifest(path, {now}, /*also=*/false);
+  list_in_manifest(path, {now}, /*also=*/false, owner_only);
 }
 
 void expect_output_file(const std::string& path) {
-  list_in_manifest(path, {kBeingDrawn}, /*also=*/false);
+  list_in_manifest(path, {kBeingDrawn}, /*also=*/false, /*owner_only=*/false);
 }
 
 void list_output_file(const std::string& path) {
-  list_in_manifest(path, {fingerprint(read_file(path))}, /*also=*/false);
+  list_in_manifest(path, {fingerprint(read_file(path))}, /*also=*/false, is_owners_alone(path));
 }
 
 void claim_output_folder(const std::string& folder) {

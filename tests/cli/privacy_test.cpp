@@ -50,7 +50,7 @@ TEST(Privacy, EpsilonByEveryAccountantIsATable) {
   const Answer answer = privacy_says(kRun + Words{"--accountant", "all"});
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
   for (const char* text : {"accountant", "epsilon", "error", "note", "pld", "1.828", "rdp",
-                           "2.101365", "gdp", "1.617712", "no guarantee", "order 7.8"})
+                           "2.101366", "gdp", "1.617712", "no guarantee", "order 7.8"})
     EXPECT_THAT(answer.out, HasSubstr(text));
 }
 
@@ -110,7 +110,7 @@ TEST(Privacy, JsonAndPlotGoToFiles) {
   const Answer answer =
       privacy_says(kRun + Words{"--accountant", "rdp", "--json", json, "--plot", plot});
   EXPECT_EQ(answer.code, kExitDone) << answer.err;
-  EXPECT_THAT(answer.out, HasSubstr("2.101365"));
+  EXPECT_THAT(answer.out, HasSubstr("2.101366"));
   EXPECT_TRUE(nlohmann::json::parse(std::ifstream(json)).contains("results"));
   if (std::filesystem::exists(plot)) {
     std::string begin(4, ' ');

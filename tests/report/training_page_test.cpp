@@ -69,7 +69,8 @@ TEST(TrainingPage, APrivateRunsFiguresAreTheOwnersAlone) {
     Folder folder;
     folder.write("metrics.jsonl", metrics_text(4, is_private));
     write_training_report(folder.path(), "");
-    for (const char* const name : {"index.html", "summary.txt", "summary.csv", "visualizations"})
+    for (const char* const name :
+         {"index.html", "summary.txt", "summary.csv", "visualizations", ".veil_files.json"})
       EXPECT_EQ(others_can_read(folder.path(name)), !is_private) << name;
     EXPECT_EQ(folder.read("index.html").find("Not private") != std::string::npos, is_private);
     EXPECT_EQ(folder.read("index.html").find("Privacy spent") != std::string::npos, is_private);
