@@ -1,5 +1,6 @@
 #include "engine/executor.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
@@ -232,6 +233,12 @@ TEST_F(ExecutorTest, TheEstimatorsBytesHoldWhereBlocksAreFrozen) {
 // neither gradient nor state, what nobody reads is not kept, and backward ends where it can.
 TEST_F(ExecutorTest, TheEstimatorsBytesHoldWithAdaptersAndFrozenParts) {
   using privacy::NormRule, privacy::PassKind;
+  // LibTorch's bf16 kernels on a CPU take scratch memory for each further thread; nothing estimates it.
+  struct OneThread {
+    int before = at::get_num_threads();
+    OneThread() { at::set_num_threads(1); }
+    ~OneThread() { at::set_num_threads(before); }
+  } one_thread;
   struct Part {
     const char* model;
     std::vector<std::string> targets, frozen, also;
