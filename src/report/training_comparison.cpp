@@ -48,13 +48,6 @@ double seconds_of(const TrainingRun& run) {
   return sum;
 }
 
-std::optional<double> highest_peak(const TrainingRun& run) {
-  std::optional<double> peak;
-  for (const MetricsLine& line : run.steps)
-    if (const auto bytes = peak_of(line)) peak = std::max(peak.value_or(0), *bytes);
-  return peak;
-}
-
 // What the paths have beyond the folders that all share, and without the run_DATE that `veil train`
 // added if that leaves them apart: "plain" and "private".
 std::vector<std::string> names_of(const std::vector<std::string>& folders) {
@@ -105,10 +98,7 @@ std::vector<std::string> caveats_of(const std::vector<ComparedRun>& runs) {
         "The private runs differ in delta or in whom they protect: their epsilons "
         "cannot be compared.");
   for (const auto& [name, run] : runs) {
-    if (run.damaged > 0)
-      caveats.push_back(fmt::format("{}: {} of metrics.jsonl could not be read and {} left out.",
-                                    name, quantity(run.damaged, "line"),
-                                    run.damaged == 1 ? "is" : "are"));
+    if (run.damaged > 0) caveats.push_back(name + ": " + damaged_words(run));
   }
   return caveats;
 }

@@ -107,9 +107,7 @@ std::vector<KeyFigure> training_figures(const TrainingRun& run) {
   if (!run.evaluations.empty())
     figures.push_back({"held-out loss", shown_number(run.evaluations.back().held_out_loss),
                        fmt::format("after step {}", run.evaluations.back().step)});
-  std::optional<double> peak;
-  for (const MetricsLine& line : run.steps)
-    peak = std::max(peak.value_or(0), peak_of(line).value_or(0));
+  const auto peak = highest_peak(run);
   if (peak && *peak > 0) figures.push_back({"peak memory", shown_bytes(peak), "per rank"});
   return figures;
 }
@@ -121,9 +119,7 @@ std::string training_page(const TrainingRun& run, const std::vector<Plot>& plots
   out += page_cards(training_figures(run));
   std::vector<std::string> caveats;
   if (run.is_private()) caveats.emplace_back(kNotPrivateWords);
-  if (run.damaged > 0)
-    caveats.push_back(fmt::format("{} of metrics.jsonl could not be read and {} left out.",
-                                  quantity(run.damaged, "line"), run.damaged == 1 ? "is" : "are"));
+  if (run.damaged > 0) caveats.push_back(damaged_words(run));
   out += page_caveats(caveats);
   out += page_section("Plots", page_plots(plots, pictures, plots_hint));
   out += page_section("Steps", html_table(step_table(run, 50), "Evenly spread over the run"));
@@ -172,9 +168,7 @@ std::vector<Plot> training_plots(const TrainingRun& run) {
                                  figure_of(&MetricsLine::epsilon), PointOf::last)}});
   figures.back().point_of = PointOf::last;
   figures.back().shown = [](double epsilon) { return format_epsilon(epsilon); };
-  double largest = 0;
-  for (const MetricsLine& line : run.steps) largest = std::max(largest, peak_of(line).value_or(0));
-  const Unit unit = bytes_unit(largest);
+  const Unit unit = bytes_unit(highest_peak(run).value_or(0));
   figures.push_back(
       {"memory",
        "Peak memory",

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/outputs.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "record/fields.h"
 #include "report/drawing.h"
@@ -91,6 +92,18 @@ MetricsFigure figure_of(std::optional<double> MetricsLine::*figure) {
 std::optional<double> peak_of(const MetricsLine& line) {
   return line.peak_memory_bytes ? std::optional(static_cast<double>(*line.peak_memory_bytes))
                                 : std::nullopt;
+}
+
+std::optional<double> highest_peak(const TrainingRun& run) {
+  std::optional<double> peak;
+  for (const MetricsLine& line : run.steps)
+    if (const auto bytes = peak_of(line)) peak = std::max(peak.value_or(0), *bytes);
+  return peak;
+}
+
+std::string damaged_words(const TrainingRun& run) {
+  return fmt::format("{} of metrics.jsonl could not be read and {} left out.",
+                     quantity(run.damaged, "line"), run.damaged == 1 ? "is" : "are");
 }
 
 std::string shown_number(std::optional<double> value, const char* digits) {

@@ -32,6 +32,9 @@ TrainingRun read_training(const std::string& folder);
 using MetricsFigure = std::function<std::optional<double>(const MetricsLine&)>;
 MetricsFigure figure_of(std::optional<double> MetricsLine::*figure);
 std::optional<double> peak_of(const MetricsLine& line);
+std::optional<double> highest_peak(const TrainingRun& run);
+// "1 line of metrics.jsonl could not be read and is left out."
+std::string damaged_words(const TrainingRun& run);
 
 // "4.5", "inf", "-" for none.
 std::string shown_number(std::optional<double> value, const char* digits = "{:.4g}");

@@ -43,7 +43,7 @@ std::string new_run_folder(const std::string& parent) {
 
 namespace {
 
-// A run that ended before its first step, for example because memory ran out, and has ended.
+// A run that ended before its first step, for example because memory ran out; none that still runs.
 bool began_nothing(const std::string& folder) {
   std::error_code ignored;
   const fs::path metrics = fs::path(folder) / kMetricsFile;
