@@ -236,11 +236,6 @@ bool StepWork::booked(const WeightProduct& product) const {
          booked[static_cast<size_t>(product.param)];
 }
 
-// A tied table's gradient is added to before it is normed.
-bool StepWork::normed_while_kept(const WeightProduct& product) const {
-  return by_sample_products(product, schedule_.options) && product.param != schedule_.tied_table;
-}
-
 // A product for each sample, added to the sum with its coefficient.
 void StepWork::add_clipped(Work& work, const WeightProduct& p) const {
   const auto sum_bytes = static_cast<double>(dtype_bytes(schedule_.grad_dtype));
@@ -269,10 +264,13 @@ void StepWork::add_weight_grads(Work& work, const BlockWork& block, GradUse use)
         break;
       case GradUse::keep:
         if (booked(product)) break;
-        add_product(work, product, schedule_.options,
-                    by_sample_products(product, schedule_.options) ? 1 : product.samples);
-        work[Amount::kept] +=
-            (normed_while_kept(product) ? 1 : 2) * product.numbers() * element / kGiga;
+        if (by_sample_products(product, schedule_.options)) {  // its norms are found on the way
+          add_product(work, product, schedule_.options);
+          work[Amount::kept] += product.numbers() * element / kGiga;
+        } else {
+          add_product(work, product, schedule_.options, product.samples);
+          work[Amount::kept] += 2 * product.numbers() * element / kGiga;
+        }
         break;
       case GradUse::norm:
       case GradUse::book:

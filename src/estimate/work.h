@@ -101,7 +101,6 @@ class StepWork {
   void add_forward(Work& work, const BlockWork& block) const;
   void add_input_grads(Work& work, const BlockWork& block) const;
   void add_weight_grads(Work& work, const BlockWork& block, GradUse use) const;
-  bool normed_while_kept(const WeightProduct& product) const;
   void add_clipped(Work& work, const WeightProduct& product) const;
   Work update(const Op& op) const;
   Work combine(const Op& op) const;

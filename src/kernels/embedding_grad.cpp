@@ -12,6 +12,7 @@
 
 #include "kernels/lane_sum.h"
 #include "kernels/launch.h"
+#include "kernels/sample_norm.h"
 #include "kernels/tensor_arguments.h"
 #include "tensor/category.h"
 #include "tensor/stream.h"
@@ -89,16 +90,20 @@ void check_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, int64
 // ids [tables, positions], contiguous: sorting keeps the order of dimensions in memory.
 void launch_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, int64_t vocabulary,
                   int64_t width, int64_t out_stride, bool accumulate, const double* factors,
-                  int64_t tokens) {
+                  int64_t tokens, const Tensor& squared = {}) {
   CategoryScope scope(Category::temporary);
-  Tensor sorted, positions;
+  Tensor sorted, positions, partial;
+  if (squared.defined())
+    partial = empty_tensor({ids.size(0) * launch::embedding_norm_partials(ids.size(1), width)},
+                           at::kDouble, out.device());
   if (ids.numel())
     std::tie(sorted, positions) = at::sort(ids, /*stable=*/true, /*dim=*/1, /*descending=*/false);
-  launch::embedding_grad({static_cast<const int64_t*>(pointer_or_null(sorted)),
-                          static_cast<const int64_t*>(pointer_or_null(positions)), grad.data_ptr(),
-                          element_of(grad), out.data_ptr(), element_of(out), ids.size(1),
-                          vocabulary, width, accumulate, factors, tokens, ids.size(0), out_stride,
-                          Stream::current(out.device()).handle()});
+  launch::embedding_grad(
+      {static_cast<const int64_t*>(pointer_or_null(sorted)),
+       static_cast<const int64_t*>(pointer_or_null(positions)), grad.data_ptr(), element_of(grad),
+       out.data_ptr(), element_of(out), ids.size(1), vocabulary, width, accumulate, factors, tokens,
+       ids.size(0), out_stride, static_cast<double*>(pointer_or_null(squared)),
+       static_cast<double*>(pointer_or_null(partial)), Stream::current(out.device()).handle()});
 }
 
 }  // namespace
@@ -143,7 +148,9 @@ void embedding_grad(const Tensor& ids, const Tensor& grad, const Tensor& out, bo
   });
 }
 
-void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {
+namespace {
+void add_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate,
+               const Tensor& squared) {
   const int64_t tables = ids.size(0), width = grad.size(-1);
   VEIL_CHECK(ids.dim() == 2 && out.dim() == 2 && out.size(0) == tables && out.stride(1) == 1 &&
                  (tables <= 1 || out.stride(0) >= out.size(1)) && width > 0 &&
@@ -153,12 +160,29 @@ void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, b
     for (int64_t i = 0; i < tables; ++i)
       embedding_grad(ids.select(0, i), grad.select(0, i), out.select(0, i).view({-1, width}),
                      accumulate);
+    if (squared.defined()) {
+      squared.zero_();
+      add_segment_norms(out, {{0, out.size(1), 0}}, squared.view({1, tables}));
+    }
     return;
   }
   check_grads(ids, grad, out, width);
   if (out.numel() == 0) return;
   launch_grads(ids.contiguous(), grad, out, out.size(1) / width, width, out.stride(0), accumulate,
-               /*factors=*/nullptr, /*tokens=*/1);
+               /*factors=*/nullptr, /*tokens=*/1, squared);
+}
+}  // namespace
+
+void embedding_grads(const Tensor& ids, const Tensor& grad, const Tensor& out, bool accumulate) {
+  add_grads(ids, grad, out, accumulate, /*squared=*/{});
+}
+
+void embedding_grads_normed(const Tensor& ids, const Tensor& grad, const Tensor& out,
+                            const Tensor& squared) {
+  VEIL_CHECK(squared.scalar_type() == at::kDouble && squared.is_contiguous() &&
+                 squared.dim() == 1 && squared.size(0) == ids.size(0),
+             "norms of {} tables", ids.size(0));
+  add_grads(ids, grad, out, /*accumulate=*/true, squared);
 }
 
 }  // namespace veil

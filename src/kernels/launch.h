@@ -265,9 +265,18 @@ struct EmbeddingGrad {
   const double* coefficients;  // by sample, or null
   int64_t tokens;              // positions of a sample
   int64_t tables, out_stride;  // each with its own ids, positions and grad, one after another
+  double* squared;             // by table: follows what is added; or null
+  double* partial;             // tables * embedding_norm_partials(count, width), if there are norms
   void* stream;
 };
 void embedding_grad(const EmbeddingGrad& embedding);
+// Of a table: a difference for each place and strip of columns, whether all of it is read, and the
+// sums of its parts then.
+inline constexpr int64_t kTableParts = 128;
+inline int64_t embedding_norm_partials(int64_t count, int64_t width) {
+  constexpr int64_t kLeastStrip = 128;
+  return count * ((width + kLeastStrip - 1) / kLeastStrip) + 1 + kTableParts;
+}
 
 struct SquaredNorm {
   const void* x;

@@ -80,8 +80,13 @@ void KeepSink::embedding(ParamId table, const Tensor& ids, const Tensor& g) {
   if (booked_param_[static_cast<size_t>(table)]) return booked_.embedding(table, ids, g);
   const bool add = seen_.any(table);
   seen_.again(table, 0);
+  const Tensor kept = target_(table, 0, numel_[static_cast<size_t>(table)]);
+  if (add && normed(table)) {  // a tied table, whose head came first
+    embedding_grads_normed(ids, g, kept, squared_.select(0, table));
+    return;
+  }
   norm_afterwards(table);
-  embedding_grads(ids, g, target_(table, 0, numel_[static_cast<size_t>(table)]), add);
+  embedding_grads(ids, g, kept, add);
 }
 
 void KeepSink::direct(ParamId param, const Tensor& per_sample) {
@@ -117,7 +122,10 @@ void KeepSink::direct(ParamId param, const Tensor& per_sample) {
   }
 }
 
-int64_t keep_sink_scratch_bytes(const Report& report, DType compute, bool sample_products) {
+int64_t keep_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu,
+                                bool sample_products) {
+  if (report.by == Report::By::embedding)
+    return embedding_grad_scratch_bytes(report.samples * report.tokens, on_gpu);
   const bool found_on_the_way =
       sample_products && report.by == Report::By::linear &&
       sample_products_fit(compute, report.tokens, report.rows, report.columns);

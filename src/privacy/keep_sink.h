@@ -1,6 +1,7 @@
 // Per-sample gradients, made once and kept until the coefficients are known. Their norms are those
-// of the kept numbers themselves, whatever they were rounded to: found while they are made or copied
-// where a kernel does both (kernels/sample_products.h, copy_normed), otherwise afterwards.
+// of the kept numbers themselves, whatever they were rounded to: found while they are made, copied or
+// added to where a kernel does both (kernels/sample_products.h, copy_normed, embedding_grads_normed),
+// otherwise afterwards.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,7 @@ class KeepSink final : public GradSink {
 
  private:
   enum class Norming { unreported, found, afterwards };
-  // What was kept is added to, or made without its norms.
+  // What was kept is made or added to without its norms.
   void norm_afterwards(ParamId param);
   std::vector<int64_t> numel_;
   std::vector<bool> booked_param_;
@@ -41,6 +42,7 @@ class KeepSink final : public GradSink {
 };
 
 // The temporaries of one report. sample_products: StepOptions::sample_products.
-int64_t keep_sink_scratch_bytes(const Report& report, DType compute, bool sample_products);
+int64_t keep_sink_scratch_bytes(const Report& report, DType compute, bool on_gpu,
+                                bool sample_products);
 
 }  // namespace veil::privacy

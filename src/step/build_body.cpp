@@ -365,7 +365,8 @@ int64_t Builder::report_scratch(const Report& report, GradUse use) const {
           options_.compute, options_.on_gpu, options_.sample_products);
     }
     case GradUse::keep:
-      return privacy::keep_sink_scratch_bytes(report, options_.compute, options_.sample_products);
+      return privacy::keep_sink_scratch_bytes(report, options_.compute, options_.on_gpu,
+                                              options_.sample_products);
     case GradUse::clip:
       return privacy::clipped_sink_scratch_bytes(report, options_.compute, options_.on_gpu,
                                                  options_.sample_products);
