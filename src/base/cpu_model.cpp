@@ -29,4 +29,17 @@ std::string cpu_model() {
   return maker.empty() ? "unknown" : fmt::format("ARM (maker {}, part {})", maker, part);
 }
 
+std::string cpu_features() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string features;
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    const std::string key = line.substr(0, line.find_first_of("\t:"));
+    for (const char* known : {"cpu family", "model", "stepping", "flags", "cache size", "Features",
+                              "CPU implementer", "CPU variant", "CPU part", "CPU revision"}) {
+      if (key == known) features += line + "\n";
+    }
+  }
+  return features;
+}
+
 }  // namespace veil

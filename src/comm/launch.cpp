@@ -149,6 +149,7 @@ bool changes_arithmetic(const std::string& entry) {
                              "GOMP_",
                              "GOTO_",
                              "GOTOBLAS_",
+                             "JSIMD_",
                              "KMP_",
                              "LD_LIBRARY_PATH=",
                              "LD_PRELOAD=",

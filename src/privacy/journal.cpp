@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/quantity.h"
+#include "base/text.h"
 
 namespace veil::privacy {
 namespace {
@@ -53,6 +55,27 @@ std::string repeated_name(const RunSecret& secret, const RunNonce& nonce) {
   SecretTag name(secret, "segment");
   name.add(hex(nonce.data(), nonce.size()));
   return hex(name.value().data(), 8);
+}
+
+// Every setting that differs, the first few by name; "" if none does.
+std::string other_settings(const Json& before, const Json& now) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> lines;
+  size_t more = 0;
+  Json all = before;
+  all.update(now);
+  for (const auto& [name, unused] : all.items()) {
+    const Json was = before.value(name, Json()), is = now.value(name, Json());
+    if (was == is && before.contains(name) == now.contains(name)) continue;
+    if (lines.size() == kNamed) {
+      ++more;
+    } else {
+      lines.push_back(fmt::format("{} is {}, it was {}", name, shown(is), shown(was)));
+    }
+  }
+  if (more > 0)
+    lines.push_back(fmt::format("and {}", quantity(static_cast<int64_t>(more), "more setting")));
+  return join(lines, "; ");
 }
 
 // Of everything that a ledger says. Keys are sorted, so what was read gives what was written.
@@ -156,12 +179,9 @@ std::string Journal::difference(const Json& before, const RunNonce& tag) const {
   const Json known = before.value("checkpoints", Json::object());
   if (written_by_it && known.value(std::to_string(input_.start.steps), Json()) != digest)
     return "the checkpoint is not as the run wrote it";
-  const Json settings = before.value("settings", Json::object());
-  for (const auto& [name, value] : input_.settings.items()) {
-    const Json then = settings.value(name, Json());
-    if (then != value) return fmt::format("{} is {}, it was {}", name, shown(value), shown(then));
-  }
-  if (settings.size() != input_.settings.size()) return "the settings are others";
+  const std::string others =
+      other_settings(before.value("settings", Json::object()), input_.settings);
+  if (!others.empty()) return others;
   if (before.value("tag", std::string()) != hex(tag.data(), tag.size())) return "the data is other";
   return "";
 }

@@ -176,6 +176,14 @@ void Ledger::check_follows(const LedgerEvent& next) const {
   }
 }
 
+namespace {
+bool alike_but_for_steps(LedgerEvent a, const LedgerEvent& b) {
+  a.first = b.first;
+  a.reached = b.reached;
+  return event_json(a) == event_json(b);
+}
+}  // namespace
+
 Ledger merged(const Ledger& a, const Ledger& b) {
   Ledger result = a;
   for (const LedgerEvent& event : b.events) {
@@ -185,6 +193,11 @@ Ledger merged(const Ledger& a, const Ledger& b) {
     if (same == result.events.end()) {
       result.events.push_back(event);
     } else {
+      if (!alike_but_for_steps(*same, event))
+        user_error(
+            "the ledger and the checkpoint tell of other noise, draws or clipping in segment {}: "
+            "one of them was changed; restore both",
+            event.segment);
       same->first = std::min(same->first, event.first);
       same->reached = std::max(same->reached, event.reached);
     }

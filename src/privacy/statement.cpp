@@ -17,7 +17,8 @@ using Json = nlohmann::json;
 
 constexpr int kLongestChain = 1000;
 
-// "packed sequence of 64 tokens; a document spans up to 9": the part that says what is protected.
+// The part that says what is protected. Earlier versions wrote "packed sequence of 64 tokens; a
+// document spans up to 9", of which the rest was a number of the data.
 std::string unit_kind(const std::string& unit_text) {
   return unit_text.substr(0, unit_text.find(';'));
 }
@@ -170,9 +171,13 @@ std::string line_with_base(const std::string& own, const Statement& base, const 
 }
 
 Statement on_top_of(const Statement& adapter, const Statement& model) {
-  if (adapter.json.contains("base")) return adapter;
   Statement both = adapter;
-  both.json["base"] = model.json;
+  Json* last = &both.json;
+  while (last->contains("base")) {
+    last = &(*last)["base"];
+    if (*last == model.json) return adapter;
+  }
+  (*last)["base"] = model.json;
   both.trainings.insert(both.trainings.begin(), model.trainings.begin(), model.trainings.end());
   return both;
 }

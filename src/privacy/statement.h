@@ -51,8 +51,8 @@ nlohmann::json with_base(nlohmann::json own, const Statement& base, const Togeth
 // The same in a line for a person.
 std::string line_with_base(const std::string& own, const Statement& base, const Together& how,
                            AccountantKind accountant, double delta);
-// Of adapters that were trained on a model, both with a statement: the model's counts as their base
-// unless they name theirs.
+// Of adapters and the model they are put on, both with a statement: the model's trainings come first
+// unless the adapters' bases name them already. What else the adapters' bases name stays.
 Statement on_top_of(const Statement& adapter, const Statement& model);
 // privacy.json of a training that is not private, on a model that has a statement.
 nlohmann::json plain_statement(const Statement& base);

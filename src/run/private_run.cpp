@@ -230,6 +230,42 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
   return make_mechanism(request);
 }
 
+namespace {
+
+// The smallest expected batch, within 5 %, whose noise does not drown the signal in as many steps;
+// nothing if all of the data is not enough. Where sigma follows from epsilon, it grows with the
+// batch; so does an adaptive count's noise where it is not given.
+std::optional<double> batch_that_is_heard(const privacy::Mechanism& mechanism,
+                                          const PrivacyConfig& given, int64_t trained) {
+  const bool calibrated = !given.sigma;
+  const auto heard = [&](double batch) {
+    privacy::MechanismRequest request = mechanism.request();
+    request.q.reset();
+    request.expected_batch = request.sampler == SamplerKind::shuffled ? std::ceil(batch) : batch;
+    request.maximum.reset();
+    if (!given.count_noise) request.adaptive.count_deviation *= batch / mechanism.expected_batch();
+    if (calibrated) {
+      request.sigma.reset();
+      request.accountant = privacy::AccountantKind::rdp;  // quick, and good enough for advice
+    }
+    try {
+      return noise_to_signal(make_mechanism(request), trained) <= kLoudNoise;
+    } catch (const UserError&) {
+      return false;  // no noise keeps such a batch within epsilon
+    }
+  };
+  double low = mechanism.expected_batch(),
+         high = static_cast<double>(mechanism.request().data_size);
+  if (!heard(high)) return {};
+  while (high > 1.05 * low) {
+    const double middle = std::sqrt(low * high);
+    (heard(middle) ? high : low) = middle;
+  }
+  return std::ceil(high);
+}
+
+}  // namespace
+
 PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std::string& folder,
                        const TrainTask& task, const Model& model, Device device,
                        const RunOrigin& origin, Communicator* lane)
@@ -243,6 +279,7 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
       users_(task.users()),
       last_step_(steps()) {
   const std::string all_ranks = facts_of_all_ranks(lane, device, rank_facts(info_, device));
+  model_digest_ = digest_text(model_digest(task.source(), model));
   nlohmann::json settings = deciding_settings(device, all_ranks);
   if (keeps_journal() && computes_alike(device)) {
     const auto kept = plan_to_keep(folder, settings);
@@ -312,6 +349,7 @@ nlohmann::json PrivateRun::deciding_settings(Device device, const std::string& a
   // By a digest: it differs if any rank's threads, processor, environment or program do.
   settings["the set of ranks"] = all_ranks;
   settings["the plan"] = mechanism_.json();
+  settings["the digest of the model's configuration"] = model_digest_;
   if (origin_.base)
     settings["the model's statement"] = digest_text(sha256(origin_.base->json.dump()));
   return settings;
@@ -332,7 +370,7 @@ void PrivateRun::share(Communicator* lane, Device device, const TrainTask& task)
   // Tell data, parameters and settings apart, and keep nothing secret.
   const Sha256Digest digests[] = {task.data_digest(), sha256(weights_digest_),
                                   sha256(deciding_json(config_).dump() + mechanism_.json().dump() +
-                                         method_json(method_).dump())};
+                                         method_json(method_).dump() + model_digest_)};
   const auto size = static_cast<int64_t>(digests[0].size());
   // Where nothing arrives, -1 stays and fits no digest.
   Tensor numbers = empty_tensor({3 * size + 1}, at::kDouble, cpu_device()).fill_(-1);
@@ -368,7 +406,9 @@ void PrivateRun::share(Communicator* lane, Device device, const TrainTask& task)
                 "rank, or a file on rank 0 alone",
                 config_.privacy.secret_file);
   if (!same_settings)
-    user_error("the settings differ from rank 0's: allowed are the same on every rank");
+    user_error(
+        "the settings, or the model's config.json or adapter_config.json, differ from rank 0's: "
+        "allowed are the same on every rank");
   // until a rank that differs has told, which ends this one
   if (others.item<double>() > 0) lane->barrier();
 }
@@ -447,12 +487,18 @@ std::vector<std::string> PrivateRun::warnings(const Model& model) const {
   for (const ParamShape& param : model.params) trained += param.frozen ? 0 : param.numel();
   const double ratio = noise_to_signal(mechanism_, trained);
   if (ratio <= kLoudNoise) return lines;
+  const auto batch = batch_that_is_heard(mechanism_, config_.privacy, trained);
   lines.push_back(fmt::format(
       "noise drowns the signal: in each step it is {:.0f} times as long as the mean of clipped "
-      "gradients can be (sigma {:.3g} x sqrt({} parameters) / {:g} samples); raise "
-      "`total_batch_size` to {:.0f} or more, or train fewer parameters",
+      "gradients can be (sigma {:.3g} x sqrt({} parameters) / {:g} samples); {}",
       ratio, mechanism_.gradient_sigma(), format_count(static_cast<double>(trained)),
-      mechanism_.expected_batch(), std::ceil(mechanism_.expected_batch() * ratio / kLoudNoise)));
+      mechanism_.expected_batch(),
+      batch ? fmt::format("raise `total_batch_size` to {:.0f} or more, or train fewer parameters",
+                          *batch)
+            : fmt::format("no batch of this data is large enough: train fewer parameters (`lora`), "
+                          "or allow {}",
+                          config_.privacy.epsilon ? "fewer steps or a larger `epsilon`"
+                                                  : "a smaller `sigma`")));
   return lines;
 }
 

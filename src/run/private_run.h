@@ -118,6 +118,7 @@ class PrivateRun {
   RunKeys keys_;
   bool keys_sent_ = false;
   bool replayable_ = false;
+  std::string model_digest_;
   std::string weights_digest_;  // "" if the run continues or cannot be replayed
   int64_t last_step_ = 0;
 };

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "base/build_info.h"
+#include "base/cpu_model.h"
+#include "models/dit.h"
+#include "models/family.h"
 #include "run/machine.h"
 
 namespace veil {
@@ -26,16 +29,17 @@ std::optional<std::string> file_build(const fs::path& file) {
   return fmt::format("{} bytes, {}", bytes, written.time_since_epoch().count());
 }
 
-// Whether a library computes. What launchers load to start ranks and to carry their messages (MPI's
+// Whether a library computes, or decodes what is computed with. What launchers load to start ranks and to carry their messages (MPI's
 // plugins under mpirun, none under torchrun) changes no bit.
 bool computes(const std::string& library) {
   const std::string name = fs::path(library).filename().string();
   for (const char* begin :
-       {"libtorch",  "libc10",      "libopenblas", "libblas",  "liblapack", "libblis",
-        "libmkl",    "libdnnl",     "libgomp",     "libiomp",  "libomp.",   "libomp-",
-        "libsleef",  "libarm_comp", "libm.",       "libm-",    "libmvec",   "libc.",
-        "libstdc++", "libgcc_s",    "libcuda",     "libcudnn", "libcublas", "libcufft",
-        "libcurand", "libcusparse", "libcusolver", "libnvrtc", "libnccl",   "libveil"}) {
+       {"libtorch",  "libc10",       "libopenblas", "libblas",  "liblapack", "libblis",
+        "libmkl",    "libdnnl",      "libgomp",     "libiomp",  "libomp.",   "libomp-",
+        "libsleef",  "libarm_comp",  "libm.",       "libm-",    "libmvec",   "libc.",
+        "libstdc++", "libgcc_s",     "libcuda",     "libcudnn", "libcublas", "libcufft",
+        "libcurand", "libcusparse",  "libcusolver", "libnvrtc", "libnccl",   "libveil",
+        "libjpeg",   "libturbojpeg", "libpng",      "libz.",    "libz-"}) {
     if (name.starts_with(begin)) return true;
   }
   return false;
@@ -59,8 +63,10 @@ std::vector<std::string> loaded_libraries() {
 // All that can make a device's arithmetic other.
 nlohmann::json device_facts(Device device) {
   const Machine machine = this_machine();
-  if (!device.is_cuda()) return machine.cpu_model;
-  nlohmann::json facts = {machine.cpu_model, machine.cuda_runtime, machine.cudnn};
+  // Libraries choose their code by what a processor can do, which names of virtual ones do not tell.
+  const std::string features = digest_text(sha256(cpu_features())).substr(0, 16);
+  if (!device.is_cuda()) return fmt::format("{} (features {})", machine.cpu_model, features);
+  nlohmann::json facts = {machine.cpu_model, features, machine.cuda_runtime, machine.cudnn};
   for (const GpuInfo& gpu : machine.gpus) facts.push_back(gpu.name);
   return facts;
 }
@@ -133,12 +139,26 @@ Sha256Digest digest_of_weights(const InitialWeights& initial, const std::vector<
                            dtype_name(storage), piece.first));
     std::string bytes(static_cast<size_t>(piece.count * dtype_bytes(storage)), '\0');
     const Tensor values = at::from_blob(bytes.data(), {piece.count}, storage);
-    if (initial.fill && initial.fill(piece.param, piece.first, values)) digest.add(bytes);
+    if (initial.fill && initial.fill(piece.param, piece.first, values)) {
+      digest.add(bytes);
+    } else if (!frozen_alone) {  // by its rule, whose seed is a setting
+      digest.add(fmt::format("{} {}", static_cast<int>(param.init.kind), param.init.scale));
+    }
     return digest.digest();
   });
 }
 
 }  // namespace
+
+Sha256Digest model_digest(const ModelSource& source, const Model& model) {
+  nlohmann::ordered_json facts = {{"name", model.name}};
+  if (source.config) facts["config"] = config_json(*source.config);
+  if (source.diffusion) facts["config"] = config_json(*source.diffusion);
+  if (source.adapter) facts["adapter"] = source.adapter->config;
+  if (model.lora)
+    facts["lora"] = {model.lora->rank, model.lora->alpha, model.lora->rslora, model.lora->targets};
+  return sha256(facts.dump());
+}
 
 Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
                             DType storage) {

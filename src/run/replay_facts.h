@@ -11,6 +11,7 @@
 #include "comm/launch.h"
 #include "models/load.h"
 #include "models/shape.h"
+#include "run/model_source.h"
 
 namespace veil {
 
@@ -21,9 +22,12 @@ nlohmann::json rank_facts(const RankInfo& info, Device device);
 // A digest of all ranks' facts; every rank calls it. "" in a world of one.
 std::string facts_of_all_ranks(Communicator* lane, Device device, const nlohmann::json& mine);
 
+// Of what a model computes besides its weights: its configuration as the data has completed it, with
+// all that its file says, and its adapters' settings.
+Sha256Digest model_digest(const ModelSource& source, const Model& model);
 // Of the parameters as they are loaded, in the type that they are stored in: names, shapes and
-// values in order. Those that start by their own rule stand by their names, and the seed decides
-// them.
+// values in order. Those that start by their own rule stand by their names and that rule, and the
+// seed decides them.
 Sha256Digest weights_digest(const InitialWeights& initial, const std::vector<ParamShape>& params,
                             DType storage);
 // The same of frozen parameters alone, as fp32, whatever they are stored in; with the seed, which

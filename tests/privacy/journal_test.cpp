@@ -121,7 +121,7 @@ TEST_F(JournalTest, WhateverElseDiffersDrawsAFreshNonce) {
   expect_fresh(other, noise, "one more");
   other = input(start);
   other.settings.erase("the ranks");
-  expect_fresh(other, noise, "the settings are others");
+  expect_fresh(other, noise, "the ranks is not set, it was 1");
   other = input(start);
   other.data = "other data";
   expect_fresh(other, noise, "the data is other");
@@ -135,6 +135,26 @@ TEST_F(JournalTest, WhateverElseDiffersDrawsAFreshNonce) {
   other = input(start);
   other.start.segment = "0123456789abcdef";
   expect_fresh(other, noise, "not of the run's last segment");
+}
+
+TEST_F(JournalTest, SettingsThatDifferAreNamedUpToThreeAndTheOthersCounted) {
+  ChaChaKey noise;
+  const JournalStart start = crashed(&noise);
+  const auto why = [&](const JournalInput& from) { return open(from).why_fresh(); };
+  JournalInput other = input(start);
+  other.settings["learning-rate"] = 0.2;
+  other.settings["the ranks"] = 2;
+  EXPECT_EQ(why(other), "learning-rate is 0.2, it was 0.1; the ranks is 2, it was 1");
+  other.settings["a"] = 1;
+  EXPECT_EQ(why(other),
+            "a is 1, it was not set; learning-rate is 0.2, it was 0.1; the ranks is 2, it was 1");
+  other.settings["b"] = nullptr;
+  EXPECT_THAT(why(other), testing::EndsWith("; and 1 more setting"));
+  other.settings["c"] = 3;
+  EXPECT_THAT(why(other), testing::EndsWith("; and 2 more settings"));
+  other = input(start);
+  other.settings["b"] = nullptr;
+  EXPECT_EQ(why(other), "b is not set, it was not set") << "a setting that only one of them has";
 }
 
 // Nobody exchanges a run's own secret on purpose, and under another one the ledger's check value

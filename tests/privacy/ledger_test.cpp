@@ -170,6 +170,18 @@ TEST(PrivacyLedger, MergingKeepsEveryEventOnceAndTheFurtherReach) {
   EXPECT_EQ(both.steps(), merged(other, one).steps());
 }
 
+TEST(PrivacyLedger, OneSegmentHasOneMechanism) {
+  const Ledger one{{event(request(), "a", 0, 30)}};
+  Ledger other = one;
+  other.events[0].reached = 20;
+  EXPECT_EQ(merged(one, other).steps(), 30);
+  other.events[0].sigma *= 50;
+  EXPECT_THROW(merged(one, other), UserError);
+  other = one;
+  other.events[0].q /= 2;
+  EXPECT_THROW(merged(one, other), UserError);
+}
+
 TEST(PrivacyLedger, TheReachWithinABudgetIsTheLastStepThatFits) {
   const Ledger ledger{{event(request(), "a", 0, 20), event(request(), "b", 20, 20)}};
   const auto at = [&](int64_t step) {

@@ -80,6 +80,22 @@ TEST(PrivacyStatement, ABaseOfABaseCountsToo) {
   EXPECT_EQ(statement(json).trainings.size(), 3u);
 }
 
+// An adapter that was trained on another adapter's export, put on a model that its bases do not name.
+TEST(PrivacyStatement, AModelCountsUnderAdaptersThatNameOtherBases) {
+  const Statement model = statement(stated(stated_event(30)));
+  Json second = stated(stated_event(20));
+  second["base"] = stated(stated_event(7));
+  const Statement adapter = statement(second), both = on_top_of(adapter, model);
+  ASSERT_EQ(both.trainings.size(), 3u);
+  EXPECT_EQ(both.trainings[0].ledger.events[0].reached, 30);
+  EXPECT_EQ(both.trainings[1].ledger.events[0].reached, 7);
+  EXPECT_EQ(both.trainings[2].ledger.events[0].reached, 20);
+  EXPECT_EQ(both.json["base"]["base"], model.json);
+  EXPECT_EQ(statement(both.json).trainings.size(), 3u) << "as it is written into an export";
+  EXPECT_EQ(on_top_of(both, model).json, both.json) << "named already";
+  EXPECT_EQ(on_top_of(statement(stated(stated_event(20))), model).trainings.size(), 2u);
+}
+
 TEST(PrivacyStatement, ABaseIsCountedAtTheTotalsDelta) {
   const Statement base = statement(stated(stated_event(30), kDocument, 1e-7));
   const Ledger ledger{{stated_event(50)}, with_document(base).phases};
