@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "data/user_field.h"
+#include "models/classifier_labels.h"
 
 namespace veil::data {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kBadLinesKept = 20, kLongestReason = 160;
+constexpr size_t kBadLinesKept = 20, kLongestReason = 160, kLongestLabel = 40;
 constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string data_extension(const std::string& path) {
@@ -75,6 +76,36 @@ size_t end_of_value(std::string_view text, size_t begin) {
     if (depth == 0 && letter == ',') return at;
   }
   return text.size();
+}
+
+// The number that a spelling is; nothing if it is none, or none that a label can have.
+std::optional<int32_t> number_of(const std::string& spelling) {
+  const bool digits = !spelling.empty() && spelling.size() < 10 &&
+                      spelling.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || std::stoll(spelling) >= kMostLabels) return {};
+  return static_cast<int32_t>(std::stoll(spelling));
+}
+
+// Numbers are classes unless names are numbers: those would be meant, and count otherwise.
+bool numbers_are_classes(const std::vector<std::string>& names) {
+  return std::none_of(names.begin(), names.end(),
+                      [](const std::string& name) { return number_of(name).has_value(); });
+}
+
+// The class that a label means, a string or a whole number: the place of its spelling among the
+// names, else its number.
+std::optional<int32_t> class_of(const json& label, const std::vector<std::string>& names) {
+  if (!label.is_string() && !label.is_number_integer()) return {};
+  const std::string spelling = label.is_string() ? label.get<std::string>() : label.dump();
+  const auto place = std::find(names.begin(), names.end(), spelling);
+  if (place != names.end()) return static_cast<int32_t>(place - names.begin());
+  return numbers_are_classes(names) ? number_of(spelling) : std::nullopt;
+}
+
+std::string allowed_labels(const std::vector<std::string>& names) {
+  if (names.empty()) return "numbers from 0, and words that `label_names` lists";
+  const std::string listed = printable(join(names, ", "));
+  return numbers_are_classes(names) ? "numbers from 0 and " + listed : listed;
 }
 
 }  // namespace
@@ -382,11 +413,7 @@ std::optional<Document> Corpus::next_row() {
   }
   CountedObject counted{json::object(), 1};
   for (size_t column = 0; column < file.keys.size(); ++column) {
-    const std::string& field = row->fields[column];
-    const bool number = file.keys[column] == options_.label_key && !field.empty() &&
-                        field.size() < 10 &&
-                        field.find_first_not_of("0123456789") == std::string::npos;
-    counted.object[file.keys[column]] = number ? json(std::stoll(field)) : json(field);
+    counted.object[file.keys[column]] = row->fields[column];
   }
   return record(counted, row->line);
 }
@@ -403,8 +430,10 @@ std::optional<Document> Corpus::record(const CountedObject& counted, int64_t lin
   RecordText text;
   if (const std::string wrong = read_record(object, rules_, text); !wrong.empty())
     return complain(wrong);
+  // Never skipped: one record would decide about all others.
   if (ended_.value_or(text.whole) != text.whole)
-    return complain("some records hold messages and some hold texts; allowed is one kind");
+    user_error("{}:{}: some records hold messages and some hold texts; allowed is one kind",
+               open_->path, line);
   ended_ = text.whole;
   Document document{.text = std::move(text.text),
                     .label = {},
@@ -422,24 +451,11 @@ std::optional<Document> Corpus::record(const CountedObject& counted, int64_t lin
   const auto label = object.find(options_.label_key);
   if (label == object.end())
     return complain(fmt::format("there is no label '{}'", options_.label_key));
-  if (label->is_string()) {
-    const auto place = std::find(options_.label_names.begin(), options_.label_names.end(),
-                                 label->get<std::string>());
-    if (place == options_.label_names.end()) {
-      return complain(fmt::format(
-          "label '{}' is unknown: allowed are numbers from 0{}", label->get<std::string>(),
-          options_.label_names.empty() ? ", and words that `label_names` lists"
-                                       : " and " + join(options_.label_names, ", ")));
-    }
-    document.label = static_cast<int32_t>(place - options_.label_names.begin());
-    return document;
-  }
-  if (!label->is_number_integer() || label->get<int64_t>() < 0 ||
-      label->get<int64_t>() >= (1 << 20)) {
-    return complain(
-        fmt::format("label {} is not a whole number from 0", label->dump().substr(0, 40)));
-  }
-  document.label = label->get<int32_t>();
+  document.label = class_of(*label, options_.label_names);
+  if (!document.label)
+    return complain(fmt::format("label {} is unknown: allowed are {}",
+                                printable(label->dump(), kLongestLabel),
+                                allowed_labels(options_.label_names)));
   return document;
 }
 

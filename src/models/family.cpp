@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "models/classifier_labels.h"
 #include "nn/classifier.h"
 #include "nn/lm_head.h"
 
@@ -24,7 +25,7 @@ const LanguageFamily& family_of_type(const std::string& type, const std::string&
 }
 
 void read_labels(const Fields& fields, const std::string& where, LanguageConfig& config) {
-  config.labels = fields.whole("num_labels", 1, 1 << 20, 3);
+  config.labels = fields.whole("num_labels", 1, kMostLabels, 3);
   if (!fields.has("id2label")) return;
   if (!fields.at("id2label").is_object() || fields.at("id2label").empty())
     user_error("{}: id2label is not an object with labels", where);
@@ -102,17 +103,7 @@ Json config_json(const LanguageConfig& config) {
   if (classifies) {
     const bool fits =
         json.contains("id2label") && static_cast<int64_t>(json["id2label"].size()) == config.labels;
-    if (!fits) {
-      // Members are appended, not assigned: each assignment would look through all before it.
-      Json::object_t names, numbers;
-      for (int64_t i = 0; i < config.labels; ++i) {
-        const std::string name = fmt::format("LABEL_{}", i);
-        names.emplace_back(std::to_string(i), name);
-        numbers.emplace_back(name, i);
-      }
-      json["id2label"] = std::move(names);
-      json["label2id"] = std::move(numbers);
-    }
+    if (!fits) write_label_names(unnamed_labels(config.labels), json);
   }
   family.write(config, json);
   return json;

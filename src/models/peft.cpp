@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "models/adapter_task.h"
 #include "models/adapters.h"
 #include "models/config_fields.h"
 #include "models/weight_tensors.h"
@@ -233,7 +234,7 @@ Json adapter_config(const Model& model, const std::string& base_model, bool clas
   json["peft_type"] = "LORA";
   json["r"] = model.lora->rank;
   json["target_modules"] = target_modules(model);
-  json["task_type"] = classifies ? "SEQ_CLS" : "CAUSAL_LM";
+  json["task_type"] = peft_task(classifies ? Task::sequence_classification : Task::causal_lm);
   json["use_rslora"] = model.lora->rslora;
   return json;
 }

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "kernels/sample_products.h"
+#include "models/adapter_task.h"
 #include "models/adapters.h"
+#include "models/classifier_labels.h"
 #include "models/dit.h"
 #include "models/family.h"
 #include "models/linear_stack.h"
@@ -204,6 +208,79 @@ void set_diffusion(const RunConfig& config, ModelSource& source) {
   check_config(dit, "`model` " + config.model.name);
 }
 
+// The task: as requested, else as the adapter was made for, else as the model's config says.
+void settle_task(const ModelConfig& wanted, ModelSource& source) {
+  if (wanted.task) source.config->task = *wanted.task;
+  if (!source.adapter) return;
+  const std::optional<Task> made_for = adapter_task(source.adapter->config);
+  if (!made_for) return;
+  if (wanted.task && *wanted.task != *made_for)
+    field_error("task",
+                "{}: `adapter` {} is for {} (task_type {} in its {}); leave one of them out",
+                name_of(*wanted.task), wanted.adapter, name_of(*made_for), peft_task(*made_for),
+                kAdapterConfig);
+  source.config->task = *made_for;
+}
+
+// How many labels the adapter's own head has; nothing if the head is the base's, or new.
+std::optional<int64_t> adapter_labels(const ModelSource& source) {
+  if (!source.adapter) return {};
+  return stored_labels(
+      join_path(source.adapter->folder, std::string(kAdapterWeights) + ".safetensors"),
+      adapter_name(""), family_of(*source.config).classifier_head);
+}
+
+bool has_head(const ModelSource& source) {
+  const LanguageFamily& family = family_of(*source.config);
+  return source.has_weights() &&
+         stored_labels(source.folder, family.weight_prefix, family.classifier_head);
+}
+
+// Earlier versions began runs with fewer names than labels, which can be resumed.
+void check_label_names(const std::vector<std::string>& names, int64_t labels, bool resumes) {
+  const std::set<std::string> different(names.begin(), names.end());
+  if (different.size() < names.size())
+    field_error("label_names", "{}: a name is there twice; each label has its own",
+                join(names, ","));
+  if (std::ssize(names) > labels || (std::ssize(names) < labels && !resumes))
+    field_error("label_names",
+                "{}: {}, and the model has {}; name each of them, in the order of their numbers",
+                join(names, ","), quantity(std::ssize(names), "name"), quantity(labels, "label"));
+}
+
+std::vector<std::string> folded(std::vector<std::string> names) {
+  for (std::string& name : names) name = canonical(name);
+  return names;
+}
+
+// The number of labels: as requested, else as the adapter's head has; a head that starts at random
+// has as many as names are given; else as the model's config says.
+void settle_labels(const RunConfig& config, ModelSource& source) {
+  const std::optional<int64_t>& wanted = config.model.labels;
+  const std::vector<std::string>& names = config.data.corpus.label_names;
+  int64_t& labels = source.config->labels;
+  if (source.config->task != Task::sequence_classification) {
+    if (wanted) field_error("labels", "{}: pass `task` sequence-classification too", *wanted);
+    return;
+  }
+  const std::optional<int64_t> of_adapter = adapter_labels(source);
+  labels = wanted.value_or(of_adapter.value_or(labels));
+  if (names.empty()) return;
+  if (!of_adapter && has_head(source)) {
+    // Spelled otherwise they may be the same, and a head may be trained for other classes.
+    const std::vector<std::string> own = folded(named_labels(source.config->source)),
+                                   given = folded(names);
+    if (own != given && std::is_permutation(own.begin(), own.end(), given.begin(), given.end()))
+      field_error(
+          "label_names",
+          "{}: the head of {} was trained for another order (id2label has {}); leave it out",
+          join(names, ","), source.name, printable(join(named_labels(source.config->source), ",")));
+  } else if (!of_adapter && !wanted) {
+    labels = std::ssize(names);
+  }
+  check_label_names(names, labels, !config.training.resume.empty());
+}
+
 }  // namespace
 
 ModelSource model_source(const RunConfig& config) {
@@ -225,12 +302,8 @@ ModelSource model_source(const RunConfig& config) {
     return source;
   }
   if (!config.model.adapter.empty()) source.adapter = read_adapter(config.model.adapter);
-  if (config.model.task) source.config->task = *config.model.task;
-  if (config.model.labels) {
-    if (source.config->task != Task::sequence_classification)
-      field_error("labels", "{}: pass `task` sequence-classification too", *config.model.labels);
-    source.config->labels = *config.model.labels;
-  }
+  settle_task(config.model, source);
+  settle_labels(config, source);
   if (config.model.layers) {
     if (source.has_weights())
       field_error("layers", "{}: the model's weights decide it", *config.model.layers);

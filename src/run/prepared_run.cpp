@@ -28,6 +28,24 @@ std::string run_folder(const TrainingConfig& training) {
   return *resumed;
 }
 
+// Before any data is read, so that what only prepares a run finds it too.
+void check_data(const RunConfig& config) {
+  const std::string& path = config.data.path;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return;
+  if (model_source(config).config)
+    field_error(
+        "data",
+        "{}: no such folder or file; allowed are a folder of text, a file of it, or a token "
+        "store of `veil tokenize`",
+        path);
+  if (path != kShapes)
+    field_error("data",
+                "{} is no folder: allowed are a folder of images with one sub-folder per class, or "
+                "shapes",
+                path);
+}
+
 // The run and the export lie apart from what is read: files that they get there would be lost or
 // be read as data by the next run.
 void check_places(const PreparedRun& prepared) {
@@ -62,6 +80,7 @@ PreparedRun prepare_training(const RunConfig& config, const RankInfo& info) {
     field_error("graph", "on cannot be met (no GPU): pass `graph` auto or off");
   prepared.folder = text_of_rank_0(info.rank == 0 ? run_folder(config.training) : "");
   check_resumed(prepared.config, prepared.folder, info.world);
+  check_data(prepared.config);
   check_places(prepared);
   // A run that continues has its weights in its checkpoint, unless some are frozen.
   const ModelConfig& of = config.model;

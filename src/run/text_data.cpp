@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "data/encode.h"
+#include "models/classifier_labels.h"
 #include "train/feed.h"
 
 namespace veil {
@@ -31,11 +32,24 @@ data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source)
   return config.data.samples.value_or(data::SampleKind::packed);
 }
 
+std::vector<std::string> label_names(const RunConfig& config, const ModelSource& source) {
+  const std::vector<std::string>& given = config.data.corpus.label_names;
+  if (!given.empty()) return given;
+  std::vector<std::string> own = named_labels(source.config->source);
+  return std::ssize(own) == source.config->labels ? own : std::vector<std::string>();
+}
+
 TextData load_text(const RunConfig& config, ModelSource& source,
                    const std::function<void(const std::string&)>& left_out) {
   VEIL_CHECK(source.config, "text for a model that reads none");
   const std::string& path = config.data.path;
   const bool store = fs::is_regular_file(path) && data::is_token_store(path);
+  if (config.privacy.is_private() && config.data.corpus.skip_bad && !store &&
+      config.data.corpus.format == data::DataFormat::automatic)
+    field_error(
+        "skip_bad",
+        "with `format` auto the first record would decide which others are left out, so one "
+        "person's record could change everyone's; pass `format`, the one that all have");
   std::string name = tokenizer_name(config.data.tokenizer, source);
   // A store needs no tokenizer, and says itself which one made it.
   if (store && name == kBytes && config.data.tokenizer.empty()) name.clear();
@@ -51,7 +65,10 @@ TextData load_text(const RunConfig& config, ModelSource& source,
       name.empty() ? nullptr : data::load_tokenizer(name);
   data::SampleKind kind = sample_kind(config, source);
   data::CorpusOptions corpus = config.data.corpus;
-  if (kind == data::SampleKind::labelled && corpus.label_key.empty()) corpus.label_key = "label";
+  if (kind == data::SampleKind::labelled) {
+    if (corpus.label_key.empty()) corpus.label_key = "label";
+    corpus.label_names = label_names(config, source);
+  }
   data::EncodeOptions encode;
   encode.digest_text = config.privacy.is_private();
   encode.chat = data::find_chat_template(name, corpus.chat_template);

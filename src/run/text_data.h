@@ -25,6 +25,9 @@ struct TextData {
 std::string tokenizer_name(const std::string& given, const ModelSource& source);
 // What a sample is: as the configuration says, labelled for classification, packed otherwise.
 data::SampleKind sample_kind(const RunConfig& config, const ModelSource& source);
+// What a classifier's labels are called: as given, else as its config.json names them; empty if
+// neither does.
+std::vector<std::string> label_names(const RunConfig& config, const ModelSource& source);
 // The samples that data.path holds for this model, which may learn its padding token from them.
 // `left_out` is called for each bad line. UserError in one line if there are no samples, or if the
 // model's vocabulary has no row for a token.

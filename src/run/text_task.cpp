@@ -1,6 +1,9 @@
 // A language model on text.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/quantity.h"
+#include "models/classifier_labels.h"
 #include "models/family.h"
 #include "models/model_files.h"
 #include "run/text_data.h"
@@ -9,6 +12,17 @@
 
 namespace veil {
 namespace {
+
+// Whether the data marks a token of these documents as trained on, however long they are.
+bool has_replies(const data::Samples& samples) {
+  std::vector<uint8_t> trained;
+  const auto has_one = [&](int64_t document) {
+    trained.resize(static_cast<size_t>(samples.store().size(document)));
+    samples.store().copy_trained(document, 0, std::ssize(trained), trained.data());
+    return std::find(trained.begin(), trained.end(), uint8_t{1}) != trained.end();
+  };
+  return std::any_of(samples.documents().begin(), samples.documents().end(), has_one);
+}
 
 class TextTask final : public TrainTask {
  public:
@@ -19,11 +33,16 @@ class TextTask final : public TrainTask {
         data_(load_text(config, source_,
                         [&](const std::string& line) { notice("left out: " + line); })) {
     const data::TrainedTokens trained = data_.samples->trained_tokens();
-    if (trained.without > 0 && trained.without == data_.samples->count())
-      field_error("seq_length",
-                  "{}: no sample has a token to train on within it, because prompts come first; "
-                  "raise it, or pass `loss_on` all",
-                  data_.samples->length());
+    if (trained.without == 0 || trained.without < data_.samples->count()) return;
+    if (!has_replies(*data_.samples))
+      field_error("loss_on",
+                  "replies: none of {} has a reply to train on; give data with replies, or pass "
+                  "`loss_on` all",
+                  quantity(data_.samples->count(), "record"));
+    field_error("seq_length",
+                "{}: no sample has a token to train on within it, because prompts come first; "
+                "raise it, or pass `loss_on` all",
+                data_.samples->length());
   }
 
   std::shared_ptr<const Feed> samples() const override { return make_text_feed(data_.samples); }
@@ -66,8 +85,7 @@ class TextTask final : public TrainTask {
                          quantity(length, "token"));
     if (one_sample_a_document())
       return fmt::format("{}, one sequence of up to {}", record, quantity(length, "token"));
-    return fmt::format("packed sequence of {}; a document spans up to {}",
-                       quantity(length, "token"), data_.samples->longest_span());
+    return fmt::format("packed sequence of {}", quantity(length, "token"));
   }
 
   // Texts, tokens and labels in their order, and whose they are.
@@ -113,6 +131,10 @@ class TextTask final : public TrainTask {
 
   std::vector<std::pair<std::string, std::string>> export_files(StoredType weights) const override {
     nlohmann::ordered_json json = config_json(*source_.config);
+    const bool classifies = source_.config->task == Task::sequence_classification;
+    if (const auto names = label_names(config_, source_);
+        classifies && std::ssize(names) == source_.config->labels)
+      write_label_names(names, json);
     // in the spelling that the config has; the older one is read by every transformers
     if (json.contains("dtype")) json["dtype"] = config_dtype(weights);
     if (json.contains("torch_dtype") || !json.contains("dtype"))

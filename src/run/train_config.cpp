@@ -7,12 +7,16 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "data/encode.h"
+#include "data/tokenizer.h"
+#include "models/classifier_labels.h"
 #include "privacy/journal.h"
 #include "run/config_fields.h"
 #include "run/defaults.h"
+#include "run/text_data.h"
 #include "train/checkpoint.h"
 
 namespace veil {
@@ -22,16 +26,72 @@ using privacy::ClipFunction;
 using privacy::SamplerKind;
 
 std::string shown(const nlohmann::json& value) {
-  return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
+  if (value.empty() || value == "") return "nothing";  // null and a list without entries too
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool same_place(const std::string& one, const std::string& other) {
+  std::error_code ignored;
+  return one == other || std::filesystem::equivalent(one, other, ignored);
 }
 
 bool same_setting(const nlohmann::json& a, const nlohmann::json& b) {
   if (a == b) return true;
   if (!a.is_string() || !b.is_string()) return false;
   const std::string one = a.get<std::string>(), other = b.get<std::string>();
-  std::error_code ignored;
-  return canonical(one) == canonical(other) ||
-         std::filesystem::equivalent(one, other, ignored);  // two paths of one folder
+  return canonical(one) == canonical(other) || same_place(one, other);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  return names.empty() ? "nothing" : join(names, ",");
+}
+
+std::string text_of(const nlohmann::json& settings, const char* field) {
+  const nlohmann::json value = settings.value(stored_key(field), nlohmann::json());
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+// A tokenizer's digest; nothing if it cannot be loaded, as after it was moved.
+std::optional<std::string> tokenizer_digest(const std::string& name) {
+  try {
+    return data::load_tokenizer(name)->identity().hash;
+  } catch (const UserError&) {
+    return {};
+  }
+}
+
+// How the data is read: other keys, label names or another tokenizer make other samples of the same
+// files. Unlike options, keys and names are told apart by case.
+void check_reading(const nlohmann::json& begun, const nlohmann::json& now,
+                   const std::string& run_folder, const ModelSource& source) {
+  const auto refuse = [&](const char* field, const std::string& given, const std::string& before) {
+    field_error(field,
+                "{}: the run in {} was begun with {}, which reads the data differently; leave it "
+                "out to keep that, or begin a new run",
+                given, run_folder, before);
+  };
+  for (const char* field : {"text_key", "label_key"}) {
+    const std::string key = stored_key(field);
+    if (begun.contains(key) && begun[key] != now[key])
+      refuse(field, shown(now[key]), shown(begun[key]));
+  }
+  const auto names_of = [&](const nlohmann::json& settings) {
+    const nlohmann::json given = settings.value(stored_key("label_names"), nlohmann::json());
+    if (given.is_array() && !given.empty()) return given.get<std::vector<std::string>>();
+    return source.config ? named_labels(source.config->source) : std::vector<std::string>();
+  };
+  if (begun.contains(stored_key("label_names")) && names_of(begun) != names_of(now))
+    refuse("label_names", listed(names_of(now)), listed(names_of(begun)));
+  if (!source.config || !begun.contains(stored_key("tokenizer"))) return;
+  const auto named = [&](const nlohmann::json& settings) {
+    const std::string name = tokenizer_name(text_of(settings, "tokenizer"), source);
+    return name == "bytes" ? "byte" : name;
+  };
+  const std::string before = named(begun), given = named(now);
+  if (same_place(before, given)) return;
+  const auto digest = before.empty() ? std::nullopt : tokenizer_digest(before);
+  if (before.empty() || (digest && digest != tokenizer_digest(given)))
+    refuse("tokenizer", given.empty() ? "nothing" : given, before.empty() ? "nothing" : before);
 }
 
 void check_privacy(const PrivacyConfig& p) {
@@ -308,12 +368,19 @@ void check_resumed(const RunConfig& config, const std::string& run_folder, int w
         "train_also", "adapter",    "format",    "loss_on",    "chat_template"}) {
     const std::string key = stored_key(field);
     if (!begun.contains(key) || same_setting(begun[key], now[key])) continue;
+    // Runs of earlier versions: names of labels did not decide a head's size, which the checkpoint's
+    // weights tell in any case, and bad lines could be skipped without a format.
+    if (field == std::string("labels") && begun[key].is_null()) continue;
+    if (field == std::string("format") && is_private && config.data.corpus.skip_bad &&
+        same_setting(begun[key], name_of(data::DataFormat::automatic)))
+      continue;
     field_error(
         field,
         "{}: the run in {} was begun with {}; strategy, ranks, checkpointing and device may "
         "change, this may not",
         shown(now[key]), run_folder, shown(begun[key]));
   }
+  check_reading(begun, now, run_folder, model_source(config));
   const int64_t batch = is_private ? std::llround(expected_batch(config, world))
                                    : rank_batch(config, world) * config.step.accumulation * world;
   const int64_t began_with = state.value("global_batch", batch);
@@ -322,6 +389,16 @@ void check_resumed(const RunConfig& config, const std::string& run_folder, int w
         "`batch_size`: {} samples per step over all ranks, the run in {} was begun with {}; pass "
         "`total_batch_size` {}",
         batch, run_folder, began_with, began_with);
+}
+
+std::string other_data_notice(const RunConfig& config, const std::string& run_folder) {
+  const auto checkpoint = newest_checkpoint(run_folder);
+  if (!checkpoint) return "";
+  const std::string before =
+      text_of(checkpoint_state(*checkpoint).value("settings", nlohmann::json::object()), "data");
+  if (before.empty() || same_place(before, config.data.path)) return "";
+  return fmt::format("the run was begun with `data` {}; it continues with {}", before,
+                     config.data.path);
 }
 
 }  // namespace veil

@@ -34,10 +34,12 @@ double expected_batch(const RunConfig& config, int world);
 // changes nothing.
 RunConfig settled_for_training(RunConfig config, int world);
 
-// A resumed run keeps what decides its steps: model, samples, order, optimizer and the logical
-// batch. UserError that names the field that differs from the newest checkpoint's; strategy, ranks,
+// A resumed run keeps what decides its steps: model, samples and how they are read, order, optimizer
+// and the logical batch. UserError that names the field that differs from the newest checkpoint's; strategy, ranks,
 // micro-batches, device and the like may change. A folder without a checkpoint allows everything,
 // except that private and plain training do not mix in it. `config` is settled.
 void check_resumed(const RunConfig& config, const std::string& run_folder, int world);
+// A run may continue on other data: a line that says so, or "". The newest checkpoint says what it was.
+std::string other_data_notice(const RunConfig& config, const std::string& run_folder);
 
 }  // namespace veil

@@ -66,6 +66,10 @@ TrainResult TrainRun::run() {
   if (speaks())
     check_disk_space(planned_files(config_, folder_, executor_->shape().param_count(),
                                    executor_->shape().trained_count(), options.steps));
+  if (!config_.training.resume.empty()) {
+    const std::string line = other_data_notice(config_, folder_);
+    if (!line.empty()) notice(line);
+  }
   for (const std::string& line : task_->warnings()) notice(line);
   if (privacy_) {
     for (const std::string& line : privacy_->warnings(model)) notice(line);

@@ -77,6 +77,28 @@ TEST_F(CorpusTest, AnotherKeyCanHoldTheTextAndAnotherTheLabel) {
   EXPECT_EQ(documents({.text_key = "body"})[0].label, std::nullopt);
 }
 
+TEST_F(CorpusTest, ALabelsSpellingIsLookedUpInTheNamesBeforeItCountsAsANumber) {
+  const CorpusOptions stars = {.label_key = "label", .label_names = {"1", "2", "3"}};
+  const auto labels = [&](const CorpusOptions& options) {
+    std::vector<int32_t> found;
+    for (const Document& document : documents(options)) found.push_back(*document.label);
+    return found;
+  };
+  write("a.csv", "text,label\nx,1\ny,3\n");
+  write("b.jsonl", "{\"text\": \"x\", \"label\": 2}\n{\"text\": \"y\", \"label\": \"3\"}\n");
+  EXPECT_THAT(labels(stars), ElementsAre(0, 2, 1, 2));
+  EXPECT_THAT(labels({.label_key = "label"}), ElementsAre(1, 3, 2, 3));
+  EXPECT_THAT(labels({.label_key = "label", .label_names = {"bad", "good"}}),
+              ElementsAre(1, 3, 2, 3));
+  // It counts from 1 elsewhere: 0 is no class here.
+  for (const char* line :
+       {"{\"text\": \"x\", \"label\": 0}", "{\"text\": \"x\", \"label\": \"0\"}"}) {
+    write("b.jsonl", line);
+    EXPECT_THAT(complaint([&] { texts(stars); }), HasSubstr("is unknown: allowed are 1, 2, 3;"))
+        << line;
+  }
+}
+
 TEST_F(CorpusTest, ABadLineIsNamedByFileAndLine) {
   EXPECT_THAT(first_bad("a.jsonl", "{\"text\": \"x\"}\n\n{\"text\": \n{\"text\": \"y\"}\n"),
               AllOf(HasSubstr(":3: "), HasSubstr("not JSON")));
@@ -120,7 +142,9 @@ TEST_F(CorpusTest, LabelsThatAreNoneAreBad) {
   for (const char* line :
        {"{\"text\": \"x\"}", "{\"text\": \"x\", \"label\": -1}",
         "{\"text\": \"x\", \"label\": 1.5}", "{\"text\": \"x\", \"label\": \"good\"}",
-        "{\"text\": \"x\", \"label\": 99999999999999999999}"}) {
+        "{\"text\": \"x\", \"label\": 99999999999999999999}",
+        "{\"text\": \"x\", \"label\": 1048576}", "{\"text\": \"x\", \"label\": \"1048576\"}",
+        "{\"text\": \"x\", \"label\": \"\"}", "{\"text\": \"x\", \"label\": true}"}) {
     write("a.jsonl", line);
     EXPECT_THAT(complaint([&] { texts({.label_key = "label"}); }), HasSubstr("a.jsonl:1: "))
         << line;

@@ -80,8 +80,9 @@ TEST_F(Replies, TheMaskOfAStoreHasTheRepliesAndTheirEnds) {
                        "\n"
                        R"({"prompt": [{"role": "user", "content": "a"}], "completion": )"
                        R"([{"role": "assistant", "content": "b"}]})");
-  EXPECT_THAT(complaint([&] { load("kinds.jsonl"); }),
-              HasSubstr("kinds.jsonl:2: some records hold messages"));
+  for (const bool skip_bad : {false, true})
+    EXPECT_THAT(complaint([&] { load("kinds.jsonl", {.skip_bad = skip_bad}); }),
+                HasSubstr("kinds.jsonl:2: some records hold messages"));
   write("plain/a.txt", "text");
   EXPECT_THAT(complaint([&] { load("plain", {.loss_on = LossOn::replies}); }),
               HasSubstr("loss_on replies: plain text has no replies"));
