@@ -13,6 +13,7 @@
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "data/overview.h"
+#include "models/classifier_labels.h"
 #include "run/model_source.h"
 
 namespace veil {
@@ -24,13 +25,17 @@ constexpr const char* kNotPrivate = "not private: these figures and texts are th
 constexpr size_t kLongestShown = 4000;  // bytes of a sample's text
 
 // The tokenizer that `veil train` would take.
-std::string tokenizer_of(const std::string& given, const std::string& model) {
+std::string tokenizer_of(const std::string& given, const ModelSource& source) {
   if (!given.empty()) return given;
-  if (model.empty()) return "";
-  const ModelSource source = find_model(model, hub_cache_root(hub_variables_from_environment()));
   if (!source.folder.empty() && fs::exists(fs::path(source.folder) / "tokenizer.json"))
     return source.folder;
   return source.config && source.config->vocabulary <= 512 ? "byte" : "";
+}
+
+// A store names its tokenizer and does not hold it; only bytes need no file.
+bool is_of_bytes(const data::TokenizerIdentity& made_by) {
+  const auto bytes = data::byte_tokenizer();
+  return made_by.name == bytes->identity().name && made_by.hash == bytes->identity().hash;
 }
 
 void print_histogram(const data::DataOverview& overview) {
@@ -46,7 +51,7 @@ void print_histogram(const data::DataOverview& overview) {
 }
 
 // Trained tokens are green on a terminal, and are in brackets elsewhere.
-void print_sample(const data::ShownSample& sample, bool all_trained) {
+void print_sample(const data::ShownSample& sample, bool all_trained, bool has_text) {
   const bool brackets = colored(stdout, Color::green, "x") == "x";
   std::string where =
       sample.file.empty() ? "" : fmt::format("{}:{}: ", printable(sample.file), sample.line);
@@ -54,6 +59,7 @@ void print_sample(const data::ShownSample& sample, bool all_trained) {
              quantity(sample.tokens, "token"),
              all_trained ? "" : fmt::format(", {} trained on", sample.trained_tokens),
              sample.label ? fmt::format(", label {}", *sample.label) : "");
+  if (!has_text) return;
   size_t shown = 0;
   for (const data::MarkedText& part : sample.text) {
     if (shown >= kLongestShown) break;
@@ -76,7 +82,7 @@ void print_sample(const data::ShownSample& sample, bool all_trained) {
   fmt::print("\n");
 }
 
-void print_overview(const std::string& path, const data::DataOverview& overview) {
+void print_overview(const std::string& path, const data::DataOverview& overview, bool has_text) {
   const data::CorpusCounts& counts = overview.counts;
   const auto percent = [](int64_t part, int64_t whole) {
     return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
@@ -103,7 +109,12 @@ void print_overview(const std::string& path, const data::DataOverview& overview)
     fmt::print("without a trained token within it: {}; their loss is 0\n",
                quantity(overview.untrained_documents, "document"));
   const bool all_trained = overview.loss_on == "all";
-  for (const data::ShownSample& sample : overview.samples) print_sample(sample, all_trained);
+  for (const data::ShownSample& sample : overview.samples)
+    print_sample(sample, all_trained, has_text);
+  if (!has_text && !overview.samples.empty())
+    fmt::print(
+        "\na token store holds no text: pass --tokenizer PATH, its tokenizer ({}), to see it\n",
+        printable(overview.tokenizer));
   fmt::print("\n{}\n", colored(stdout, Color::yellow, kNotPrivate));
 }
 
@@ -164,10 +175,11 @@ int run_data(const CommandCall& call) {
                .positional = true,
                .required = true,
                .value = "DATA"});
-  options.add("model", model,
-              {.help = "model whose tokenizer and chat template are used: a folder, a preset or a "
-                       "fetched hub id",
-               .value = "NAME"});
+  options.add(
+      "model", model,
+      {.help = "model whose tokenizer, chat template and names of labels are used: a folder, a "
+               "preset or a fetched hub id",
+       .value = "NAME"});
   options.add("tokenizer", tokenizer_path,
               {.help = "tokenizer.json, a folder that holds one, or bytes; by default the model's, "
                        "or bytes without a model",
@@ -186,7 +198,11 @@ int run_data(const CommandCall& call) {
   if (!options.parse_call(call)) return kExitDone;
   if (!json.empty() && json != "-") check_output_file(json, overwrite);
 
-  std::string name = tokenizer_of(tokenizer_path, model);
+  ModelSource source;
+  if (!model.empty()) source = find_model(model, hub_cache_root(hub_variables_from_environment()));
+  if (source.config && corpus.label_names.empty())
+    corpus.label_names = named_labels(source.config->source);
+  std::string name = tokenizer_of(tokenizer_path, source);
   const bool stored = data::is_token_store(path);
   if (name.empty() && !stored) {
     if (!model.empty())
@@ -195,6 +211,7 @@ int run_data(const CommandCall& call) {
           model);
     name = "byte";
   }
+  if (name.empty() && is_of_bytes(data::TokenStore::open(path).header().tokenizer)) name = "byte";
   const auto tokenizer = name.empty() ? nullptr : data::load_tokenizer(name);
   data::EncodeOptions encode;
   encode.chat = data::find_chat_template(name, corpus.chat_template);
@@ -206,7 +223,7 @@ int run_data(const CommandCall& call) {
     return kExitDone;
   }
   if (!json.empty()) write_file_atomically(json, text);
-  print_overview(path, overview);
+  print_overview(path, overview, tokenizer != nullptr);
   if (tokenizer && !tokenizer->dropped_notice().empty())
     fmt::print(stderr, "{} {}\n", colored(stderr, Color::yellow, "veil:"),
                tokenizer->dropped_notice());

@@ -42,7 +42,7 @@ ModelQuality evaluate_one(const EvaluateOptions& wanted, const std::string& name
   if (wanted.exact_match && text.samples->store().header().format.empty())
     user_error(
         "--exact-match: the data is plain text; completions are compared of data with prompts "
-        "(--format messages, completion or instruction)");
+        "(--format chat, completion or instruction)");
   const InferenceModel model = load_inference_model(config, device);
   fmt::print(stderr, "{}\n  weights  {}\n", name, weights_text(model.source, model.weights));
   // With a held-out part, only that part is looked at.

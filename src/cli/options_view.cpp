@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "cli/option_words.h"
 #include "cli/options.h"
 
@@ -70,7 +71,10 @@ std::string Options::short_table(const std::vector<std::string>& always) const {
     const std::string value = setting.show();
     const bool named =
         std::find(always.begin(), always.end(), setting.name) != always.end() && !value.empty();
-    if (setting.refused.empty() && (named || !setting.source.empty() || value != setting.initial))
+    // A run's folder holds every setting, whether somebody chose it or not.
+    const bool stored = is_set(setting.name) && !given(setting.name);
+    const bool chosen = !stored && !setting.source.empty();
+    if (setting.refused.empty() && (named || chosen || value != setting.initial))
       rows.push_back(row_of(setting));
   }
   return align_columns(rows, 2);
@@ -132,7 +136,7 @@ std::string Options::command_line() const {
     if (secret && !is_option(argument)) shown = kRedacted;
     if (secret && is_option(argument) && equals != std::string::npos)
       shown = argument.substr(0, equals + 1) + kRedacted;
-    result += " " + shown;
+    result += " " + (secret ? shown : shell_word(shown));
   });
   return result;
 }

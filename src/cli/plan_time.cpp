@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/shell_word.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "estimate/estimator.h"
@@ -131,7 +132,7 @@ std::vector<Way> ways(const TimeWish& time_wish, const RunConfig& asked, const S
 
 std::string command_of(const RunConfig& config, const Way& best, int world,
                        std::optional<int64_t> steps) {
-  std::vector<std::string> words = {"veil train --model", config.model.name};
+  std::vector<std::string> words = {"veil train --model", shell_word(config.model.name)};
   auto add = [&](const std::string& option, const std::string& value) {
     words.push_back("--" + option);
     words.push_back(value);

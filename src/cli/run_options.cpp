@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "cli/hub_environment.h"
+#include "models/classifier_labels.h"
 #include "models/config_fields.h"
 #include "run/size_check.h"
 
@@ -46,11 +47,13 @@ void add_step_options(Options& options, RunConfig& c, bool searched) {
                "computes them (rotary); what it makes of them is not known"});
   options.add("task", c.model.task,
               {.help = "task of a language model; by default as its config says"});
-  options.add("labels", c.model.labels,
-              {.aliases = {"num_labels"},
-               .help = "classes of sequence classification",
-               .minimum = 1,
-               .maximum = 1 << 20});
+  options.add(
+      "labels", c.model.labels,
+      {.aliases = {"num_labels"},
+       .help = "classes of sequence classification; by default those of --adapter, as many as "
+               "--label-names has, or as the model's config says (3 if it does not)",
+       .minimum = 1,
+       .maximum = kMostLabels});
   options.add("freeze", c.model.frozen,
               {.help = "parameters that are not trained, by name (* stands for anything): neither "
                        "clipped nor noised"});
@@ -479,7 +482,9 @@ void add_corpus_options(Options& options, data::CorpusOptions& corpus, const cha
       label_names, corpus.label_names,
       {.aliases = label_names == std::string("labels") ? std::vector<std::string>{"label_names"}
                                                        : std::vector<std::string>{},
-       .help = "names of labels that are words, in the order of their numbers from 0"});
+       .help =
+           "names of the labels as the data spells them, words or numbers, in the order of their "
+           "numbers from 0; by default the model's own, if it has some"});
   options.add("skip-bad", corpus.skip_bad,
               {.help = "skip bad lines or images and count them, instead of stopping"});
 }

@@ -168,8 +168,8 @@ int sample_text(const RunConfig& given, const TextSampling& s, const std::string
   if (!found.is_language_model())
     user_error("--model {}: a language model or a diffusion model is needed", config.model.name);
   if (found.config->task == Task::sequence_classification)
-    user_error("--model {}: a classifier generates no text; `veil evaluate` measures it",
-               config.model.name);
+    user_error("--{}: a classifier generates no text; `veil evaluate` measures it",
+               found.adapter ? "adapter " + config.model.adapter : "model " + config.model.name);
   config.model.seq_length = 1;
   const InferenceModel model = load_inference_model(config, device);
   const auto tokenizer = inference_tokenizer(config.data.tokenizer, model.source);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/quantity.h"
+#include "base/shell_word.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -203,7 +204,7 @@ int sweep_and_report(const Experiments& experiments, const SweepOptions& sweep,
   if (result.interrupted) {
     fmt::print(stderr,
                "stopped; what is finished is kept, and `veil suite {} --resume {}` continues\n",
-               sweep.suite, sweep.folder);
+               sweep.suite, shell_word(sweep.folder));
     return kExitInterrupted;
   }
   const ReportFiles report = write_report(sweep.folder, "", suite_pages());

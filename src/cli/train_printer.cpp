@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "base/quantity.h"
+#include "base/shell_word.h"
 #include "base/table.h"
 #include "base/units.h"
 #include "base/utf8.h"
@@ -70,14 +71,15 @@ void TrainPrinter::end(const TrainResult& result) {
   if (result.phases) print_phases(result);
   if (command_.json) return;
   if (!result.finished)
-    fmt::print("stopped; `veil train --resume {}` continues it\n", result.folder);
+    fmt::print("stopped; `veil train --resume {}` continues it\n", shell_word(result.folder));
   if (result.privacy && result.privacy->budget_ended)
     fmt::print("ended after step {} of {}: one more would spend more than epsilon {:g}\n",
                result.steps, result.privacy->steps, *command_.config.privacy.epsilon);
   if (result.privacy) fmt::print("\nprivate   {}\n", result.privacy->guarantee);
   if (result.audit) print_audit(*result.audit);
   fmt::print("\nrun       {}\nmetrics   {}\ncurves    tensorboard --logdir {}\n", result.folder,
-             join_path(result.folder, "metrics.jsonl"), join_path(result.folder, "tensorboard"));
+             join_path(result.folder, "metrics.jsonl"),
+             shell_word(join_path(result.folder, "tensorboard")));
   if (peak_tflops_ > 0)
     fmt::print(
         "mfu       3 x forward FLOPs of products and causal attention, of {} TFLOP/s dense peak "

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/shell_word.h"
 #include "comm/rank_link.h"
 #include "comm/stop_signals.h"
 
@@ -72,7 +73,7 @@ void stop_after_steps(const std::string& folder) {
     last_words = fmt::format(
         "\nveil: stopped at once, without a checkpoint of the last steps; `veil train --resume {}` "
         "continues from the newest one\n",
-        folder);
+        shell_word(folder));
   trains = true;
 }
 

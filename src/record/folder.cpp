@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/quantity.h"
+#include "base/shell_word.h"
 #include "base/text.h"
 
 namespace veil {
@@ -49,6 +50,28 @@ void give_labels(std::vector<Record>& records) {
   tell_apart([](const Record& record) { return record.file; });
 }
 
+// The folders below that have a training run's metrics, the oldest first.
+std::vector<std::string> trainings_below(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (fs::is_regular_file(entry.path() / "metrics.jsonl", ignored))
+      found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());  // their names have the date
+  return found;
+}
+
+std::string training_hint(const std::vector<std::string>& runs) {
+  const std::string newest = shell_word(runs.back());
+  if (runs.size() == 1)
+    return fmt::format("a training run lies below: `veil report {}` shows it", newest);
+  return fmt::format(
+      "{} training runs lie below: `veil report {}` shows one, `veil report {} {}` compares "
+      "several",
+      runs.size(), newest, shell_word(runs[runs.size() - 2]), newest);
+}
+
 std::string no_record_message(const std::string& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -59,6 +82,8 @@ std::string no_record_message(const std::string& folder) {
                          entry.path().string());
     }
   }
+  if (const std::vector<std::string> runs = trainings_below(folder); !runs.empty())
+    return fmt::format("no *{} in '{}', but {}", kSuffix, folder, training_hint(runs));
   return fmt::format("no *{} in '{}': pass the folder that `veil suite` or `veil profile` wrote",
                      kSuffix, folder);
 }

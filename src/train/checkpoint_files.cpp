@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/file_digest.h"
 #include "base/files.h"
 #include "base/folders.h"
 #include "base/json.h"
+#include "base/shell_word.h"
 #include "base/text.h"
 
 namespace veil {
@@ -132,18 +132,6 @@ std::string wrong_state(const Json& state) {
   return wrong.empty() ? "" : "privacy: " + wrong;
 }
 
-// As a word of a shell's line.
-std::string shell_word(const fs::path& path) {
-  const std::string text = path.string();
-  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || std::strchr("/._-+", c);
-  });
-  if (plain && !text.empty()) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
 }  // namespace
 
 std::string checkpoint_name(int64_t step) {
@@ -219,8 +207,9 @@ std::string damaged_file(const std::string& folder, const Json& state, int rank,
 // a person's decision all the same, for a bad disk may have more to tell.
 void damaged_checkpoint(const std::string& folder, const std::string& file) {
   const fs::path named(folder), run = named.parent_path().parent_path();
-  const std::string move = fmt::format("mv {} {}", shell_word(named),
-                                       shell_word(run / ("damaged_" + named.filename().string())));
+  const std::string move =
+      fmt::format("mv {} {}", shell_word(named.string()),
+                  shell_word((run / ("damaged_" + named.filename().string())).string()));
   std::string way_out = "no other whole checkpoint is there";
   std::vector<fs::path> others = whole_checkpoints(run.string());
   for (; !others.empty(); others.pop_back()) {

@@ -67,6 +67,24 @@ TEST_F(ProgramData, ShowsATokenStoreAsItsFolder) {
     EXPECT_EQ(stored[key], folder[key]) << key;
   for (size_t sample = 0; sample < 3; ++sample)
     EXPECT_EQ(stored["samples"][sample]["text"], folder["samples"][sample]["text"]);
+  EXPECT_EQ(record("a.tokens"), stored) << "its header says that its tokens are bytes";
+}
+
+TEST_F(ProgramData, AStoreOfAnotherTokenizerShowsItsTextIfTheTokenizerIsGiven) {
+  write("letters/tokenizer.json",
+        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+            "decoder": {"type": "ByteLevel"}})");
+  write("a.txt", "abba");
+  const Answer made = veil("tokenize a.txt --tokenizer letters --output a.tokens");
+  ASSERT_EQ(made.code, kExitDone) << made.err;
+  const Answer without = veil("data a.tokens");
+  ASSERT_EQ(without.code, kExitDone) << without.err;
+  EXPECT_THAT(without.out, HasSubstr("pass --tokenizer PATH, its tokenizer (letters)"));
+  EXPECT_THAT(without.out, Not(HasSubstr("abba")));
+  const Answer with = veil("data a.tokens --tokenizer letters");
+  EXPECT_THAT(with.out, HasSubstr("abba"));
+  EXPECT_THAT(with.out, Not(HasSubstr("pass --tokenizer")));
 }
 
 TEST_F(ProgramData, TrainsOnConversationsOneSampleEach) {
@@ -144,6 +162,7 @@ TEST_F(ProgramData, MistakesAreOneLineAndLeaveNothing) {
   write("tool.jsonl", "{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}\n");
   write("mixed.jsonl",
         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"text\": \"b\"}\n");
+  write("long.jsonl", "{\"prompt\": \"" + std::string(40, 'x') + "\", \"completion\": \"b\"}\n");
   write("pair.jsonl", "{\"premise\": \"a\", \"hypothesis\": \"b\"}\n");
   write("row.csv", "text,more\na\n");
   write("plain/a.txt", "some words of text");
@@ -159,6 +178,9 @@ TEST_F(ProgramData, MistakesAreOneLineAndLeaveNothing) {
       {train + "--data chat.jsonl", "the model has no chat template; pass --chat-template with"},
       {train + "--data chat.jsonl --chat-template vicuna", "allowed are chatml, llama3, mistral"},
       {train + "--data chat.jsonl --chat-template none", "need a template"},
+      {train + "--data chat.jsonl --chat-template chatml",
+       "--loss-on replies: none of 1 record has a reply to train on"},
+      {train + "--data long.jsonl", "--seq-length 16: no sample has a token to train on within it"},
       {train + "--data chat.jsonl --chat-template chatml --samples packed",
        "--samples packed: a loss on replies needs one conversation per sample"},
       {train + "--data twice.jsonl --chat-template gemma",

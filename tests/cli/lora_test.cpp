@@ -154,6 +154,32 @@ TEST_F(ProgramLora, AClassifierTrainsItsHeadAsWell) {
   EXPECT_THAT(again.out, ::testing::Not(HasSubstr("starts at random")));
 }
 
+TEST_F(ProgramLora, AnAdapterSaysWhichTaskAndHowManyLabelsItsClassifierHas) {
+  make_base();
+  const std::string reviews = " --data '" + source_root() +
+                              "/examples/reviews' --seq-length 16 --device cpu --batch-size 4 ",
+                    train = "train --model base --steps 2 --evaluation-samples 8" + reviews;
+  const Answer made =
+      veil(train + "--task sequence-classification --labels 4 --lora 2 --export tuned");
+  ASSERT_EQ(made.code, kExitDone) << made.err;
+  const Answer scored =
+      veil("evaluate --model base --adapter tuned --max-samples 8 --json" + reviews);
+  ASSERT_EQ(scored.code, kExitDone) << scored.err;
+  EXPECT_TRUE(Json::parse(scored.out).at("models").at(0).contains("accuracy"));
+  const Answer again = veil(train + "--adapter tuned --export more");
+  ASSERT_EQ(again.code, kExitDone) << again.err;
+  EXPECT_EQ(read(work() / "more" / "adapter_config.json")["task_type"], "SEQ_CLS");
+  const Weights head((work() / "more" / "adapter_model.safetensors").string());
+  EXPECT_EQ(head.find("base_model.model.score.weight")->dims[0], 4);
+
+  expect_refused(train + "--adapter tuned --task causal-lm",
+                 "--task causal-lm: --adapter tuned is for sequence-classification");
+  expect_refused(train + "--adapter tuned --label-names bad,good",
+                 "--label-names bad,good: 2 names, and the model has 4 labels");
+  expect_refused("sample --model base --adapter tuned --prompt x --device cpu",
+                 "--adapter tuned: a classifier generates no text");
+}
+
 TEST_F(ProgramLora, AResumedRunEndsWithTheSameBitsAndHoldsNothingThatIsFrozen) {
   make_base();
   const std::string line = "--lora 4 --schedule constant --checkpoint-every 2 ";

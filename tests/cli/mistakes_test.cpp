@@ -48,7 +48,7 @@ class ProgramMistakes : public TrainingTest {
     for (const Mistake& mistake : mistakes) {
       SCOPED_TRACE("veil " + mistake.words);
       const auto before = entries();
-      const Answer answer = veil(mistake.words);
+      const Answer answer = refused_veil(mistake.words);
       EXPECT_EQ(answer.code, mistake.code) << answer.err;
       EXPECT_EQ(answer.complaints(), 1) << answer.err;
       EXPECT_THAT(answer.err, StartsWith("veil: "));
@@ -171,6 +171,7 @@ TEST_F(ProgramMistakes, InPrivacy) {
        "--secret-file open_secret: it may be read by others"},
       {train + "--sigma 1 --delta 1e-6 --secret-file words_secret",
        "--secret-file words_secret holds no secret"},
+      {train + "--sigma 1 --delta 1e-6 --skip-bad", "the first record would decide which others"},
       {train + "--sigma 1 --delta 1e-6 --clip abbadi", "did you mean abadi?"},
       {train + "--mode gost --sigma 1 --delta 1e-6", "did you mean ghost?"},
       {"privacy epsilon --sigma 1 --q 0.01 --steps 10", "--delta is missing"},

@@ -283,6 +283,9 @@ TEST(Options, ASecretIsNeitherShownNorRecorded) {
   Fixture joined;
   joined.parse({"--token=hunter2"});
   EXPECT_EQ(joined.options.command_line(), "veil profile --token=***");
+  Fixture spaced;
+  spaced.parse({"--output-dir", "my runs", "--seq-length", "1,2"});
+  EXPECT_EQ(spaced.options.command_line(), "veil profile --output-dir 'my runs' --seq-length 1,2");
 }
 
 TEST(Options, HelpNamesEveryOptionItsDefaultAndItsAliases) {
@@ -393,6 +396,16 @@ TEST(Options, AShortTableHasWhatWasGivenAndWhatDiffersFromTheSettledDefaults) {
   const std::string table = given.options.short_table({});
   EXPECT_THAT(table, AllOf(HasSubstr("batch-size"), HasSubstr("ranks")));
   EXPECT_THAT(table, AllOf(Not(HasSubstr("learning-rate")), Not(HasSubstr("shuffle"))));
+}
+
+TEST(Options, AShortTableHasOfAStoredRunWhatDiffersFromTheDefaults) {
+  Fixture resumed;
+  resumed.parse({"--ranks", "1"});
+  resumed.options.set_stored({{"batch-size", 4}, {"shuffle", true}, {"learning-rate", 0.5}}, {});
+  const std::string table = resumed.options.short_table({});
+  EXPECT_THAT(table, AllOf(HasSubstr("batch-size"), HasSubstr("learning-rate")));
+  EXPECT_THAT(table, HasSubstr("ranks")) << "what the command line gives is shown in any case";
+  EXPECT_THAT(table, Not(HasSubstr("shuffle")));
 }
 
 TEST(Options, WhatIsRequiredIsMissed) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <set>
+
 #include "cli/training.h"
 #include "comm/communicator.h"
 #include "data/content_hash.h"
@@ -52,6 +54,20 @@ class ProgramReplay : public TrainingTest {
     const std::string nonce = read(work() / run / "ledger.json").value("nonce", "");
     EXPECT_EQ(nonce.size(), 32u);
     return nonce;
+  }
+  // One plain step on `data`, exported without the digests that would refuse what is changed in it.
+  void export_plainly(const std::string& model, const std::string& folder) const {
+    const Answer answer = veil("train " + model +
+                               " --data data --seq-length 24 --device cpu --held-out 0 --steps 1 "
+                               "--batch-size 4 --export " +
+                               folder);
+    ASSERT_EQ(answer.code, kExitDone) << answer.err;
+    fs::remove(work() / folder / "veil_export.json");
+  }
+  // The line of privately() for the export in `model`.
+  static std::string on_the_export(std::string line) {
+    const std::string preset = "llama-tiny --from-scratch";
+    return line.replace(line.find(preset), preset.size(), "model");
   }
   // A byte of the file, counted from its end, is another; its size and times stay.
   void change_byte(const fs::path& path, int64_t from_end) const {
@@ -164,19 +180,80 @@ TEST_F(ProgramReplay, AnImageThatWasExchangedIsNoExactReplay) {
 
 TEST_F(ProgramReplay, WeightsThatDifferInOneByteGetOtherNoise) {
   write_documents("data", "a text");
-  ASSERT_EQ(veil("train --model llama-tiny --from-scratch --data data --seq-length 24 --device cpu "
-                 "--held-out 0 --steps 1 --batch-size 4 --export model")
-                .code,
-            kExitDone);
-  fs::remove(work() / "model" / "veil_export.json");  // which would refuse the changed weights
-  std::string line = privately("data", "--sigma 1 --steps 1" + secret_file());
-  line.replace(line.find("llama-tiny --from-scratch"), 25, "model");
+  ASSERT_NO_FATAL_FAILURE(export_plainly("--model llama-tiny --from-scratch", "model"));
+  const std::string line = on_the_export(privately("data", "--sigma 1 --steps 1" + secret_file()));
   const std::string nonce = nonce_of(line, "a");
   fs::last_write_time(work() / "model" / "config.json", fs::file_time_type::clock::now());
   const std::string again = nonce_of(line, "b");
   EXPECT_EQ(again, nonce) << "only bytes count";
   change_byte(work() / "model" / "model.safetensors", 3);
   EXPECT_NE(nonce_of(line, "c"), again);
+}
+
+// Weights may be the same and gradients others: by each number of config.json that the model reads.
+TEST_F(ProgramReplay, AConfigurationThatWasEditedGetsOtherNoise) {
+  write_documents("data", "a text");
+  ASSERT_NO_FATAL_FAILURE(export_plainly("--model llama-tiny --from-scratch", "model"));
+  const std::string line = on_the_export(privately("data", "--sigma 1 --steps 1" + secret_file()));
+  const Json config = read(work() / "model" / "config.json");
+  std::set<std::string> nonces = {nonce_of(line, "as_exported")};
+  const auto edited = [&](const std::string& key, const Json& value, const std::string& options) {
+    SCOPED_TRACE(key);
+    Json other = config;
+    ASSERT_TRUE(other.contains(key));
+    ASSERT_NE(other[key], value);
+    other[key] = value;
+    std::ofstream(work() / "model" / "config.json") << other;
+    EXPECT_TRUE(nonces.insert(nonce_of(line + options, key)).second) << "noise is used again";
+  };
+  edited("rope_theta", 50.0, "");
+  edited("rms_norm_eps", 0.5, "");
+  edited("max_position_embeddings", config["max_position_embeddings"].get<int64_t>() / 2, "");
+  edited("initializer_range", 0.5, " --from-scratch");
+
+  // Nor is a run continued under its own nonce.
+  fs::create_directory(work() / "run");
+  std::ofstream(work() / "model" / "config.json") << config;
+  const std::string longer = on_the_export(privately("data", "--sigma 1 --steps 4 --resume run"));
+  ASSERT_EQ(veil(longer).code, kExitDone);
+  const auto continued = [&](const Json& with) {
+    fs::remove_all(work() / "run" / "checkpoints" / "step_00000004");
+    std::ofstream(work() / "model" / "config.json") << with;
+    const Answer answer = veil(longer);
+    EXPECT_EQ(answer.code, kExitDone) << answer.err;
+    return answer.out;
+  };
+  EXPECT_THAT(continued(config), HasSubstr("exact replay"));
+  Json other = config;
+  other["rope_theta"] = 50.0;
+  EXPECT_THAT(continued(other),
+              HasSubstr("fresh nonce, for the digest of the model's configuration is"));
+}
+
+TEST_F(ProgramReplay, AnAdaptersScaleThatWasEditedGetsOtherNoise) {
+  write_documents("data", "a text");
+  ASSERT_NO_FATAL_FAILURE(export_plainly("--model llama-tiny --from-scratch", "model"));
+  ASSERT_NO_FATAL_FAILURE(export_plainly("--model model --lora 4", "adapter"));
+  const std::string line =
+      on_the_export(privately("data", "--adapter adapter --sigma 1 --steps 1" + secret_file()));
+  const std::string nonce = nonce_of(line, "a");
+  EXPECT_EQ(nonce_of(line, "b"), nonce);
+  Json adapter = read(work() / "adapter" / "adapter_config.json");
+  adapter["lora_alpha"] = adapter["lora_alpha"].get<double>() + 32;
+  std::ofstream(work() / "adapter" / "adapter_config.json") << adapter;
+  EXPECT_NE(nonce_of(line, "c"), nonce);
+}
+
+TEST_F(ProgramReplay, ALedgerThatContradictsItsCheckpointIsRefusedWithoutItsSecretToo) {
+  write_documents("data", "a text");
+  fs::create_directory(work() / "run");
+  const std::string line = privately("data", "--sigma 1 --resume run --steps ");
+  ASSERT_EQ(veil(line + "2").code, kExitDone);
+  Json ledger = read(work() / "run" / "ledger.json");
+  ledger["events"][0]["sigma"] = 50.0;
+  std::ofstream(work() / "run" / "ledger.json") << ledger;
+  fs::remove(work() / "run" / "secret");
+  expect_refused(line + "4", "the ledger and the checkpoint tell of other noise");
 }
 
 TEST_F(ProgramReplay, ACheckpointWithOtherBytesIsNoExactReplay) {

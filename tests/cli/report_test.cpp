@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/error.h"
 #include "cli/command.h"
 #include "report/test_records.h"
@@ -55,6 +58,21 @@ TEST(ReportCommand, NoFolderNoRecordOrNoPlaceToWriteIsOneLineAndExitCodeTwo) {
   EXPECT_THAT(unwritable.err, HasSubstr("file"));
   // refused even to root
   expect_one_line(report_says({folder.path(), "--output-dir", "/proc/veil"}));
+}
+
+TEST(ReportCommand, AFolderOfTrainingRunsIsAnsweredWithTheCommandsThatShowThem) {
+  const test::Folder folder;
+  const std::string older = folder.path("run_20260101_000000"),
+                    newer = folder.path("run_20260102_000000");
+  for (const std::string& run : {newer, older}) {
+    std::filesystem::create_directories(run);
+    std::ofstream(run + "/metrics.jsonl") << "{}\n";
+    const Answer answer = report_says({folder.path()});
+    expect_one_line(answer);
+    EXPECT_THAT(answer.err, HasSubstr("`veil report " + newer + "`"));
+  }
+  EXPECT_THAT(report_says({folder.path()}).err,
+              HasSubstr("`veil report " + older + " " + newer + "` compares"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ class ProgramSafeguards : public TrainingTest {
     fs::create_directories(work() / "data");
     for (size_t i = 0; i < sizes.size(); ++i)
       std::ofstream(work() / "data" / ("text" + std::to_string(i) + ".txt"))
-          << std::string(static_cast<size_t>(sizes[i]), static_cast<char>('a' + i));
+          << std::string(static_cast<size_t>(sizes[i]), static_cast<char>('a' + i % 26));
   }
   static std::string on_documents(const std::string& more) {
     return "train --model llama-tiny --from-scratch --data data --held-out 0 --seq-length 8 "
@@ -61,8 +61,7 @@ TEST_F(ProgramSafeguards, TheUnitIsTheDocumentUnlessPackedSequencesAreAskedFor) 
   ASSERT_EQ(packed.code, kExitDone) << packed.err;
   const Json by_sequence = read(work() / "b" / "privacy.json");
   EXPECT_EQ(by_sequence["unit"].get<std::string>(), "sample");
-  EXPECT_EQ(by_sequence["unit_is"].get<std::string>(),
-            "packed sequence of 8 tokens; a document spans up to 4");
+  EXPECT_EQ(by_sequence["unit_is"].get<std::string>(), "packed sequence of 8 tokens");
   EXPECT_THAT(packed.err, HasSubstr("packed sequences mix documents"));
   EXPECT_THAT(packed.err, HasSubstr("--samples document"));
 }
@@ -73,10 +72,41 @@ TEST_F(ProgramSafeguards, NoiseThatDrownsTheSignalIsNamedWithItsRatio) {
   ASSERT_EQ(loud.code, kExitDone) << loud.err;
   EXPECT_THAT(loud.err, ::testing::ContainsRegex("noise drowns the signal: .* [0-9]+ times .*"
                                                  "raise --total-batch-size to [0-9]+"));
+  const Answer few_documents =
+      veil(on_documents("--sigma 9 --delta 1e-5 --steps 1 --batch-size 4 --total-batch-size 4"));
+  ASSERT_EQ(few_documents.code, kExitDone) << few_documents.err;
+  EXPECT_THAT(few_documents.err, HasSubstr("no batch of this data is large enough: train fewer "
+                                           "parameters (--lora), or allow a smaller --sigma"));
   const Answer few = veil(
       on_documents(std::string(kPrivate) + "--total-batch-size 4 --train-only model.norm.weight"));
   ASSERT_EQ(few.code, kExitDone) << few.err;
   EXPECT_THAT(few.err, Not(HasSubstr("noise drowns")));
+}
+
+// Noise grows with the batch where epsilon is given: what is advised must be enough all the same.
+TEST_F(ProgramSafeguards, TheAdvisedBatchIsNotDrowned) {
+  write_documents(std::vector<int>(90, 8));
+  const std::string line =
+      "--epsilon 2 --delta 1e-5 --accountant rdp --steps 3 --train-only 'model.layers.0.*' "
+      "--batch-size 2 --total-batch-size ";
+  const Answer loud = veil(on_documents(line + "4"));
+  ASSERT_EQ(loud.code, kExitDone) << loud.err;
+  const std::string advice = "raise --total-batch-size to ";
+  const size_t at = loud.err.find(advice);
+  ASSERT_NE(at, std::string::npos) << loud.err;
+  const int batch = std::stoi(loud.err.substr(at + advice.size()));
+  EXPECT_GT(batch, 4);
+  EXPECT_LT(batch, 90);
+  // An adaptive count's noise grows with the batch too, and shuffled batches are whole.
+  for (const char* way : {" --clip adaptive", " --sampler shuffled"}) {
+    const Answer other = veil(on_documents(line + "6" + way));
+    ASSERT_EQ(other.code, kExitDone) << other.err;
+    EXPECT_THAT(other.err, ::testing::ContainsRegex("raise --total-batch-size to [1-8]?[0-9] "))
+        << way;
+  }
+  const Answer heard = veil(on_documents(line + std::to_string(batch)));
+  ASSERT_EQ(heard.code, kExitDone) << heard.err;
+  EXPECT_THAT(heard.err, Not(HasSubstr("noise drowns")));
 }
 
 TEST_F(ProgramSafeguards, AMicroBatchMeansTheSameInPlainAndPrivateRuns) {

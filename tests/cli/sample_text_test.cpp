@@ -91,6 +91,7 @@ TEST_F(ProgramText, PromptsOfADataSetEndWhereItsRepliesBegin) {
       veil("evaluate --model model --device cpu --data plain.txt --seq-length 4 --exact-match");
   EXPECT_EQ(plain.code, kExitUsage);
   EXPECT_THAT(plain.err, HasSubstr("--exact-match: the data is plain text"));
+  EXPECT_THAT(plain.err, HasSubstr("--format chat, completion or instruction"));
 }
 
 TEST_F(ProgramText, FilesThatLookAtTheDataAreForTheirOwnerAndReplaceNothing) {

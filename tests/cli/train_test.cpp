@@ -37,6 +37,43 @@ class ProgramTrain : public TrainingTest {
   }
 };
 
+TEST_F(ProgramTrain, NamesOfLabelsMakeAClassifiersHeadAndAreKeptByItsExport) {
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 40; ++i) rows += fmt::format("row {},{}\n", i, i % 2 == 0 ? "neg" : "pos");
+  write("words.csv", rows);
+  const std::string words = " --data words.csv --seq-length 8 --device cpu ",
+                    train = "train --steps 1 --batch-size 4" + words,
+                    fresh = train +
+                            "--model llama-tiny --from-scratch "
+                            "--task sequence-classification ";
+  const Answer made = veil(fresh + "--label-names neg,pos --export clf");
+  ASSERT_EQ(made.code, kExitDone) << made.err;
+  const Json numbers = {{"0", "neg"}, {"1", "pos"}};
+  EXPECT_EQ(read(work() / "clf" / "config.json")["id2label"], numbers);
+  EXPECT_EQ(read(work() / "clf" / "config.json")["label2id"], (Json{{"neg", 0}, {"pos", 1}}));
+  const Weights weights((work() / "clf").string());
+  EXPECT_EQ(weights.find("score.weight")->dims[0], 2);
+
+  // What is exported knows its labels' names.
+  const Answer again = veil(train + "--model clf --export more");
+  ASSERT_EQ(again.code, kExitDone) << again.err;
+  EXPECT_EQ(read(work() / "more" / "config.json")["id2label"], numbers);
+  const Answer scored = veil("evaluate --model clf" + words);
+  EXPECT_EQ(scored.code, kExitDone) << scored.err;
+  const Answer shown = veil("data words.csv --model clf --label-key label --json");
+  ASSERT_EQ(shown.code, kExitDone) << shown.err;
+  EXPECT_EQ(Json::parse(shown.out)["labels"], Json::array({20, 20}));
+
+  expect_refused("evaluate --model clf --label-names pos,neg" + words,
+                 "--label-names pos,neg: the head of clf was trained for another order (id2label "
+                 "has neg,pos)");
+  const Answer anew = veil(train + "--model clf --from-scratch --label-names pos,neg --export new");
+  ASSERT_EQ(anew.code, kExitDone) << anew.err;
+  EXPECT_EQ(read(work() / "new" / "config.json")["id2label"]["0"], "pos");
+  expect_refused(fresh + "--labels 3 --label-names neg,pos", "2 names, and the model has 3 labels");
+  expect_refused(fresh + "--label-names neg,pos,neg", "a name is there twice");
+}
+
 TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
   fs::create_directory(work() / "empty");
   write("good/a.txt", std::string(8000, 'x'));
@@ -47,6 +84,10 @@ TEST_F(ProgramTrain, WrongInputIsOneLineAndLeavesNothing) {
                     good = plain + "--seq-length 16 --held-out 0 ";
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere",
                  "--data nowhere: no such folder");
+  expect_refused("train --model llama-tiny --from-scratch --device cpu --data nowhere --dry-run",
+                 "--data nowhere: no such folder");
+  expect_refused("train --model dit-tiny --from-scratch --device cpu --data nowhere --dry-run",
+                 "--data nowhere is no folder");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data empty",
                  "holds no .txt, .json, .jsonl, .csv or .tsv file");
   expect_refused("train --model llama-tiny --from-scratch --device cpu --data broken",
@@ -127,6 +168,44 @@ TEST_F(ProgramTrain, AResumedRunKeepsWhatDecidesItsSteps) {
       kExitDone);
 }
 
+TEST_F(ProgramTrain, AResumedRunReadsItsDataAsItBegan) {
+  std::string lines;
+  for (int i = 0; i < 8; ++i)
+    lines +=
+        fmt::format("{{\"text\": \"text {}\", \"label\": \"{}\"}}\n", i, i % 2 ? "pos" : "neg");
+  write("labels.jsonl", lines);
+  const Answer begun = veil(labelled("labels.jsonl") +
+                            " --label-names neg,pos --held-out 0 --batch-size 4 --steps 1 "
+                            "--output-dir runs");
+  ASSERT_EQ(begun.code, kExitDone) << begun.err;
+  const std::string resumed = "train --resume --output-dir runs --steps 2 ";
+  expect_refused(resumed + "--label-names pos,neg",
+                 "was begun with neg,pos, which reads the data differently");
+  expect_refused(resumed + "--label-key Label", "--label-key Label: the run in ");
+  expect_refused(resumed + "--text-key other", "--text-key other: the run in ");
+  expect_refused(resumed + "--tokenizer other", "was begun with byte");
+  const Answer same = veil(resumed + "--label-names neg,pos --tokenizer bytes --text-key text");
+  ASSERT_EQ(same.code, kExitDone) << same.err;
+  EXPECT_THAT(same.err, ::testing::Not(HasSubstr("was begun with")));
+}
+
+TEST_F(ProgramTrain, AResumedRunSaysThatItsDataIsOther) {
+  for (const char* name : {"a.txt", "b.txt"}) write(name, std::string(800, name[0]));
+  ASSERT_EQ(
+      veil("train --model llama-tiny --from-scratch --seq-length 16 --held-out 0 --device cpu "
+           "--data a.txt --batch-size 4 --steps 1 --output-dir runs")
+          .code,
+      kExitDone);
+  const std::string resumed = "train --resume --output-dir runs ";
+  const Answer same = veil(resumed + "--steps 2 --data ./a.txt");
+  ASSERT_EQ(same.code, kExitDone) << same.err;
+  EXPECT_THAT(same.err, ::testing::Not(HasSubstr("was begun with")));
+  const Answer other = veil(resumed + "--steps 3 --data b.txt");
+  ASSERT_EQ(other.code, kExitDone) << other.err;
+  EXPECT_THAT(other.err,
+              HasSubstr("the run was begun with --data ./a.txt; it continues with b.txt"));
+}
+
 TEST_F(ProgramTrain, AFilesEpochsGiveWayToStepsOfTheCommandLine) {
   write("mine.toml", "epochs = 3\nbatch-size = 4\n");
   const Answer answer = veil(words("--config mine.toml --steps 1 --output-dir runs"));
@@ -172,6 +251,12 @@ TEST_F(ProgramTrain, AResumedRunNeedsNothingButItsFolder) {
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
   EXPECT_EQ(logged_steps(work() / "run"), steps_to(6));
   EXPECT_TRUE(weight_bytes(work() / "resumed") == weight_bytes(work() / "whole"));
+  // Of the folder's settings those are shown that differ from the defaults.
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("schedule +linear +run folder"));
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("learning-rate +0.003 +run folder"));
+  EXPECT_THAT(answer.out, ::testing::ContainsRegex("data +[^ ]+text +run folder"));
+  for (const char* usual : {"seed", "shapes", "input-size", "warmup-steps", "held-out"})
+    EXPECT_THAT(answer.out, ::testing::Not(HasSubstr(std::string("  ") + usual + " "))) << usual;
   // What is given wins over the folder.
   const Answer longer = veil("train --resume run --steps 8 --export longer");
   ASSERT_EQ(longer.code, kExitDone) << longer.err;
@@ -179,8 +264,9 @@ TEST_F(ProgramTrain, AResumedRunNeedsNothingButItsFolder) {
 }
 
 TEST_F(ProgramTrain, ARunPrintsWhatDiffersFromTheDefaultsInLinesOfAHundredColumns) {
-  const Answer answer = veil(words("--steps 3 --batch-size 4"));
+  const Answer answer = veil(words("--steps 3 --batch-size 4 --output-dir 'my runs'"));
   ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("tensorboard --logdir 'my runs/run_"));
   EXPECT_THAT(answer.out, ::testing::ContainsRegex("learning-rate +0.003 +command line"));
   EXPECT_THAT(answer.out, ::testing::Not(HasSubstr("backward-prefetch")));
   EXPECT_THAT(answer.out, HasSubstr("all other settings are the defaults"));
@@ -195,9 +281,9 @@ TEST_F(ProgramTrain, ARunPrintsWhatDiffersFromTheDefaultsInLinesOfAHundredColumn
 }
 
 TEST_F(ProgramTrain, ASecondSignalAfterCtrlCEndsTheRunAtOnceAndSaysSo) {
-  fs::create_directory(work() / "run");
-  Child child(work(), words("--steps 1000000 --checkpoint-every 1000000 --resume run"));
-  wait_for_steps(child, work() / "run", 1);
+  fs::create_directory(work() / "my run");
+  Child child(work(), words("--steps 1000000 --checkpoint-every 1000000 --resume 'my run'"));
+  wait_for_steps(child, work() / "my run", 1);
   // Both are there when the process continues, so no step can end between them.
   child.signal(SIGSTOP);
   child.signal(SIGINT);
@@ -206,7 +292,7 @@ TEST_F(ProgramTrain, ASecondSignalAfterCtrlCEndsTheRunAtOnceAndSaysSo) {
   EXPECT_THAT(child.wait(), ::testing::AnyOf(128 + SIGINT, 128 + SIGTERM));
   EXPECT_THAT(text(work() / "child.err"), HasSubstr("a second Ctrl-C stops at once"));
   EXPECT_THAT(text(work() / "child.err"), HasSubstr("stopped at once"));
-  EXPECT_THAT(text(work() / "child.err"), HasSubstr("`veil train --resume run` continues"));
+  EXPECT_THAT(text(work() / "child.err"), HasSubstr("`veil train --resume 'my run'` continues"));
 }
 
 TEST_F(ProgramTrain, AResumedFolderWithoutACheckpointStartsAnew) {

@@ -36,7 +36,7 @@ class TrainingTest : public ProgramTest {
   void expect_refused(const std::string& line, const std::string& says) const {
     SCOPED_TRACE(line);
     const auto before = entries();
-    const Answer answer = veil(line);
+    const Answer answer = refused_veil(line);
     EXPECT_EQ(answer.code, kExitUsage);
     EXPECT_EQ(answer.complaints(), 1) << answer.err;
     EXPECT_THAT(answer.err, ::testing::StartsWith("veil: "));
