@@ -106,7 +106,7 @@ format-check: setup
 	@$(TOOLS) && $$VEIL_CLANG_FORMAT --dry-run -Werror $(FORMATTED) || { echo 'format: run `make format`' >&2; exit 1; }
 
 layers: setup
-	@$(TOOLS) && $$VEIL_PYTHON scripts/check_layers.py
+	@$(TOOLS) && $$VEIL_PYTHON scripts/check_layers.py && $$VEIL_PYTHON scripts/check_fuzz_sources.py
 
 # The files that differ from the upstream branch; LINT=all for all of src/.
 lint:
