@@ -37,6 +37,18 @@ AUDITED_RANKS = AUDITED + ' --ranks 2'
 AUDITED_FIXED = AUDITED.replace('--batch-size 4', '--batch-size 12') + ' --sampler shuffled --mode materialize'
 
 MUTANTS = [
+    Mutant('configuration-outside-the-nonce', "noise is used again after the model's config.json was edited",
+           [('src/run/private_run.cpp', '  settings["the digest of the model\'s configuration"] = model_digest_;\n', '')],
+           tests='ProgramReplay.AConfigurationThatWasEdited*:ProgramReplay.AnAdaptersScale*'),
+    Mutant('model-under-adapters-forgotten', "a model's trainings do not count under adapters that name another base",
+           [('src/privacy/statement.cpp', '  Statement both = adapter;\n', '  if (adapter.json.contains("base")) return adapter;\n  Statement both = adapter;\n')],
+           tests='PrivacyStatement.AModelCountsUnderAdapters*'),
+    Mutant('ledger-before-checkpoint', "a ledger that tells of more noise than its checkpoint is believed",
+           [('src/privacy/ledger.cpp', 'if (!alike_but_for_steps(*same, event))', 'if (false)')],
+           tests='PrivacyLedger.OneSegmentHasOneMechanism'),
+    Mutant('first-record-decides', 'the first record decides which others a private run leaves out',
+           [('src/run/text_data.cpp', 'if (config.privacy.is_private() && config.data.corpus.skip_bad &&', 'if (false && config.data.corpus.skip_bad &&')],
+           tests='ProgramMistakes.InPrivacy'),
     Mutant('endless-gradients', 'a gradient that is too long for fp32 sums has a coefficient',
            [('src/kernels/clip_coefficient.h', '  return squared_norm <= kLargest && squared_norm >= -kLargest;',
              '  return squared_norm - squared_norm == 0 || squared_norm == kLargest;')],
