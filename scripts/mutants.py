@@ -37,6 +37,9 @@ AUDITED_RANKS = AUDITED + ' --ranks 2'
 AUDITED_FIXED = AUDITED.replace('--batch-size 4', '--batch-size 12') + ' --sampler shuffled --mode materialize'
 
 MUTANTS = [
+    Mutant('done-steps-uncounted', 'the noise of a run that continues forgets what it has spent',
+           [('src/privacy/mechanism.cpp', '  before.insert(before.end(), r.done.phases.begin(), r.done.phases.end());\n', '')],
+           tests='Mechanism.TheNoiseOfARunThatContinues*'),
     Mutant('configuration-outside-the-nonce', "noise is used again after the model's config.json was edited",
            [('src/run/private_run.cpp', '  settings["the digest of the model\'s configuration"] = model_digest_;\n', '')],
            tests='ProgramReplay.AConfigurationThatWasEdited*:ProgramReplay.AnAdaptersScale*'),

@@ -93,6 +93,13 @@ void list_in_manifest(const fs::path& path, const std::vector<std::string>& fing
   write_manifest(manifest, files, owner_only || is_owners_alone(manifest));
 }
 
+void forget_in_manifest(const fs::path& path) {
+  const std::string manifest = manifest_of(path);
+  Json files = listed_in(manifest);
+  if (files.erase(path.filename().string()) == 0) return;
+  write_manifest(manifest, files, is_owners_alone(manifest));
+}
+
 // Whether a folder holds nothing but what Veil left there when it was killed.
 bool is_empty_for_veil(const std::string& folder) {
   std::error_code error;
@@ -152,6 +159,8 @@ void expect_output_file(const std::string& path) {
 }
 
 void list_output_file(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return forget_in_manifest(path);
   list_in_manifest(path, {fingerprint(read_file(path))}, /*also=*/false, is_owners_alone(path));
 }
 

@@ -28,7 +28,8 @@ void check_output_file(const std::string& path, bool overwrite = false);
 void write_listed_file(const std::string& path, std::string_view content, bool overwrite = false,
                        bool owner_only = false);
 // For a file that another program writes for Veil, such as gnuplot: before it is written, after
-// check_output_file, and when it is there.
+// check_output_file, and when that program has ended. If it left no file, what gets that name later
+// is not Veil's.
 void expect_output_file(const std::string& path);
 void list_output_file(const std::string& path);
 

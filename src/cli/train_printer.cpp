@@ -153,11 +153,15 @@ void TrainPrinter::print_task(const TrainStart& start) const {
 }
 
 void TrainPrinter::print_privacy(const PrivateStart& p, int world) const {
-  fmt::print("private   yes: each sample's gradient is clipped, and noise is added to their sum\n");
+  fmt::print("private   {}\n",
+             p.mechanism.sigma() > 0
+                 ? "yes: each sample's gradient is clipped, and noise is added to their sum"
+                 : "no: each sample's gradient is clipped, but sigma is 0 and no noise is added");
   for (const std::string& line : p.mechanism.summary()) fmt::print("  {}\n", line);
+  const int64_t steps = std::min(p.last_step, p.steps);
   if (std::isfinite(p.spends.epsilon))
     fmt::print("  spends      epsilon {} in {}, {:.4g} epochs\n", format_epsilon(p.spends.epsilon),
-               quantity(p.steps, "step"), static_cast<double>(p.steps) * p.mechanism.q());
+               quantity(steps, "step"), static_cast<double>(steps) * p.mechanism.q());
   if (p.poisson_epsilon)
     fmt::print(
         "  gap         epsilon {} for shuffled batches; Poisson samples of the same size "

@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kBadLinesKept = 20, kLongestReason = 160, kLongestLabel = 40;
+constexpr size_t kBadLinesKept = 20, kLongestReason = 160, kLongestLabel = 40, kLongestKeys = 80;
 constexpr const char* kByteOrderMark = "\xEF\xBB\xBF";
 
 std::string data_extension(const std::string& path) {
@@ -100,6 +100,12 @@ std::optional<int32_t> class_of(const json& label, const std::vector<std::string
   const auto place = std::find(names.begin(), names.end(), spelling);
   if (place != names.end()) return static_cast<int32_t>(place - names.begin());
   return numbers_are_classes(names) ? number_of(spelling) : std::nullopt;
+}
+
+std::string keys_of(const json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return printable(join(keys, ", "), kLongestKeys);
 }
 
 std::string allowed_labels(const std::vector<std::string>& names) {
@@ -450,7 +456,8 @@ std::optional<Document> Corpus::record(const CountedObject& counted, int64_t lin
 
   const auto label = object.find(options_.label_key);
   if (label == object.end())
-    return complain(fmt::format("there is no label '{}'", options_.label_key));
+    return complain(fmt::format("there is no label '{}': the record has {}; pass `label_key`",
+                                printable(options_.label_key, kLongestLabel), keys_of(object)));
   document.label = class_of(*label, options_.label_names);
   if (!document.label)
     return complain(fmt::format("label {} is unknown: allowed are {}",

@@ -3,6 +3,7 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -24,11 +25,12 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr const char* kPeftPrefix = "base_model.model.";
+constexpr const char* kBaseModel = "base_model_name_or_path";
 
 // Options that change nothing of a trained adapter, whatever they say.
 const std::set<std::string>& ignored_options() {
   static const std::set<std::string> names = {"auto_mapping",
-                                              "base_model_name_or_path",
+                                              kBaseModel,
                                               "revision",
                                               "inference_mode",
                                               "peft_version",
@@ -139,6 +141,39 @@ PeftAdapter read_adapter(const std::string& folder) {
   return adapter;
 }
 
+namespace {
+std::string letters_of(const std::string& text) {
+  std::string letters;
+  for (const unsigned char letter : text) {
+    if (std::isalnum(letter)) letters += static_cast<char>(std::tolower(letter));
+  }
+  return letters;
+}
+
+// "llama3.2-1b" of "meta-llama/Llama-3.2-1B/", by its letters and digits.
+std::string last_name(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  const std::string whole = path.substr(0, end + 1);
+  return letters_of(whole.substr(whole.find_last_of('/') + 1));
+}
+}  // namespace
+
+std::string other_base_notice(const PeftAdapter& adapter, const std::string& model_name,
+                              const std::string& model_folder) {
+  const Json named = adapter.config.value(kBaseModel, Json());
+  if (!named.is_string() || named == "") return "";
+  const std::string base = named.get<std::string>();
+  // Either may be a snapshot's folder, below the one that has the model's name.
+  const auto has = [](const std::string& path, const std::string& name) {
+    return letters_of(path).find(name) != std::string::npos;
+  };
+  if (has(model_name, last_name(base)) || has(model_folder, last_name(base)) ||
+      has(base, last_name(model_name)))
+    return "";
+  return fmt::format("{} names {} as its base; it is put on {}",
+                     join_path(adapter.folder, kAdapterConfig), printable(base, 80), model_name);
+}
+
 std::string adapter_name(const std::string& parameter) {
   return kPeftPrefix + parameter;
 }
@@ -223,7 +258,7 @@ Json adapter_config(const Model& model, const std::string& base_model, bool clas
                                         {"rank_pattern", Json::object()},
                                         {"revision", nullptr},
                                         {"use_dora", false}};
-  json["base_model_name_or_path"] = base_model;
+  json[kBaseModel] = base_model;
   json["fan_in_fan_out"] = in_out;
   json["inference_mode"] = true;
   json["lora_alpha"] = model.lora->alpha == std::floor(model.lora->alpha)

@@ -26,6 +26,11 @@ struct PeftAdapter {
 // every option of PEFT that Veil does not have (DoRA, biases, ranks that differ, ...), by its name.
 PeftAdapter read_adapter(const std::string& folder);
 
+// A line if the adapter names another base than the model that it is put on; "" if it names none, or
+// one whose name the model's name or folder has, whatever its owner, punctuation and case.
+std::string other_base_notice(const PeftAdapter& adapter, const std::string& model_name,
+                              const std::string& model_folder);
+
 // The base's weights, and those of the adapter in their place or in addition. UserError if a
 // tensor of the adapter does not fit the model.
 InitialWeights with_adapter(InitialWeights base, const PeftAdapter& adapter,

@@ -69,6 +69,8 @@ std::string other_settings(const Json& before, const Json& now) {
     if (was == is && before.contains(name) == now.contains(name)) continue;
     if (lines.size() == kNamed) {
       ++more;
+    } else if (was.is_object() && is.is_object()) {  // what follows from others, such as the plan
+      lines.push_back(fmt::format("{} is other", name));
     } else {
       lines.push_back(fmt::format("{} is {}, it was {}", name, shown(is), shown(was)));
     }

@@ -168,28 +168,43 @@ double complete_maximum(MechanismRequest& r, const std::function<double(double d
   return chance;
 }
 
+// What is counted before the steps that noise is looked for.
+std::vector<BasePhase> phases_before(const MechanismRequest& r) {
+  std::vector<BasePhase> before = r.base;
+  before.insert(before.end(), r.done.phases.begin(), r.done.phases.end());
+  return before;
+}
+
 double calibrated_sigma(const MechanismRequest& r, const Phase& event) {
   const auto accountant = make_accountant(r.accountant);
-  if (r.base.empty())
+  const std::vector<BasePhase> before = phases_before(r);
+  if (before.empty())
     return calibrate_sigma(*accountant, *r.epsilon, r.delta, event.q, event.steps,
                            /*tolerance=*/1e-4, event.overflow)
         .sigma;
-  const double before = spent_together(*accountant, by_sampler(r.base), r.delta).epsilon;
-  if (before >= *r.epsilon)
+  const double spent = spent_together(*accountant, by_sampler(before), r.delta).epsilon;
+  if (spent >= *r.epsilon && !r.done.phases.empty())
+    field_error("epsilon",
+                "{}: {} is spent after step {}, and the next one would spend more; allowed is a "
+                "larger one",
+                *r.epsilon, format_epsilon(spent), r.done.steps);
+  if (spent >= *r.epsilon)
     field_error("epsilon",
                 "{}: the model's earlier training has spent {:.4f} at delta {:g} (its "
                 "privacy.json), and both count; allowed is more than that",
-                *r.epsilon, before, r.delta);
+                *r.epsilon, spent, r.delta);
   if (event.q == 0 || event.steps == 0) return 0;
+  const std::string what =
+      r.done.phases.empty() ? "an earlier training that" : quantity(r.done.steps, "step") + " that";
   return calibrate_sigma(
              [&](double sigma) {
-               std::vector<BasePhase> all = r.base;
+               std::vector<BasePhase> all = before;
                all.push_back({r.sampler, event});
                all.back().phase.sigma = sigma;
                return spent_together(*accountant, by_sampler(all), r.delta);
              },
              *r.epsilon,
-             fmt::format("after an earlier training that spent {:.4f}, the {} accountant", before,
+             fmt::format("after {} spent {:.4f}, the {} accountant", what, spent,
                          name_of(r.accountant)))
       .sigma;
 }
@@ -257,8 +272,8 @@ Mechanism make_mechanism(const MechanismRequest& request) {
       return spent_together(*make_accountant(r.accountant), by_sampler(all), delta).epsilon;
     });
   if (!r.sigma) {
-    r.sigma = calibrated_sigma(r, mechanism.event(*r.steps));
-  } else if (r.epsilon) {
+    r.sigma = calibrated_sigma(r, mechanism.event(r.done.steps, *r.steps));
+  } else if (r.epsilon && r.done.phases.empty()) {  // otherwise the ledger says how far it goes
     const double spent = mechanism.epsilon_after(*r.steps).epsilon;
     if (spent > *r.epsilon) {
       field_error("sigma",
@@ -273,18 +288,30 @@ Mechanism make_mechanism(const MechanismRequest& request) {
   return mechanism;
 }
 
-Phase Mechanism::event(int64_t steps) const {
+Phase Mechanism::event(int64_t first, int64_t last) const {
   const double sigma = request_.sigma.value_or(0);
+  const int64_t steps = std::max<int64_t>(0, last - first);
   if (request_.sampler == SamplerKind::poisson)
     return {.sigma = sigma, .q = q(), .steps = steps, .overflow = overflow_};
-  return {
-      .sigma = sigma, .q = 1, .steps = steps / steps_per_epoch_ + (steps % steps_per_epoch_ != 0)};
+  const int64_t begun = last / steps_per_epoch_ + (last % steps_per_epoch_ != 0);
+  return {.sigma = sigma, .q = 1, .steps = steps > 0 ? begun - first / steps_per_epoch_ : 0};
+}
+
+std::vector<BasePhase> Mechanism::phases_after(int64_t steps) const {
+  std::vector<BasePhase> all = phases_before(request_);
+  all.push_back({request_.sampler, event(request_.done.steps, steps)});
+  return all;
 }
 
 Spent Mechanism::epsilon_after(int64_t steps) const {
   VEIL_CHECK(steps >= 0, "{} steps", steps);
+  return spent_together(*make_accountant(request_.accountant), by_sampler(phases_after(steps)),
+                        request_.delta);
+}
+
+Spent Mechanism::base_spent() const {
   std::vector<BasePhase> all = request_.base;
-  all.push_back({request_.sampler, event(steps)});
+  all.push_back({request_.sampler, event(0)});
   return spent_together(*make_accountant(request_.accountant), by_sampler(all), request_.delta);
 }
 
@@ -386,7 +413,11 @@ std::vector<std::string> Mechanism::summary() const {
   if (!request_.base.empty())
     lines.push_back(
         fmt::format("base        epsilon {} was spent before on these parameters and is counted in",
-                    format_epsilon(epsilon_after(0).epsilon)));
+                    format_epsilon(base_spent().epsilon)));
+  if (!request_.done.phases.empty() && request_.steps && *request_.steps > request_.done.steps)
+    lines.push_back(fmt::format("before      {} spent epsilon {}; the others have what is left",
+                                quantity(request_.done.steps, "step"),
+                                format_epsilon(epsilon_after(request_.done.steps).epsilon)));
   for (const std::string& warning : warnings()) lines.push_back("warning     " + warning);
   return lines;
 }
@@ -423,7 +454,7 @@ nlohmann::json Mechanism::json() const {
         {"q", event(0).q},
         {"every_steps", poisson ? 1 : steps_per_epoch_}}},
       {"warnings", warnings()}};
-  if (!request_.base.empty()) result["base_epsilon"] = epsilon_after(0).epsilon;
+  if (!request_.base.empty()) result["base_epsilon"] = base_spent().epsilon;
   if (!request_.unit_text.empty()) result["unit_is"] = request_.unit_text;
   if (batch_maximum() > 0)
     result["batch_maximum"] = {{"most", batch_maximum()}, {"cut_chance", overflow_}};

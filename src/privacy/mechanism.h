@@ -39,6 +39,12 @@ struct BasePhase {
 // Those and a training's own, by sampler: within one they compose, over several they add up.
 std::vector<std::vector<Phase>> by_sampler(const std::vector<BasePhase>& phases);
 
+// What a run that continues has done: its last step, and what its ledger counts.
+struct DoneSteps {
+  int64_t steps = 0;
+  std::vector<BasePhase> phases;
+};
+
 // What is requested; make_mechanism checks it and fills in the rest.
 struct MechanismRequest {
   SamplerKind sampler = SamplerKind::poisson;
@@ -70,6 +76,8 @@ struct MechanismRequest {
   AccountantKind accountant = AccountantKind::pld;
   // Counted in addition wherever epsilon is meant: by the budget and by what was spent.
   std::vector<BasePhase> base = {};
+  // Of a run that continues: sigma is for the steps after these, which count as they were.
+  DoneSteps done = {};
 };
 
 class Mechanism {
@@ -100,10 +108,12 @@ class Mechanism {
   }
   double gradient_sigma() const { return gradient_sigma_; }
 
-  // What the accountant is told of the first `steps` steps. poisson: so many at rate q. shuffled: a
-  // plain Gaussian for each epoch begun.
-  Phase event(int64_t steps) const;
-  Spent epsilon_after(int64_t steps) const;  // at the mechanism's delta, the base included
+  // What the accountant is told of the first `steps` steps, or of those after `first`. poisson: so
+  // many at rate q. shuffled: a plain Gaussian for each epoch that any of them fell in.
+  Phase event(int64_t steps) const { return event(0, steps); }
+  Phase event(int64_t first, int64_t last) const;
+  // At the mechanism's delta, what was before included.
+  Spent epsilon_after(int64_t steps) const;
   // The most steps that spend no more than `epsilon`; kManySteps if more than that do.
   int64_t steps_within(double epsilon) const;
   static constexpr int64_t kManySteps = int64_t{1} << 32;
@@ -115,6 +125,8 @@ class Mechanism {
  private:
   friend Mechanism make_mechanism(const MechanismRequest& request);
   Mechanism() = default;
+  std::vector<BasePhase> phases_after(int64_t steps) const;
+  Spent base_spent() const;
   MechanismRequest request_;
   int64_t steps_per_epoch_ = 0;
   double gradient_sigma_ = 0, overflow_ = 0;

@@ -15,6 +15,7 @@
 
 #include "base/files.h"
 #include "base/outputs.h"
+#include "base/shell_word.h"
 #include "report/html.h"
 
 namespace veil {
@@ -58,6 +59,24 @@ std::string single_quoted(const std::string& text) {
   return result + "'";
 }
 
+// "", or why there are no pictures.
+std::string drawn_by_gnuplot(const std::vector<Plot>& plots, const std::string& folder) {
+  std::string failed;
+  for (const Plot& plot : plots) {
+    const Drawing drawing = run_gnuplot(folder, plot.name + ".gp");
+    if (drawing.spawn_error == ENOENT)
+      return "no pictures, for gnuplot is missing: `apt-get install gnuplot-nox`, then `veil "
+             "report` draws them";
+    if (drawing.spawn_error != 0)
+      return fmt::format("no pictures, for gnuplot cannot be started: {}",
+                         std::strerror(drawing.spawn_error));
+    if (drawing.status != 0 && failed.empty()) failed = plot.name;
+  }
+  if (failed.empty()) return "";
+  return fmt::format("gnuplot did not draw '{0}': `cd {1} && gnuplot {0}.gp` says why", failed,
+                     shell_word(folder));
+}
+
 }  // namespace
 
 void check_plots(const std::vector<Plot>& plots, const std::string& folder, bool overwrite) {
@@ -79,28 +98,12 @@ std::string draw_plots(const std::vector<Plot>& plots, const std::string& folder
       expect_output_file(picture);
     }
   }
-  std::string failed;
+  const std::string trouble = drawn_by_gnuplot(plots, folder);
   for (const Plot& plot : plots) {
-    const Drawing drawing = run_gnuplot(folder, plot.name + ".gp");
-    if (drawing.spawn_error == ENOENT) {
-      return fmt::format(
-          "no pictures, for gnuplot is missing: `apt-get install gnuplot-nox`, then `cd '{}' && "
-          "for f in *.gp; do "
-          "gnuplot $f; done`",
-          folder);
-    }
-    if (drawing.spawn_error != 0)
-      return fmt::format("no pictures, for gnuplot cannot be started: {}",
-                         std::strerror(drawing.spawn_error));
-    if (drawing.status != 0 && failed.empty()) failed = plot.name;
-    for (const char* const ending : {".svg", ".png"}) {
-      const std::string picture = join_path(folder, plot.name + ending);
-      if (std::filesystem::exists(picture, ignored)) list_output_file(picture);
-    }
+    for (const char* const ending : {".svg", ".png"})
+      list_output_file(join_path(folder, plot.name + ending));
   }
-  if (failed.empty()) return "";
-  return fmt::format("gnuplot did not draw '{0}': `cd '{1}' && gnuplot {0}.gp` says why", failed,
-                     folder);
+  return trouble;
 }
 
 std::string inline_svg(const std::string& folder, const std::string& name,

@@ -301,7 +301,11 @@ ModelSource model_source(const RunConfig& config) {
       user_error("`task` and `labels`: {} has neither", config.model.name);
     return source;
   }
-  if (!config.model.adapter.empty()) source.adapter = read_adapter(config.model.adapter);
+  if (!config.model.adapter.empty()) {
+    source.adapter = read_adapter(config.model.adapter);
+    const std::string line = other_base_notice(*source.adapter, config.model.name, source.folder);
+    if (!line.empty()) source.adapter->notices.push_back(line);
+  }
   settle_task(config.model, source);
   settle_labels(config, source);
   if (config.model.layers) {

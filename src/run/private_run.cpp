@@ -39,13 +39,16 @@ std::optional<std::string> checkpoint_of(const RunConfig& config, const std::str
   return config.training.resume.empty() ? std::nullopt : newest_checkpoint(folder);
 }
 
+nlohmann::json stored_privacy(const std::string& checkpoint) {
+  return checkpoint_state(checkpoint).value("privacy", nlohmann::json::object());
+}
+
 privacy::JournalStart start_of(const RunConfig& config, const std::string& folder) {
   privacy::JournalStart start;
   const auto checkpoint = checkpoint_of(config, folder);
   if (!checkpoint) return start;
-  const nlohmann::json state = checkpoint_state(*checkpoint);
-  start.steps = state.value("steps", int64_t{0});
-  const nlohmann::json stored = state.value("privacy", nlohmann::json::object());
+  start.steps = checkpoint_state(*checkpoint).value("steps", int64_t{0});
+  const nlohmann::json stored = stored_privacy(*checkpoint);
   start.segment = stored.value("segment", std::string());
   start.ledger = privacy::ledger_from_json(stored.value("events", nlohmann::json::array()),
                                            join_path(*checkpoint, kStateFile));
@@ -56,8 +59,86 @@ ModelShape shape_of(const RunConfig& config, const Model& model, Device device) 
   return model.shape(config.step.batch_size, dtype_of(config.step.compute), device.is_cuda());
 }
 
-privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainTask& task,
-                                const ModelShape& shape,
+// What a budget was given for, as checkpoints keep it.
+constexpr const char* kTarget = "target";
+nlohmann::json target_json(const PrivacyConfig& c, int64_t steps) {
+  return {{"epsilon", *c.epsilon}, {"steps", steps}};
+}
+
+// More noise than this many times what a run had would only spoil what it learned.
+constexpr double kMostLouder = 10;
+
+// What a model's steps have in common, whatever else changes between them.
+void check_continues(const PrivacyConfig& c, const PrivateSetting& setting,
+                     const privacy::Ledger& ledger) {
+  privacy::LedgerEvent next;
+  next.unit = c.unit.value_or(privacy::PrivacyUnit::sample);
+  next.sampler = c.sampler;
+  ledger.check_follows(next);
+  // An epoch's border would be elsewhere for the ledger than for the loader, which continues inside
+  // the epoch it was in.
+  for (const privacy::LedgerEvent& event : ledger.events) {
+    if (event.sampler == SamplerKind::shuffled && event.data_size != setting.samples)
+      user_error(
+          "the run was begun with {} samples in shuffled batches, now there are {}: allowed is the "
+          "same data, or a new run",
+          event.data_size, setting.samples);
+  }
+}
+
+bool same_draws(const PrivacyConfig& c, const privacy::LedgerEvent& last,
+                const privacy::Mechanism& now) {
+  // One that was chosen follows the micro-batches.
+  const bool same_maximum = c.max_batch == "auto" && last.max_batch > 0
+                                ? now.batch_maximum() > 0
+                                : last.max_batch == now.batch_maximum();
+  return same_maximum && last.q == now.q() && last.data_size == now.request().data_size &&
+         last.steps_per_epoch == now.steps_per_epoch();
+}
+
+// Whether the noise that the last steps had was calibrated for the same budget. Checkpoints of
+// earlier versions do not say what it was for: it was what the whole run may have.
+bool same_budget(const PrivacyConfig& c, const PrivateSetting& whole, const nlohmann::json& stored,
+                 double sigma, int64_t steps) {
+  constexpr double kCalibrated = 1e-3;
+  if (!stored.contains(kTarget))
+    return std::abs(private_mechanism(c, whole).sigma() - sigma) <= kCalibrated * sigma;
+  return stored[kTarget] == target_json(c, steps) &&
+         stored.value("delta", nlohmann::json()) == *c.delta &&
+         stored.value("accountant", nlohmann::json()) == name_of(c.accountant);
+}
+
+// The noise of a run that continues. While its budget and its data stay, so does a sigma that was
+// calibrated, and steps that were lost shorten the run. With another budget, or more steps, sigma
+// is what the steps to come need after those that are done.
+privacy::Mechanism continued_mechanism(const PrivacyConfig& c, const PrivateSetting& setting,
+                                       const privacy::JournalStart& start,
+                                       const nlohmann::json& stored) {
+  check_continues(c, setting, start.ledger);
+  if (!c.epsilon || c.sigma || start.steps < 1 || start.ledger.steps() < 1)
+    return private_mechanism(c, setting);
+  const privacy::LedgerEvent& last = start.ledger.events.back();
+  PrivacyConfig kept = c;
+  kept.sigma = last.sigma;
+  PrivateSetting rest = setting;
+  rest.done = {start.steps, start.ledger.phases()};
+  const privacy::Mechanism same = private_mechanism(kept, rest);
+  const int64_t steps = *same.request().steps;
+  if (start.steps >= steps ||
+      (same_draws(c, last, same) && same_budget(c, setting, stored, last.sigma, steps)))
+    return same;
+  const privacy::Mechanism other = private_mechanism(c, rest);
+  if (other.sigma() > kMostLouder * last.sigma)
+    field_error("epsilon",
+                "{}: {} is spent after step {}, and the steps up to {} would need sigma {:.3g} "
+                "where it was {:.3g}; allowed is a larger one, or fewer steps",
+                *c.epsilon, format_epsilon(other.epsilon_after(start.steps).epsilon), start.steps,
+                steps, other.sigma(), last.sigma);
+  return other;
+}
+
+privacy::Mechanism mechanism_of(const RunConfig& config, const std::string& folder, int world,
+                                const TrainTask& task, const ModelShape& shape,
                                 const std::vector<privacy::BasePhase>& base) {
   PrivateSetting setting;
   setting.base = base;
@@ -78,7 +159,10 @@ privacy::Mechanism mechanism_of(const RunConfig& config, int world, const TrainT
   setting.epochs = config.training.epochs.value_or(1);
   setting.layers = privacy::clip_layers(shape, config.privacy.by_layer()).count;
   setting.slack = rounding_slack(config.step.compute);
-  return private_mechanism(config.privacy, setting);
+  const auto checkpoint = checkpoint_of(config, folder);
+  return checkpoint ? continued_mechanism(config.privacy, setting, start_of(config, folder),
+                                          stored_privacy(*checkpoint))
+                    : private_mechanism(config.privacy, setting);
 }
 
 privacy::Together together_with(const std::optional<privacy::Statement>& base,
@@ -202,6 +286,7 @@ privacy::Mechanism private_mechanism(const PrivacyConfig& c, const PrivateSettin
   request.delta = *c.delta;
   request.accountant = c.accountant;
   request.base = setting.base;
+  request.done = setting.done;
   if (setting.steps) {
     request.steps = setting.steps;
   } else {
@@ -243,6 +328,7 @@ std::optional<double> batch_that_is_heard(const privacy::Mechanism& mechanism,
     request.q.reset();
     request.expected_batch = request.sampler == SamplerKind::shuffled ? std::ceil(batch) : batch;
     request.maximum.reset();
+    request.done = {};
     if (!given.count_noise) request.adaptive.count_deviation *= batch / mechanism.expected_batch();
     if (calibrated) {
       request.sigma.reset();
@@ -273,7 +359,7 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
       info_(info),
       origin_(origin),
       together_(together_with(origin.base, config.privacy, task)),
-      mechanism_(mechanism_of(config, info.world, task, shape_of(config, model, device),
+      mechanism_(mechanism_of(config, folder, info.world, task, shape_of(config, model, device),
                               together_.phases)),
       method_(method_of(config, info.world, mechanism_, shape_of(config, model, device), device)),
       users_(task.users()),
@@ -300,17 +386,6 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
   input.start = start_of(config, folder);
   replayable_ = computes_alike(device) && program_facts().has_value();
   input.start.digest = checkpoint && replayable_ ? checkpoint_digest(*checkpoint) : weights_digest_;
-  // An epoch's border would be elsewhere for the ledger than for the loader, which continues inside
-  // the epoch it was in.
-  for (const privacy::LedgerEvent& event : input.start.ledger.events) {
-    if (event.sampler == SamplerKind::shuffled &&
-        event.data_size != mechanism_.request().data_size) {
-      user_error(
-          "the run was begun with {} samples in shuffled batches, now there are {}: allowed is the "
-          "same data, or a new run",
-          event.data_size, mechanism_.request().data_size);
-    }
-  }
   input.settings = settings;
   input.data = digest_text(task.data_digest());
   input.replayable = replayable_;
@@ -460,6 +535,7 @@ PrivateTraining PrivateRun::training(const nlohmann::ordered_json& state) {
     stored["events"] = privacy::ledger_json(journal_->ledger_at(step));
     stored["delta"] = *config_.privacy.delta;
     stored["accountant"] = name_of(config_.privacy.accountant);
+    if (config_.privacy.epsilon) stored[kTarget] = target_json(config_.privacy, steps());
     return stored;
   };
   if (replayable_) {
@@ -507,8 +583,10 @@ PrivateStart PrivateRun::start() const {
   PrivateStart start(mechanism_, method_);
   start.steps = steps();
   start.last_step = last_step_;
-  start.spends = mechanism_.epsilon_after(steps());
-  if (p.sampler == SamplerKind::shuffled && together_.phases.empty() &&
+  privacy::Ledger then = journal_->ledger();
+  then.events.back().reached = std::max(then.events.back().reached, std::min(last_step_, steps()));
+  start.spends = then.spent(p.accountant, *p.delta);
+  if (p.sampler == SamplerKind::shuffled && together_.phases.empty() && then.events.size() == 1 &&
       std::isfinite(start.spends.epsilon)) {
     start.poisson_epsilon =
         privacy::make_accountant(p.accountant)

@@ -33,6 +33,7 @@ struct PrivateSetting {
   int layers = 1;  // of ClipFunction::per_layer
   double slack = 0;
   std::vector<privacy::BasePhase> base;  // earlier trainings that one figure covers as well
+  privacy::DoneSteps done;               // of a run that continues
 };
 privacy::Mechanism private_mechanism(const PrivacyConfig& config, const PrivateSetting& setting);
 
@@ -51,7 +52,7 @@ struct PrivateStart {
   privacy::ClipMethod method;  // how clipping is computed
   int64_t steps = 0;           // that are wanted, and the last that the budget allows
   int64_t last_step = 0;
-  privacy::Spent spends;  // after all steps that are wanted
+  privacy::Spent spends;  // after the last of them, with all that was before and was lost
   // Of shuffled batches: what Poisson samples of the same size would spend.
   std::optional<double> poisson_epsilon;
   bool resumes = false;    // there is something before it

@@ -106,6 +106,7 @@ constexpr Field kFields[] = {
 constexpr Field kPrivacyFields[] = {
     {"segment", is_text, kText},
     {"clip_norm", is_norm, "a number above 0"},
+    {"target", is_object, kObject},
 };
 
 // What is wrong with the first field that is not of its kind; "" if there is none.

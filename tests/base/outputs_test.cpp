@@ -101,6 +101,19 @@ TEST_F(Outputs, WhatIsNoRegularFileIsRefusedAlsoWithOverwrite) {
   EXPECT_THAT(refusal([&] { check_output_file(path("link")); }), HasSubstr("overwrite"));
 }
 
+TEST_F(Outputs, AnExpectedFileIsVeilsWhileItIsDrawnAndNotIfItNeverCame) {
+  expect_output_file(path("picture.png"));
+  write_file_atomically(path("picture.png"), "half of it");
+  EXPECT_TRUE(written_by_veil(path("picture.png")));
+  list_output_file(path("picture.png"));
+  EXPECT_TRUE(written_by_veil(path("picture.png")));
+  expect_output_file(path("other.png"));
+  list_output_file(path("other.png"));
+  write_file_atomically(path("other.png"), "mine");
+  EXPECT_FALSE(written_by_veil(path("other.png")));
+  EXPECT_TRUE(written_by_veil(path("picture.png")));
+}
+
 TEST_F(Outputs, AFolderIsClaimedWhenItIsEmptyOrVeilsOwn) {
   claim_output_folder(path("new"));
   write_file_atomically(path("new/a.txt"), "x");

@@ -285,6 +285,37 @@ TEST_F(ProgramPrivateTrain, ARunEndsWhereItsBudgetDoes) {
   EXPECT_LT(guarantee["steps"].get<int64_t>(), 15);
 }
 
+// More steps within a larger budget: noise for what is left of it, so that all of them are taken and
+// none of it is left over. The same command again is the same plan, and replays.
+TEST_F(ProgramPrivateTrain, ALongerRunTakesAllItsStepsWithinItsLargerBudget) {
+  fs::create_directory(work() / "run");
+  const std::string at_five = "--checkpoint-every 5 --resume run ";
+  ASSERT_EQ(veil(privately("--epsilon 4 --steps 5 " + at_five)).code, kExitDone);
+  const Answer spent = veil("train --resume run --steps 100000");
+  EXPECT_EQ(spent.code, kExitUsage) << spent.out;
+  EXPECT_THAT(spent.err, HasSubstr("--epsilon 4: "));
+  EXPECT_THAT(spent.err, HasSubstr("is spent after step 5, and the steps up to 100000 would need"));
+  const std::string longer = "train --resume run --epsilon 4.5 --steps 15 ";
+  const Answer answer = veil(longer + "--export model");
+  ASSERT_EQ(answer.code, kExitDone) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("before      5 steps spent epsilon 3.99"));
+  EXPECT_THAT(answer.out, HasSubstr("for epsilon is 4.5, it was 4.0; steps is 15, it was 5"));
+  EXPECT_THAT(answer.out, Not(HasSubstr("budget      allows")));
+  const Json guarantee = read(work() / "model" / "privacy.json");
+  EXPECT_EQ(guarantee["steps"].get<int64_t>(), 15);
+  EXPECT_LE(guarantee["epsilon"].get<double>(), 4.5);
+  EXPECT_GT(guarantee["epsilon"].get<double>(), 4.49);
+  ASSERT_EQ(guarantee["events"].size(), 2u);
+  EXPECT_NE(guarantee["events"][1]["sigma"], guarantee["events"][0]["sigma"]);
+  fs::remove_all(work() / "run" / "checkpoints" / "step_00000015");
+  const Answer again = veil(longer + "--export again");
+  ASSERT_EQ(again.code, kExitDone) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("as an exact replay"));
+  EXPECT_EQ(read(work() / "again" / "privacy.json"), guarantee);
+  EXPECT_EQ(text(work() / "again" / "model.safetensors"),
+            text(work() / "model" / "model.safetensors"));
+}
+
 TEST_F(ProgramPrivateTrain, ARunContinuesWithOtherMicroBatchesOrRanks) {
   fs::create_directory(work() / "run");
   const std::string line = "--sigma 1 --checkpoint-every 1 --resume run";
@@ -362,6 +393,7 @@ TEST_F(ProgramPrivateTrain, WithoutNoiseAndClippingItIsPlainTraining) {
              mode);
     ASSERT_EQ(answer.code, kExitDone) << answer.err;
     EXPECT_THAT(answer.out, HasSubstr("not private: without noise"));
+    EXPECT_THAT(answer.out, HasSubstr("private   no: each sample's gradient is clipped, but"));
     EXPECT_LE(largest_difference(work() / "plain", work() / "private"), allowed) << mode;
   }
   // One clipped step is not plain training: the comparison can fail.

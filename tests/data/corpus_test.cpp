@@ -149,6 +149,9 @@ TEST_F(CorpusTest, LabelsThatAreNoneAreBad) {
     EXPECT_THAT(complaint([&] { texts({.label_key = "label"}); }), HasSubstr("a.jsonl:1: "))
         << line;
   }
+  write("a.jsonl", "{\"text\": \"x\", \"stars\": 2}");
+  EXPECT_THAT(complaint([&] { texts({.label_key = "label"}); }),
+              HasSubstr("there is no label 'label': the record has stars, text; pass `label_key`"));
 }
 
 TEST_F(CorpusTest, AColumnThatIsThereTwiceIsNamedInOneLineWhateverItsName) {

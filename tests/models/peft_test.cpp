@@ -39,5 +39,25 @@ TEST_F(Peft, AnOptionsNameWithALineBreakIsRefusedInOneLine) {
   EXPECT_THAT(said, Not(HasSubstr("\n")));
 }
 
+TEST_F(Peft, AnAdapterOnAModelThatItDoesNotNameIsNoticed) {
+  PeftAdapter adapter;
+  adapter.folder = "tuned";
+  const auto notice = [&](const char* base, const char* name, const char* folder = "") {
+    adapter.config["base_model_name_or_path"] = base;
+    return other_base_notice(adapter, name, folder);
+  };
+  EXPECT_EQ(notice("meta-llama/Llama-3.2-1B", "llama3.2-1b"), "");
+  EXPECT_EQ(notice("meta-llama/Llama-3.2-1B", "./models/Llama-3.2-1B/"), "");
+  EXPECT_EQ(notice("gpt2", "openai-community/gpt2"), "");
+  EXPECT_EQ(notice("/hub/models--org--tiny/snapshots/0f1e", "org/tiny"), "");
+  EXPECT_EQ(notice("org/tiny", "0f1e", "/hub/models--org--tiny/snapshots/0f1e"), "");
+  EXPECT_EQ(notice("../base", "some/base"), "");
+  EXPECT_EQ(notice("", "base"), "");
+  EXPECT_EQ(notice("org/one", "org/two", "/models/two"),
+            "tuned/adapter_config.json names org/one as its base; it is put on org/two");
+  adapter.config["base_model_name_or_path"] = nullptr;
+  EXPECT_EQ(other_base_notice(adapter, "base", ""), "");
+}
+
 }  // namespace
 }  // namespace veil

@@ -54,6 +54,42 @@ MechanismRequest with_maximum(int64_t most, int64_t multiple = 1) {
   return request;
 }
 
+// What was done counts as it was; the steps to come share the rest of the budget.
+TEST(Mechanism, TheNoiseOfARunThatContinuesIsForWhatIsLeftOfItsBudget) {
+  for (const SamplerKind sampler : {SamplerKind::poisson, SamplerKind::shuffled}) {
+    const bool poisson = sampler == SamplerKind::poisson;
+    MechanismRequest request = poisson ? poisson_request() : shuffled_request();
+    request.accountant = AccountantKind::rdp;
+    request.sigma.reset();
+    request.steps = 600;  // two and a half epochs of 234 steps
+    request.epsilon = 2;
+    const double from_scratch = make_mechanism(request).sigma();
+    // Quieter steps before it leave less: 300 of them, more than one epoch.
+    const Phase before =
+        poisson ? Phase{.sigma = 0.99 * from_scratch, .q = 256.0 / 60'000, .steps = 300}
+                : Phase{.sigma = 0.99 * from_scratch, .q = 1, .steps = 2};
+    request.done = {.steps = 300, .phases = {{sampler, before}}};
+    const Mechanism mechanism = make_mechanism(request);
+    EXPECT_GT(mechanism.sigma(), from_scratch);
+    const auto spent = [&](double sigma) {
+      const Phase rest = poisson
+                             ? Phase{.sigma = sigma, .q = 256.0 / 60'000, .steps = 300}
+                             : Phase{.sigma = sigma, .q = 1, .steps = 2};  // it is in the second
+      return make_accountant(AccountantKind::rdp)->epsilon({before, rest}, 1e-5).epsilon;
+    };
+    EXPECT_LE(spent(mechanism.sigma()), 2);
+    EXPECT_GT(spent(mechanism.sigma() * 0.999), 2);
+    EXPECT_EQ(mechanism.epsilon_after(600).epsilon, spent(mechanism.sigma()));
+    EXPECT_LT(mechanism.epsilon_after(300).epsilon, 2);
+    request.epsilon = mechanism.epsilon_after(300).epsilon;
+    EXPECT_THAT([&] { make_mechanism(request); },
+                testing::ThrowsMessage<UserError>(HasSubstr("is spent after step 300")));
+    // A sigma that is given stays, and the ledger says how far it goes.
+    request.sigma = from_scratch;
+    EXPECT_EQ(make_mechanism(request).sigma(), from_scratch);
+  }
+}
+
 TEST(Mechanism, AChosenMaximumCostsAtMostAThousandthOfDeltaAndTheNextSmallerOneMore) {
   for (const bool budget : {false, true}) {
     MechanismRequest request = with_maximum(0, 32);

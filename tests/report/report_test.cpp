@@ -239,6 +239,20 @@ TEST(Report, WithoutGnuplotScriptsAreLeftAndOneLineSaysHowToDrawThem) {
   EXPECT_THAT(folder.read("index.html"), HasSubstr("1935 ms"));
 }
 
+// A picture that was announced and never drawn is nobody's: who puts one there keeps it.
+TEST(Report, APictureThatWasNeverDrawnIsNotVeilsToReplace) {
+  Folder folder;
+  folder.write_records(test::linear_suite_records());
+  {
+    const EmptyPath none(folder.path("empty"));
+    write_report(folder.path(), "");
+    write_report(folder.path(), "");  // what it wrote itself is in nobody's way
+  }
+  folder.write("visualizations/time_comparison.png", "mine");
+  EXPECT_THROW(write_report(folder.path(), ""), UserError);
+  EXPECT_EQ(folder.read("visualizations/time_comparison.png"), "mine");
+}
+
 TEST(Report, AnAddressNeverLeavesThePagesHost) {
   EXPECT_EQ(address("a b/c_result.json"), "./a%20b/c_result.json");
   EXPECT_EQ(address("javascript:x"), "./javascript%3Ax");
