@@ -278,7 +278,7 @@ MUTANTS = [
            [('src/privacy/journal.cpp', '  ledger_.base = mechanism.request().base;\n', '')],
            tests='ProgramReplay.ASecondPrivateTraining*'),
     Mutant('base-not-in-budget', 'the noise of a second private training is found as if it were the first',
-           [('src/privacy/mechanism.cpp', '  if (r.base.empty())\n    return calibrate_sigma(', '  if (r.base.size() < 1000)\n    return calibrate_sigma(')],
+           [('src/privacy/mechanism.cpp', '  if (before.empty())\n    return calibrate_sigma(', '  if (before.size() < 1000)\n    return calibrate_sigma(')],
            tests='PrivacyStatement.ABudgetIsForTheBase*'),
     Mutant('tokens-not-scanned', 'a token beyond the vocabulary stops the run at the step that draws it',
            [('src/run/text_data.cpp', 'if (config.privacy.is_private()) tokens->check_tokens();', '')],

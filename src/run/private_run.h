@@ -1,6 +1,5 @@
-// The privacy of a training run: from its configuration to the mechanism that is accounted for, the
-// journal that is written before each step, the keys that all ranks share, and whether a resumed
-// run may keep its nonce.
+// The privacy of a training run: its mechanism (run/private_mechanism.h), the journal that is written
+// before each step, the keys that all ranks share, and whether a resumed run may keep its nonce.
 #pragma once
 
 #include "comm/launch.h"
@@ -12,30 +11,6 @@
 #include "train/trainer.h"
 
 namespace veil {
-
-// How much longer than the signal the noise of one step is: the expected norm of the noise on the
-// mean gradient, sigma C sqrt(parameters) / E, over C, the most that the mean of clipped gradients
-// can measure. Fine-tuning that worked lies below about 20 (docs/privacy.md).
-double noise_to_signal(const privacy::Mechanism& mechanism, int64_t trained_parameters);
-inline constexpr double kLoudNoise = 20;
-
-// What is known of a private run besides its configuration.
-struct PrivateSetting {
-  int64_t samples = 0;   // that were counted
-  bool users = false;    // they are users, of whom each contributes one sample
-  int64_t multiple = 1;  // that a chosen maximum is rounded up to: micro-batches of all ranks
-  int64_t canaries = 0;  // among them
-  bool one_sequence_a_document = false;
-  std::string unit_text;         // what a sample is, in words
-  double expected_batch = 0;     // E
-  std::optional<int64_t> steps;  // or epochs
-  double epochs = 0;
-  int layers = 1;  // of ClipFunction::per_layer
-  double slack = 0;
-  std::vector<privacy::BasePhase> base;  // earlier trainings that one figure covers as well
-  privacy::DoneSteps done;               // of a run that continues
-};
-privacy::Mechanism private_mechanism(const PrivacyConfig& config, const PrivateSetting& setting);
 
 // Where a run's parameters come from.
 struct RunOrigin {

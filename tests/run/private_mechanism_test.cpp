@@ -1,5 +1,5 @@
 // From a private run's configuration to its mechanism.
-#include "run/private_run.h"
+#include "run/private_mechanism.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
