@@ -40,19 +40,15 @@ std::optional<std::string> checkpoint_of(const RunConfig& config, const std::str
   return config.training.resume.empty() ? std::nullopt : newest_checkpoint(folder);
 }
 
-nlohmann::json stored_privacy(const std::string& checkpoint) {
-  return checkpoint_state(checkpoint).value("privacy", nlohmann::json::object());
-}
+constexpr const char* kPrivacy = "privacy";  // in a checkpoint's state
 
-privacy::JournalStart start_of(const RunConfig& config, const std::string& folder) {
+privacy::JournalStart start_of(const std::string& checkpoint, const nlohmann::json& state) {
+  const nlohmann::json stored = state.value(kPrivacy, nlohmann::json::object());
   privacy::JournalStart start;
-  const auto checkpoint = checkpoint_of(config, folder);
-  if (!checkpoint) return start;
-  start.steps = checkpoint_state(*checkpoint).value("steps", int64_t{0});
-  const nlohmann::json stored = stored_privacy(*checkpoint);
+  start.steps = state.value("steps", int64_t{0});
   start.segment = stored.value("segment", std::string());
   start.ledger = privacy::ledger_from_json(stored.value("events", nlohmann::json::array()),
-                                           join_path(*checkpoint, kStateFile));
+                                           join_path(checkpoint, kStateFile));
   return start;
 }
 
@@ -83,9 +79,10 @@ privacy::Mechanism mechanism_of(const RunConfig& config, const std::string& fold
   setting.layers = privacy::clip_layers(shape, config.privacy.by_layer()).count;
   setting.slack = rounding_slack(config.step.compute);
   const auto checkpoint = checkpoint_of(config, folder);
-  return checkpoint ? continued_mechanism(config.privacy, setting, start_of(config, folder),
-                                          stored_privacy(*checkpoint))
-                    : private_mechanism(config.privacy, setting);
+  if (!checkpoint) return private_mechanism(config.privacy, setting);
+  const nlohmann::json state = checkpoint_state(*checkpoint);
+  return continued_mechanism(config.privacy, setting, start_of(*checkpoint, state),
+                             state.value(kPrivacy, nlohmann::json::object()));
 }
 
 privacy::Together together_with(const std::optional<privacy::Statement>& base,
@@ -187,7 +184,7 @@ PrivateRun::PrivateRun(const RunConfig& config, const RankInfo& info, const std:
   privacy::JournalInput input;
   input.folder = folder;
   input.secret_file = p.secret_file;
-  input.start = start_of(config, folder);
+  if (checkpoint) input.start = start_of(*checkpoint, checkpoint_state(*checkpoint));
   replayable_ = computes_alike(device) && program_facts().has_value();
   input.start.digest = checkpoint && replayable_ ? checkpoint_digest(*checkpoint) : weights_digest_;
   input.settings = settings;
